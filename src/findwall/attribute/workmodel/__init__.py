@@ -1,0 +1,1 @@
+"""What an op must cost: FLOPs and bytes from its recorded arguments."""

@@ -1,0 +1,66 @@
+"""The walls and their causes: the only list of their names. Each cause has a file under `walls/`."""
+
+from __future__ import annotations
+
+WALLS: dict[str, tuple[str, ...]] = {
+    "compute": (
+        "fast-path-off",
+        "misaligned-shapes",
+        "slow-kernels",
+        "recompute",
+        "throttled",
+        "at-the-roof",
+    ),
+    "bandwidth": (
+        "unfused-pointwise",
+        "unfused-attention",
+        "unfused-optimizer",
+        "dtype-casts",
+        "layout-copies",
+        "gather-scatter",
+        "memory-roof",
+    ),
+    "overhead": (
+        "launch-bound",
+        "host-sync",
+        "host-work",
+        "allocator",
+        "graph-breaks",
+        "recompilation",
+        "gc-pause",
+        "unstable-steps",
+    ),
+    "data": ("loader-starved", "copy-exposed"),
+    "comms": ("exposed-collective", "small-collectives", "straggler", "slow-link", "pipeline-bubble"),
+}
+
+WALL_OF: dict[str, str] = {cause: wall for wall, causes in WALLS.items() for cause in causes}
+
+# The causes that mean "nothing left to recover": the happy walls.
+ROOFS = ("at-the-roof", "memory-roof")
+
+QUESTIONS = ("stable", "busy", "matmul", "peak")
+
+# Which of the four questions, asked in order, a cause answers: earlier ones win a near tie.
+QUESTION_OF: dict[str, int] = {
+    **{cause: 1 for wall in ("overhead", "data", "comms") for cause in WALLS[wall]},
+    **{cause: 2 for cause in WALLS["bandwidth"]},
+    **{cause: 3 for cause in WALLS["compute"]},
+    "unstable-steps": 0,
+}
+
+KERNEL_CLASSES = (
+    "matmul",
+    "conv",
+    "attention",
+    "pointwise",
+    "norm",
+    "reduce",
+    "softmax",
+    "copy",
+    "optimizer",
+    "gather",
+    "collective",
+    "memcpy",
+    "other",
+)

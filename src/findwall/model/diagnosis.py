@@ -1,0 +1,221 @@
+"""The Diagnosis: one JSON document, the contract (`findwall/1`). Everything a person sees is drawn from it.
+
+Unknown values are None (`null`), never 0. Fields may be added; these keep their meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = "findwall/1"
+
+
+class Source(msgspec.Struct):
+    kind: str
+    paths: list[str]
+    ranks: int
+
+
+class Machine(msgspec.Struct):
+    device: str | None
+    count: int
+    ceilings: dict[str, Any]
+
+
+class Step(msgspec.Struct):
+    ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    source: Literal["measured", "given", "trace", "estimated"]
+    median_ms: float | None
+    p10_ms: float | None
+    p90_ms: float | None
+    profiled_ms: float | None
+    count: int
+    discarded: int
+    stable: bool | None
+    found_by: str = ""  # what told the steps apart: ProfilerStep, optimizer, period, span
+
+
+class Question(msgspec.Struct):
+    id: Literal["stable", "busy", "matmul", "peak"]
+    answer: Literal["yes", "no", "unknown"]
+    value: float | None
+    sentence: str
+
+
+class Next(msgspec.Struct):
+    wall: str
+    cause: str
+    at_ms: float | None = None
+
+
+class Wall(msgspec.Struct):
+    wall: str | None
+    cause: str | None
+    sentence: str
+    next: Next | None = None
+    between: list[list[str]] | None = None
+
+
+class DeviceTimeline(msgspec.Struct):
+    device: int
+    rank: int
+    busy_ms: float
+    idle_share: float | None
+    streams: list[dict[str, Any]]
+
+
+class TimelineSummary(msgspec.Struct):
+    span_ms: float | None
+    busy_ms: float | None
+    idle_share: float | None
+    comm_ms: float | None
+    comm_hidden_share: float | None
+    per_device: list[DeviceTimeline]
+
+
+class Dilation(msgspec.Struct):
+    factor: float | None
+    source: Literal["measured", "estimated", "none"]
+    us_per_event: float | None = None
+
+
+class Quality(msgspec.Struct):
+    events: int
+    kernels_without_launch: int
+    launches_without_kernel: int
+    steps_without_device_work: int
+    cut_off: bool
+    dilation: Dilation | None
+    damaged: int = 0
+    repaired: int = 0
+    ignored: dict[str, int] = {}
+    above_spec_share: float | None = None
+    modelled_share: float | None = None
+
+
+class Evidence(msgspec.Struct):
+    text: str
+    kernel: str | None = None
+    op: str | None = None
+    line: str | None = None
+    ms: float | None = None
+
+
+class BudgetRow(msgspec.Struct):
+    wall: str | None
+    cause: str
+    ms: float
+    low_ms: float | None
+    high_ms: float | None
+    recoverable_ms: float | None
+    evidence: list[Evidence] = []
+
+
+class Phase(msgspec.Struct):
+    phase: Literal["loader", "copy", "forward", "backward", "optimizer", "other"]
+    ms: float
+
+
+class ModuleRow(msgspec.Struct):
+    module: str
+    ms: float
+
+
+class Memory(msgspec.Struct):
+    peak_gib: float | None
+    total_gib: float | None
+
+
+class Range(msgspec.Struct):
+    low: float | None = None
+    mid: float | None = None
+    high: float | None = None
+
+
+class Prescription(msgspec.Struct):
+    fixes: list[str]
+    moves: list[str]
+    step_ms: Range
+    speedup: Range
+    safety: Literal["safe", "changes-numerics", "needs-review"]
+    how: str
+
+
+class NotWorthIt(msgspec.Struct):
+    fixes: list[str]
+    at_most_speedup: float | None
+    why: str
+
+
+class Mfu(msgspec.Struct):
+    mfu: float | None
+    hfu: float | None
+    peak_tflops: float | None
+    flops_per_step: float | None
+    source: str
+
+
+class Throughput(msgspec.Struct):
+    value: float
+    unit: str
+
+
+class KernelRow(msgspec.Struct):
+    name: str
+    op: str | None
+    class_: str = msgspec.field(name="class")
+    calls: float = 0  # a step
+    ms: float = 0.0  # a step
+    flops: float | None = None
+    bytes: float | None = None
+    floor_ms: float | None = None
+    bound: Literal["compute", "bandwidth", "latency", "unknown"] = "unknown"
+
+
+class Trial(msgspec.Struct):
+    fix: str
+    predicted: Range
+    measured: Range
+    verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
+
+
+class Diagnosis(msgspec.Struct):
+    schema: str
+    source: Source
+    machine: Machine
+    step: Step
+    questions: list[Question]
+    wall: Wall
+    timeline: TimelineSummary
+    quality: Quality
+    budget: list[BudgetRow]
+    phases: list[Phase]
+    memory: Memory
+    prescriptions: list[Prescription]
+    not_worth_it: list[NotWorthIt]
+    mfu: Mfu
+    throughput: Throughput | None
+    kernels: list[KernelRow]
+    trials: list[Trial]
+    notes: list[str]
+    modules: list[ModuleRow] = []
+    environment: list[str] = []
+    cost: dict[str, Any] = {}
+
+
+def to_json(diagnosis: Diagnosis) -> bytes:
+    """The document as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
+
+
+def from_json(raw: bytes) -> Diagnosis:
+    return msgspec.json.decode(raw, type=Diagnosis)
+
+
+def json_schema() -> bytes:
+    """The JSON schema of the document, generated from these types."""
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Diagnosis)), indent=1) + b"\n"

@@ -1,0 +1,263 @@
+"""One rank's events as columns: a row an event, a numpy array a field, text interned.
+
+`-1` in an id column means "the trace did not say". Times are integer nanoseconds since the
+timeline's origin (its earliest event), never floats.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, fields, replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.model.intervals import I64
+
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+Bool = NDArray[np.bool_]
+
+
+class Kind(enum.IntEnum):
+    """What a row is, whatever its generation of torch called the category."""
+
+    OP = 0  # an operator on the host (cpu_op, Operator)
+    ANNOTATION = 1  # record_function on the host: ProfilerStep, Optimizer.step, DataLoader
+    RUNTIME = 2  # a CUDA/HIP runtime or driver call
+    PYTHON = 3  # a Python frame (with_stack)
+    OVERHEAD = 4  # the profiler's own rows, and "Command Buffer Full"
+    KERNEL = 5
+    MEMCPY = 6
+    MEMSET = 7
+    DEVICE_ANNOTATION = 8  # the shadow of an annotation on a stream: not device work
+    SYNC = 9  # cuda_sync rows: waits between streams, events and the host
+    OTHER = 10
+
+
+DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """What the profiler recorded of an op's arguments, position by position.
+
+    A tensor has dims `[2, 3]`; a tensor list has a list of those; a scalar has `[]`.
+    """
+
+    dims: list[list[int] | list[list[int]]] = []
+    types: list[str | list[str]] = []
+    strides: list[list[int] | list[list[int]]] = []
+    concrete: list[str] = []
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """How a kernel was launched."""
+
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    shared_memory: int | None = None
+    registers: int | None = None
+
+
+class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rare arguments, kept for the few rows that carry them."""
+
+    collective: str | None = None  # NCCL metadata: "allreduce", "_allgather_base", ...
+    in_elements: int | None = None
+    out_elements: int | None = None
+    group_size: int | None = None
+    group_name: str | None = None
+    dtype: str | None = None
+    kernel_backend: str | None = None  # "triton" on the host rows of compiled kernels
+    kernel_file: str | None = None
+    call_stack: str | None = None  # torch 1.x: frames joined by ';'
+    module: str | None = None  # module hierarchy
+    wait_on_stream: int | None = None  # cuda_sync rows
+    wait_on_correlation: int | None = None
+    graph_id: int | None = None
+
+
+def _decode_or_default(raw: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        return msgspec.json.decode(raw, type=kind, strict=False)
+    except msgspec.MsgspecError:
+        return kind()
+
+
+@dataclass(slots=True)
+class Details:
+    """The interned arguments behind the id columns `inputs`, `launch` and `extra`.
+
+    Each list holds distinct raw JSON objects in the field names of `Inputs`, `Launch`, `Extra`.
+    A value that does not fit its type decodes to "nothing recorded", never to an error.
+    """
+
+    inputs: list[bytes] = field(default_factory=list)
+    launch: list[bytes] = field(default_factory=list)
+    extra: list[bytes] = field(default_factory=list)
+    _inputs: dict[int, Inputs] = field(default_factory=dict)
+    _launch: dict[int, Launch] = field(default_factory=dict)
+    _extra: dict[int, Extra] = field(default_factory=dict)
+
+    def inputs_of(self, index: int) -> Inputs | None:
+        return self._lookup(index, self.inputs, self._inputs, Inputs)
+
+    def launch_of(self, index: int) -> Launch | None:
+        return self._lookup(index, self.launch, self._launch, Launch)
+
+    def extra_of(self, index: int) -> Extra | None:
+        return self._lookup(index, self.extra, self._extra, Extra)
+
+    @staticmethod
+    def _lookup(index, raw, cache, kind):  # type: ignore[no-untyped-def]
+        if index < 0:
+            return None
+        found = cache.get(index)
+        if found is None:
+            found = cache[index] = _decode_or_default(raw[index], kind)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The columns. All arrays have the same length."""
+
+    start: I64
+    end: I64
+    kind: U8
+    name: I32  # -> Timeline.names
+    process: I32  # -> Timeline.processes
+    thread: I32  # -> Timeline.threads; host rows: the thread; device rows: its track
+    device: I32
+    stream: I64
+    correlation: I64
+    external: I64
+    sequence: I64  # autograd sequence number: the same on a forward op and its backward node
+    forward_thread: I64
+    nbytes: I64  # memcpy and memset: bytes moved
+    graph_node: I64
+    inputs: I32  # -> Details
+    launch: I32
+    extra: I32
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def duration(self) -> I64:
+        length: I64 = self.end - self.start
+        return length
+
+    def is_kind(self, *kinds: Kind) -> Bool:
+        mask: Bool = np.isin(self.kind, np.array(kinds, np.uint8))
+        return mask
+
+    def take(self, rows: NDArray[np.int64] | Bool) -> Events:
+        return Events(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+
+
+COLUMN_TYPES: dict[str, type[np.generic]] = {
+    "start": np.int64,
+    "end": np.int64,
+    "kind": np.uint8,
+    "name": np.int32,
+    "process": np.int32,
+    "thread": np.int32,
+    "device": np.int32,
+    "stream": np.int64,
+    "correlation": np.int64,
+    "external": np.int64,
+    "sequence": np.int64,
+    "forward_thread": np.int64,
+    "nbytes": np.int64,
+    "graph_node": np.int64,
+    "inputs": np.int32,
+    "launch": np.int32,
+    "extra": np.int32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySamples:
+    """The allocator's totals over time (profile_memory=True), on devices only."""
+
+    time: I64
+    device: I32
+    allocated: I64  # bytes; -1 unknown
+    reserved: I64
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """A row of the trace's own device list."""
+
+    id: int
+    name: str
+    total_memory: int | None = None
+    sm_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the file says of itself. None means it does not say."""
+
+    devices: tuple[DeviceProperties, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    shapes: bool | None = None
+    stacks: bool | None = None
+    memory: bool | None = None
+    base_time_ns: int = 0
+    runtime: str | None = None  # "cuda" or "hip"
+    schema_version: int | None = None
+
+
+@dataclass(slots=True)
+class ReadQuality:
+    """What reading lost or left out. Nothing is dropped in silence."""
+
+    events: int = 0  # every entry of traceEvents seen
+    kept: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)  # phase or reason -> count
+    damaged: int = 0  # entries that could not be read at all
+    repaired: int = 0  # entries kept after a field had to be dropped
+    cut_off: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One rank: its events and everything needed to read them."""
+
+    path: str
+    events: Events
+    names: list[str]
+    processes: list[str]
+    threads: list[tuple[int, str]]  # (process index, tid as text)
+    details: Details
+    header: Header
+    quality: ReadQuality
+    memory: MemorySamples | None = None
+    thread_names: dict[int, str] = field(default_factory=dict)
+
+    def name_of(self, row: int) -> str:
+        return self.names[int(self.events.name[row])]
+
+    def inputs_of(self, row: int) -> Inputs | None:
+        return self.details.inputs_of(int(self.events.inputs[row]))
+
+    def launch_of(self, row: int) -> Launch | None:
+        return self.details.launch_of(int(self.events.launch[row]))
+
+    def extra_of(self, row: int) -> Extra | None:
+        return self.details.extra_of(int(self.events.extra[row]))
+
+    def rows(self, *kinds: Kind) -> I64:
+        found: I64 = np.flatnonzero(self.events.is_kind(*kinds))
+        return found
+
+    def rename(self, path: str) -> Timeline:
+        return replace(self, path=path)

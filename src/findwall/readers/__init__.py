@@ -1,0 +1,1 @@
+"""From files to a Run: one file a format, recognised by content, never by name."""

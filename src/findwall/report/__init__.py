@@ -1,0 +1,1 @@
+"""Everything a person sees, drawn from the Diagnosis alone. Nothing is computed here."""

@@ -1,0 +1,39 @@
+"""Seconds, bytes and FLOPs inside; milliseconds and the like only at the edges, through these."""
+
+from __future__ import annotations
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+GIB = 1024**3
+
+
+def ms(nanoseconds: float) -> float:
+    """Nanoseconds as milliseconds."""
+    return float(nanoseconds) / NS_PER_MS
+
+
+def format_ms(value: float | None) -> str:
+    """A time in milliseconds with three significant figures, for people."""
+    if value is None:
+        return "unknown"
+    magnitude = abs(value)
+    if magnitude >= 100:
+        return f"{value:.0f} ms"
+    if magnitude >= 10:
+        return f"{value:.1f} ms"
+    if magnitude >= 1:
+        return f"{value:.2f} ms"
+    return f"{value * 1000:.0f} us" if magnitude >= 0.001 else f"{value * 1000:.2f} us"
+
+
+def format_share(value: float | None) -> str:
+    """A share of one as a percentage, for people."""
+    return "unknown" if value is None else f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
+
+
+def format_bytes(value: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"

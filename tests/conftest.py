@@ -1,0 +1,25 @@
+"""Shared fixtures. What lies beside the project (`../shared`) is optional: tests that need it skip."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    if not (SHARED / "zoo").is_dir():
+        pytest.skip("../shared is not beside the project")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def zoo_truth(shared: Path) -> dict[str, Any]:
+    truth: dict[str, Any] = json.loads((shared / "zoo" / "truth.json").read_text())
+    return truth
