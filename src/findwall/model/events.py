@@ -46,9 +46,9 @@ class Inputs(msgspec.Struct, frozen=True):
     A tensor has dims `[2, 3]`; a tensor list has a list of those; a scalar has `[]`.
     """
 
-    dims: list[list[int] | list[list[int]]] = []
+    dims: list[list[int | list[int]]] = []
     types: list[str | list[str]] = []
-    strides: list[list[int] | list[list[int]]] = []
+    strides: list[list[int | list[int]]] = []
     concrete: list[str] = []
 
 
