@@ -242,7 +242,7 @@ _ROWS = (
     _gpu("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "blackwell-pro", (188, 2280),
          (1792, 512, 28), 128, _RTX_PRO, fp16=438.9, fp32=109.7),
     _gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition", "blackwell-pro", (188, 2493), (1597, 512, 25), 128,
-         "NVIDIA RTX PRO 6000 Server datasheet: 120 TFLOP/s fp32; tensor rate four times that, as its siblings",
+         "NVIDIA RTX PRO 6000 Server datasheet: 120 TFLOP/s fp32; tensor rate 4x that, as siblings",
          fp16=480, fp32=120),
     # GeForce RTX 30. The 12 GB 3080 and the 8 GB 3060 carry the same names as the cards listed.
     _gpu("NVIDIA GeForce RTX 3060 | GeForce RTX 3060", "ga10x-geforce", (28, 1777), (360, 192, 15), 3,
