@@ -1,0 +1,172 @@
+"""What the host was doing: loader, blocking calls, allocator, compilation, ops, nothing.
+
+Only threads that launch device work count: a logging thread or a pin-memory thread delays nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.links import Links
+from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.intervals import EMPTY, I64, Intervals, union
+
+# Every generation's name of "the loop waits for the next batch".
+LOADER = re.compile(
+    r"dataloader.*(__next__|#|next)|enumerate\(data(loader|pipe)|train_dataloader_next|_dataloader_next"
+    r"|dataloaderiter|data_?loading|prefetch.*next_batch",
+    re.IGNORECASE,
+)
+SYNCHRONIZE = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx)Synchronize", re.IGNORECASE)
+BLOCKING_COPY = re.compile(r"^(cuda|hip)Memcpy(2D|DtoH|HtoD|WithStream|ToSymbol|FromSymbol)?$", re.IGNORECASE)
+ASYNC_COPY = re.compile(r"^(cuda|cu|hip)Memcpy.*Async", re.IGNORECASE)
+ALLOCATOR = re.compile(
+    r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost|MallocManaged|MallocAsync|FreeAsync)"
+    r"|^cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)",
+    re.IGNORECASE,
+)
+FREE = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|Unmap|Release)", re.IGNORECASE)
+COMPILE = re.compile(
+    r"compile_inner|entire_frame_compile|backend_compile|compile_fx|_compile\.compile|inductor_compile"
+    r"|create_aot_dispatcher|aot_(module|function|dispatch).*compile|async_compile|GraphLowering|Scheduler\.(codegen|__init__)"
+    r"|PyCodeCache\.load|^(cu|hip)(ModuleLoad|LinkComplete|LibraryLoad)|triton.*compile|dynamo_timed|Lazy Function Loading",
+    re.IGNORECASE,
+)
+GARBAGE = re.compile(r"^findwall\.gc|built-in function collect|gc\.collect", re.IGNORECASE)
+COMPILED_REGION = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction", re.IGNORECASE)
+
+OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belongs to
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Calls that make the host wait for the device, in host order."""
+
+    row: I64
+    start: I64
+    end: I64
+    owner: I64  # -> OWNERS
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Disjoint activities of the launching threads, by rank, and the weight of recorded events."""
+
+    threads: I64
+    activities: dict[str, Intervals]  # cause -> when the host did that; earlier keys win
+    working: Intervals  # any op or runtime call open
+    blocking: Blocking
+    event_time: I64  # start of every host event that costs the profiler something
+    event_weight: I64  # cumulative weight, one longer than event_time; thousandths of an event
+
+    def weight_before(self, at: I64) -> I64:
+        """Events recorded until each time, in thousandths."""
+        found: I64 = self.event_weight[np.searchsorted(self.event_time, at, side="left")]
+        return found
+
+
+def watch_host(timeline: Timeline, links: Links) -> Host:
+    """Sort the host's time into activities, once."""
+    events = timeline.events
+    device = timeline.rows(*DEVICE_KINDS)
+    launches = np.unique(links.launch[device])
+    launches = launches[launches >= 0]
+    threads = np.unique(events.thread[launches])
+    mine = np.isin(events.thread, threads) & ~events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
+    blocking = _blocking_calls(timeline, links, mine)
+    copying = blocking.owner == OWNERS.index("copy-exposed")
+    syncing = blocking.owner == OWNERS.index("host-sync")
+    activities = {
+        "copy-exposed": union(blocking.start[copying], blocking.end[copying]),
+        "host-sync": union(blocking.start[syncing], blocking.end[syncing]),
+        "loader-starved": _named(timeline, mine, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON),
+        "allocator": _named(timeline, mine, ALLOCATOR, Kind.RUNTIME),
+        "recompilation": _named(timeline, mine, COMPILE, Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD),
+        "gc-pause": _named(timeline, mine, GARBAGE, Kind.ANNOTATION, Kind.PYTHON),
+    }
+    busy = mine & events.is_kind(Kind.OP, Kind.RUNTIME)
+    time, weight = _event_weights(timeline, mine)
+    return Host(
+        threads=threads.astype(np.int64),
+        activities=_disjoint(activities),
+        working=union(events.start[busy], events.end[busy]),
+        blocking=blocking,
+        event_time=time,
+        event_weight=weight,
+    )
+
+
+def _disjoint(activities: dict[str, Intervals]) -> dict[str, Intervals]:
+    taken, found = EMPTY, {}
+    for cause, when in activities.items():
+        found[cause] = when - taken
+        taken = taken | when
+    return found
+
+
+def names_matching(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
+    """For each interned name, whether the pattern is found in it."""
+    return np.array([bool(pattern.search(name)) for name in timeline.names], bool)
+
+
+def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> I64:
+    if not timeline.names:
+        return np.empty(0, np.int64)
+    wanted = names_matching(timeline, pattern)[timeline.events.name]
+    rows: I64 = np.flatnonzero(mine & wanted & timeline.events.is_kind(*kinds))
+    return rows
+
+
+def _named(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> Intervals:
+    rows = _rows(timeline, mine, pattern, *kinds)
+    return union(timeline.events.start[rows], timeline.events.end[rows])
+
+
+def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:
+    """Synchronize calls, blocking copies, and frees (which wait for the device)."""
+    events = timeline.events
+    sync = _rows(timeline, mine, SYNCHRONIZE, Kind.RUNTIME)
+    plain = _rows(timeline, mine, BLOCKING_COPY, Kind.RUNTIME)
+    pageable = _pageable_calls(timeline, links, mine)
+    free = _rows(timeline, mine, FREE, Kind.RUNTIME)
+    rows = np.unique(np.concatenate([sync, plain, pageable, free]))
+    owner = np.full(len(rows), OWNERS.index("host-sync"), np.int64)
+    owner[_is_upload(timeline, links, rows)] = OWNERS.index("copy-exposed")
+    owner[np.isin(rows, free)] = OWNERS.index("allocator")
+    order = np.argsort(events.start[rows], kind="stable")
+    rows = rows[order]
+    return Blocking(rows, events.start[rows], events.end[rows], owner[order])
+
+
+def _copies(timeline: Timeline, pattern: str) -> I64:
+    rows = timeline.rows(Kind.MEMCPY)
+    wanted = names_matching(timeline, re.compile(pattern, re.IGNORECASE))
+    return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
+
+
+def _pageable_calls(timeline: Timeline, links: Links, mine: Bool) -> I64:
+    """Copy calls that wait although they are called asynchronous: one side is pageable memory."""
+    rows = links.launch[_copies(timeline, r"pageable")]
+    rows = rows[rows >= 0]
+    return rows[mine[rows]]
+
+
+def _is_upload(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Calls that move data to the device, and the synchronize that belongs to such a copy."""
+    uploads = links.launch[_copies(timeline, r"HtoD|Host -> Device|HostToDevice")]
+    uploads = uploads[uploads >= 0]
+    upload_ops = links.op[uploads]
+    upload_ops = upload_ops[upload_ops >= 0]
+    mask: Bool = np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], upload_ops))
+    return mask
+
+
+def _event_weights(timeline: Timeline, mine: Bool) -> tuple[I64, I64]:
+    """What each recorded host event weighs for the profiler: a Python frame costs less than an op."""
+    rows = np.flatnonzero(mine & timeline.events.is_kind(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION, Kind.PYTHON))
+    rows = rows[np.argsort(timeline.events.start[rows], kind="stable")]
+    weight = np.where(timeline.events.kind[rows] == Kind.PYTHON, 250, 1000)
+    return timeline.events.start[rows], np.concatenate([[0], np.cumsum(weight)]).astype(np.int64)

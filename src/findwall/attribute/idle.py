@@ -1,0 +1,131 @@
+"""Why the device was idle: every gap given to what kept the host from feeding it.
+
+A gap with the next kernel already queued is the device's own turn-around. Any other gap is split by
+what the launching threads did in it. What then looks like slow launching, but would not be there had
+an earlier blocking call not emptied the queue, belongs to that call (`queue.rerun` decides).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.host import OWNERS, Host
+from findwall.attribute.queue import F64, Queue, rerun
+from findwall.model.intervals import I64, Intervals, union
+
+# A stretch with no op and no runtime call longer than this is work of its own (logging, saving,
+# Python), not the dispatcher between two ops.
+HOST_WORK_NS = 200_000
+TURNAROUND = "turn-around"
+IDLE_CAUSES = (
+    "copy-exposed",
+    "host-sync",
+    "loader-starved",
+    "allocator",
+    "recompilation",
+    "gc-pause",
+    "host-work",
+    "launch-bound",
+    TURNAROUND,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Idle time of the window at one cost per host event: a row a gap, a column a cause."""
+
+    blame: F64  # nanoseconds; shape (rows of the queue, IDLE_CAUSES)
+    length: float  # of the window, in nanoseconds
+
+    def total(self, cause: str) -> float:
+        return float(self.blame[:, IDLE_CAUSES.index(cause)].sum())
+
+
+def blame_gaps(queue: Queue, host: Host, cost_ns: float) -> Idle:
+    """Idle before every row, by cause, for a host that pays `cost_ns` less an event."""
+    run = rerun(queue, host, cost_ns)
+    blame = np.zeros((len(queue.row), len(IDLE_CAUSES)))
+    if len(queue.row) == 0:
+        return Idle(blame, run.length)
+    queued = queue.queued | (queue.gap == 0)
+    blame[queued, IDLE_CAUSES.index(TURNAROUND)] = run.gap[queued]
+    late = np.flatnonzero(~queued)
+    shares = _activity_shares(queue, host, late, cost_ns)
+    blame[late, : len(IDLE_CAUSES) - 1] = shares * run.gap[late, None]
+    _charge_blocking_calls(queue, host, run.gap, blame, cost_ns)
+    return Idle(blame, run.length)
+
+
+def _activity_shares(queue: Queue, host: Host, late: I64, cost_ns: float) -> F64:
+    """Each late gap's split by host activity, profiler's cost taken off each part; rows sum to one."""
+    start, end = queue.before[late], queue.start[late]
+    activities = dict(host.activities)
+    activities["host-work"] = _long_silences(host, start, end, activities)
+    parts = np.zeros((len(late), len(IDLE_CAUSES) - 1))
+    for cause, when in activities.items():
+        parts[:, IDLE_CAUSES.index(cause)] = _undilated(host, when, start, end, cost_ns)
+    gap = (end - start).astype(np.float64)
+    covered = sum(when.covered_within(start, end) for when in activities.values())
+    inside = sum(_events_within(host, when, start, end) for when in activities.values())
+    rest_events = (host.weight_before(end) - host.weight_before(start)) / 1000.0 - inside
+    rest = np.maximum(gap - covered - rest_events * cost_ns, 0.0)
+    parts[:, IDLE_CAUSES.index("launch-bound")] = rest
+    total = parts.sum(axis=1, keepdims=True)
+    # A gap that is all profiler cost has no true length; should any remain it is dispatch.
+    parts[total[:, 0] <= 0, IDLE_CAUSES.index("launch-bound")] = 1.0
+    shares: F64 = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1e-12)
+    return shares
+
+
+def _long_silences(host: Host, start: I64, end: I64, activities: dict[str, Intervals]) -> Intervals:
+    """Stretches of host time without op, call or known activity that are long enough to be work."""
+    if len(start) == 0:
+        return union(start, end)
+    silent = union(start, end) - host.working
+    for when in activities.values():
+        silent = silent - when
+    # A silence cut by the gap's edges is judged by its length on the host, not in the gap.
+    low, high = int(start.min()), int(end.max())
+    whole = host.working.gaps(low, high)
+    for when in activities.values():
+        whole = whole - when
+    long = whole.end - whole.start >= HOST_WORK_NS
+    return silent & Intervals(whole.start[long], whole.end[long])
+
+
+def _events_within(host: Host, when: Intervals, start: I64, end: I64) -> F64:
+    """Events (weighted) that start inside both the activity and each gap."""
+    before = np.cumsum(np.diff(host.event_weight) * _inside(when, host.event_time))
+    counted = np.concatenate([[0], before]) / 1000.0
+    low = np.searchsorted(host.event_time, start, side="left")
+    high = np.searchsorted(host.event_time, end, side="left")
+    found: F64 = counted[high] - counted[low]
+    return found
+
+
+def _inside(when: Intervals, at: I64) -> I64:
+    if len(when) == 0:
+        return np.zeros(len(at), np.int64)
+    index = np.searchsorted(when.start, at, side="right") - 1
+    inside: I64 = ((index >= 0) & (at < when.end[np.maximum(index, 0)])).astype(np.int64)
+    return inside
+
+
+def _undilated(host: Host, when: Intervals, start: I64, end: I64, cost_ns: float) -> F64:
+    length = when.covered_within(start, end) - _events_within(host, when, start, end) * cost_ns
+    result: F64 = np.maximum(length, 0.0)
+    return result
+
+
+def _charge_blocking_calls(queue: Queue, host: Host, gap: F64, blame: F64, cost_ns: float) -> None:
+    """Move dispatch gaps that exist only because a blocking call emptied the queue to that call."""
+    launch = IDLE_CAUSES.index("launch-bound")
+    for owner, cause in enumerate(OWNERS):
+        if not (host.blocking.owner == owner).any():
+            continue
+        without = rerun(queue, host, cost_ns, without=owner)
+        charged = np.minimum(blame[:, launch], np.maximum(gap - without.gap, 0.0))
+        blame[:, IDLE_CAUSES.index(cause)] += charged
+        blame[:, launch] -= charged

@@ -1,0 +1,199 @@
+"""Who launched what: every device row to its runtime call, that call to the op around it.
+
+Correlation id → runtime row → innermost op on the same thread. `External id` is only a last resort:
+in some generations of traces it names another op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.intervals import I64
+
+NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)
+ENGINE = "autograd::engine::evaluate_function"
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Row-to-row references, one entry an event; -1 where there is none."""
+
+    parent: I64  # host rows: the innermost host row around this one on its thread
+    launch: I64  # device rows: the runtime call that issued it
+    op: I64  # device rows: the innermost op around that call; host rows: the nearest op above or itself
+    backward: Bool  # host rows: under the autograd engine
+    kernels_without_launch: int
+    launches_without_kernel: int
+
+    def ancestors(self, row: int) -> list[int]:
+        """The rows around a host row, innermost first."""
+        found = []
+        row = int(self.parent[row])
+        while row >= 0:
+            found.append(row)
+            row = int(self.parent[row])
+        return found
+
+
+def link(timeline: Timeline) -> Links:
+    """Work out every reference of one timeline, once."""
+    parent = _nest(timeline)
+    launch = _launches(timeline)
+    nearest_op = _nearest(timeline, parent, timeline.events.is_kind(Kind.OP))
+    op = nearest_op.copy()
+    device = timeline.rows(*DEVICE_KINDS)
+    issued = device[launch[device] >= 0]
+    op[issued] = nearest_op[launch[issued]]
+    orphans = device[launch[device] < 0]
+    op[orphans] = _by_external_id(timeline, orphans)
+    return Links(
+        parent=parent,
+        launch=launch,
+        op=op,
+        backward=_under(timeline, parent, ENGINE),
+        kernels_without_launch=len(orphans),
+        launches_without_kernel=_unanswered_launches(timeline, launch),
+    )
+
+
+def _nest(timeline: Timeline) -> I64:
+    """The innermost host row that is still open on the same thread when a row starts."""
+    events = timeline.events
+    parent = np.full(len(events), -1, np.int64)
+    rows = timeline.rows(*NESTING_KINDS)
+    rows = rows[np.lexsort((events.kind[rows], -events.end[rows], events.start[rows], events.thread[rows]))]
+    found = [-1] * len(rows)
+    open_rows: list[int] = []
+    open_ends: list[int] = []
+    thread = -1
+    columns = (rows.tolist(), events.thread[rows].tolist(), events.start[rows].tolist(), events.end[rows].tolist())
+    for index, (row, on, start, end) in enumerate(zip(*columns, strict=True)):
+        if on != thread:
+            thread = on
+            open_rows.clear()
+            open_ends.clear()
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+            open_rows.pop()
+        if open_rows:
+            found[index] = open_rows[-1]
+        open_rows.append(row)
+        open_ends.append(end)
+    parent[rows] = found
+    return parent
+
+
+def _nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
+    """For each host row the nearest row at or above it that is wanted, by pointer doubling."""
+    count = len(parent)
+    here = np.arange(count)
+    # `count` stands for "none": a row of its own that points to itself.
+    jump = np.where(wanted, here, np.where(parent >= 0, parent, count))
+    jump = np.append(jump, count)
+    while True:
+        further = jump[jump]
+        if np.array_equal(further, jump):
+            break
+        jump = further
+    nearest = jump[:count]
+    # A chain that ended on an unwanted root found nothing.
+    result: I64 = np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
+    return result
+
+
+def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
+    """Host rows at or below a row whose name starts so."""
+    marked = np.array([name.startswith(prefix) for name in timeline.names], bool)
+    wanted = marked[timeline.events.name] if len(marked) else np.zeros(0, bool)
+    below: Bool = _nearest(timeline, parent, wanted) >= 0
+    return below
+
+
+def _launches(timeline: Timeline) -> I64:
+    """The runtime call of each device row: same correlation id, the last one not after it.
+
+    Ids can repeat in merged files: a call of the process that owns most of the row's stream wins.
+    """
+    events = timeline.events
+    launch = np.full(len(events), -1, np.int64)
+    calls = timeline.rows(Kind.RUNTIME)
+    calls = calls[events.correlation[calls] > 0]
+    device = timeline.rows(*DEVICE_KINDS)
+    device = device[events.correlation[device] > 0]
+    if len(calls) == 0 or len(device) == 0:
+        return launch
+    calls = calls[np.lexsort((events.start[calls], events.correlation[calls]))]
+    ids = events.correlation[calls]
+    first = np.searchsorted(ids, events.correlation[device], "left")
+    past = np.searchsorted(ids, events.correlation[device], "right")
+    single = past - first == 1
+    launch[device[single]] = calls[first[single]]
+    repeated = np.flatnonzero(past - first > 1)
+    if len(repeated):
+        owner = _stream_owners(timeline, device[single], launch)
+        for index in repeated.tolist():
+            row = int(device[index])
+            launch[row] = _pick(timeline, row, calls[first[index] : past[index]], owner)
+    return launch
+
+
+def _track(timeline: Timeline, row: int) -> tuple[int, int]:
+    """The place a device row runs on, as its file tells tracks apart."""
+    return int(timeline.events.process[row]), int(timeline.events.thread[row])
+
+
+def _stream_owners(timeline: Timeline, settled: I64, launch: I64) -> dict[tuple[int, int], int]:
+    """Which process feeds each device track, by the rows whose call is beyond doubt."""
+    votes: dict[tuple[int, int], dict[int, int]] = {}
+    for row in settled[:20000].tolist():
+        process = int(timeline.events.process[launch[row]])
+        tally = votes.setdefault(_track(timeline, row), {})
+        tally[process] = tally.get(process, 0) + 1
+    return {track: max(sorted(tally), key=lambda process: tally[process]) for track, tally in votes.items()}
+
+
+def _pick(timeline: Timeline, row: int, candidates: I64, owner: dict[tuple[int, int], int]) -> int:
+    events = timeline.events
+    process = owner.get(_track(timeline, row))
+    own = candidates[events.process[candidates] == process] if process is not None else candidates
+    candidates = own if len(own) else candidates
+    before = candidates[events.start[candidates] <= events.start[row]]
+    return int(before[-1] if len(before) else candidates[0])
+
+
+def _by_external_id(timeline: Timeline, orphans: I64) -> I64:
+    """Ops of device rows that have no runtime call, by External id alone."""
+    events = timeline.events
+    ops = timeline.rows(Kind.OP)
+    ops = ops[events.external[ops] > 0]
+    found = np.full(len(orphans), -1, np.int64)
+    if len(ops) == 0 or len(orphans) == 0:
+        return found
+    ops = ops[np.argsort(events.external[ops], kind="stable")]
+    at = np.minimum(np.searchsorted(events.external[ops], events.external[orphans]), len(ops) - 1)
+    same = (events.external[ops[at]] == events.external[orphans]) & (events.external[orphans] > 0)
+    found[same] = ops[at[same]]
+    return found
+
+
+LAUNCH_WORDS = ("launch", "memcpy", "memset")
+
+
+def _unanswered_launches(timeline: Timeline, launch: I64) -> int:
+    """Calls that should have put work on the device but whose row is missing."""
+    words = np.array([_is_launch(name) for name in timeline.names], bool)
+    calls = timeline.rows(Kind.RUNTIME)
+    calls = calls[words[timeline.events.name[calls]]] if len(calls) else calls
+    if len(timeline.rows(*DEVICE_KINDS)) == 0:
+        return 0
+    answered = np.zeros(len(timeline.events), bool)
+    answered[launch[launch >= 0]] = True
+    return int((~answered[calls]).sum())
+
+
+def _is_launch(name: str) -> bool:
+    lowered = name.lower()
+    return any(word in lowered for word in LAUNCH_WORDS) and "hostfunc" not in lowered

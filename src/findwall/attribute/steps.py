@@ -1,0 +1,287 @@
+"""Where a step begins and ends, on the host and on the device, and which step a kernel belongs to.
+
+Markers, best first: `ProfilerStep` ranges, optimizer ranges, the period of the kernel sequence, and
+failing all of those the whole span as one step. A kernel belongs to the step that launched it; on the
+device a step runs from its first kernel on the busiest compute stream to that of the next step.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.links import Links
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.model.intervals import I64
+
+PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
+OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+MIN_PERIOD = 3  # kernels: a shorter repeat is a loop inside a step, not a step
+MIN_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of one rank on its busiest device."""
+
+    found_by: str  # "ProfilerStep", "optimizer", "period" or "span"
+    device: int  # -1 when there are no device events
+    boundaries: I64  # device times: n + 1 of them for n steps
+    host: I64  # host start of every step found, and the end of the last
+    host_ms: tuple[float, ...]  # length of each host range
+    of_row: I64  # device rows: the step that launched it, -1 none
+    without_device_work: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        return max(len(self.boundaries) - 1, 0)
+
+    @property
+    def start(self) -> int:
+        return int(self.boundaries[0]) if len(self.boundaries) else 0
+
+    @property
+    def end(self) -> int:
+        return int(self.boundaries[-1]) if len(self.boundaries) else 0
+
+    @property
+    def lengths(self) -> I64:
+        lengths: I64 = np.diff(self.boundaries)
+        return lengths
+
+
+@dataclass(frozen=True, slots=True)
+class _Markers:
+    found_by: str
+    edges: I64  # host times: n + 1 for n steps
+    labels: tuple[str, ...]
+    lengths: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+
+def find_steps(timeline: Timeline, links: Links) -> Steps:
+    """Tell the steps apart. Always answers; `found_by` says how far to trust it."""
+    device = busiest_device(timeline)
+    markers = _profiler_steps(timeline) or _optimizer_steps(timeline) or _period(timeline, links, device)
+    markers = markers or _span(timeline)
+    if device < 0:
+        return _host_steps(timeline, markers)
+    return _device_steps(timeline, links, markers, device)
+
+
+def busiest_device(timeline: Timeline) -> int:
+    """The device with the most work of this rank, -1 if there is none."""
+    rows = timeline.rows(*DEVICE_KINDS)
+    if len(rows) == 0:
+        return -1
+    devices = timeline.events.device[rows]
+    found, index = np.unique(devices, return_inverse=True)
+    work = np.bincount(index, timeline.events.duration[rows])
+    return int(found[int(np.argmax(work))])
+
+
+def _rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
+    wanted = np.array([bool(pattern.match(name)) for name in timeline.names], bool)
+    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
+
+
+def _profiler_steps(timeline: Timeline) -> _Markers | None:
+    rows = _rows_named(timeline, PROFILER_STEP)
+    if len(rows) == 0:
+        return None
+    events = timeline.events
+    rows = _one_process(timeline, rows)
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    edges = np.append(events.start[rows], events.end[rows[-1]])
+    labels = tuple(timeline.name_of(row) for row in rows.tolist())
+    return _Markers("ProfilerStep", edges, labels, tuple(events.duration[rows].tolist()))
+
+
+def _one_process(timeline: Timeline, rows: I64) -> I64:
+    """In a merged file, the markers of the process that has most of them."""
+    process = timeline.events.process[rows]
+    found, counts = np.unique(process, return_counts=True)
+    return rows[process == found[int(np.argmax(counts))]]
+
+
+def _optimizer_steps(timeline: Timeline) -> _Markers | None:
+    """A step ends where its optimizer call ends. Several optimizers: the last of the round counts."""
+    rows = _rows_named(timeline, OPTIMIZER_STEP)
+    if len(rows) < 2:
+        return None
+    rows = _one_process(timeline, rows)
+    events = timeline.events
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    names, counts = np.unique(events.name[rows], return_counts=True)
+    rarest = names[counts == counts.min()]
+    last = rows[np.isin(events.name[rows], rarest)]
+    last = last[events.name[last] == events.name[last[-1]]]
+    if len(last) < 2:
+        return None
+    edges = events.end[last]
+    labels = tuple(f"step {index}" for index in range(len(edges) - 1))
+    note = "No ProfilerStep ranges: steps were told apart by the optimizer's calls."
+    return _Markers("optimizer", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+
+
+def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
+    """Steps from the repeat of the kernel sequence in launch order.
+
+    A model's layers repeat too. A true step repeats *everything*: each kernel name must occur equally
+    often in every repeat, or the repeat is a layer and not a step.
+    """
+    events = timeline.events
+    rows = timeline.rows(Kind.KERNEL)
+    rows = rows[(events.device[rows] == device) & (links.launch[rows] >= 0)]
+    if len(rows) < MIN_PERIOD * MIN_REPEATS:
+        return None
+    issued = events.start[links.launch[rows]]
+    order = np.lexsort((events.start[rows], issued))
+    sequence, issued = events.name[rows[order]], issued[order]
+    period = _smallest_period(sequence)
+    if period is None:
+        return None
+    repeats = len(sequence) // period
+    first = len(sequence) - repeats * period  # a partial step at the front is an earlier step's tail
+    edges = issued[first::period][:repeats]
+    edges = np.append(edges, _host_end(timeline))
+    labels = tuple(f"repeat {index}" for index in range(repeats))
+    note = f"No step markers: steps are the {repeats} repeats of a sequence of {period} kernels."
+    return _Markers("period", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+
+
+def _smallest_period(sequence: I64) -> int | None:
+    length = len(sequence)
+    counts = np.unique(sequence, return_counts=True)[1]
+    # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
+    for repeats in range(min(length // MIN_PERIOD, int(counts.min()) + 1), MIN_REPEATS - 1, -1):
+        for period in range(length // repeats, length // (repeats + 1), -1):
+            if period >= MIN_PERIOD and np.array_equal(sequence[period:], sequence[:-period]):
+                return period
+    return None
+
+
+def _host_end(timeline: Timeline) -> int:
+    host = timeline.rows(Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
+    return int(timeline.events.end[host].max()) if len(host) else int(timeline.events.end.max(initial=0))
+
+
+def _span(timeline: Timeline) -> _Markers:
+    events = timeline.events
+    start = int(events.start.min()) if len(events) else 0
+    end = int(events.end.max()) if len(events) else 0
+    note = "No steps could be told apart: the whole span counts as one step."
+    return _Markers("span", np.array([start, end]), ("span",), (end - start,), (note,))
+
+
+def _host_steps(timeline: Timeline, markers: _Markers) -> Steps:
+    """Steps of a rank without device events: the host's own ranges."""
+    return Steps(
+        found_by=markers.found_by,
+        device=-1,
+        boundaries=markers.edges,
+        host=markers.edges,
+        host_ms=tuple(length / 1e6 for length in markers.lengths),
+        of_row=np.full(len(timeline.events), -1, np.int64),
+        without_device_work=(),
+        notes=markers.notes,
+    )
+
+
+def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: int) -> Steps:
+    events = timeline.events
+    of_row = _step_of_rows(timeline, links, markers, device)
+    rows = np.flatnonzero(of_row >= 0)
+    rows = rows[events.device[rows] == device]
+    if markers.found_by == "span" or len(rows) == 0:
+        return _single(timeline, markers, device, of_row, int(events.start.min()), int(events.end.max()))
+    stream = _compute_stream(timeline, rows)
+    firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
+    missing = tuple(markers.labels[step] for step in empty)
+    notes = list(markers.notes)
+    if missing:
+        notes.append(f"{len(missing)} steps launched no device work: {', '.join(missing[:5])}.")
+    if len(firsts) < 2:
+        step = int(of_row[rows].max())
+        mine = rows[of_row[rows] == step]
+        begin = min(int(markers.edges[step]), int(events.start[mine].min()))
+        notes.append("Only one step has device work: it is taken from its host start to its last kernel's end.")
+        one = _single(timeline, markers, device, of_row, begin, int(events.end[mine].max()))
+        return _noted(one, missing, notes)
+    return Steps(
+        found_by=markers.found_by,
+        device=device,
+        boundaries=firsts,
+        host=markers.edges,
+        host_ms=tuple(length / 1e6 for length in markers.lengths),
+        of_row=of_row,
+        without_device_work=missing,
+        notes=tuple(notes),
+    )
+
+
+def _noted(steps: Steps, missing: tuple[str, ...], notes: list[str]) -> Steps:
+    return Steps(
+        steps.found_by,
+        steps.device,
+        steps.boundaries,
+        steps.host,
+        steps.host_ms,
+        steps.of_row,
+        missing,
+        tuple(notes),
+    )
+
+
+def _single(timeline: Timeline, markers: _Markers, device: int, of_row: I64, start: int, end: int) -> Steps:
+    return Steps(
+        found_by=markers.found_by,
+        device=device,
+        boundaries=np.array([start, end], np.int64),
+        host=markers.edges,
+        host_ms=tuple(length / 1e6 for length in markers.lengths),
+        of_row=of_row,
+        without_device_work=(),
+        notes=markers.notes,
+    )
+
+
+def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: int) -> I64:
+    """The step in whose host range each device row was launched."""
+    events = timeline.events
+    of_row = np.full(len(events), -1, np.int64)
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[links.launch[rows] >= 0]
+    if markers.found_by == "span":
+        of_row[timeline.rows(*DEVICE_KINDS)] = 0
+        return of_row
+    issued = events.start[links.launch[rows]]
+    step = np.searchsorted(markers.edges, issued, side="right") - 1
+    inside = (step >= 0) & (step < len(markers.labels))
+    of_row[rows[inside]] = step[inside]
+    return of_row
+
+
+def _compute_stream(timeline: Timeline, rows: I64) -> int:
+    """The stream with the most kernel time; copies alone do not make a compute stream."""
+    events = timeline.events
+    kernels = rows[events.kind[rows] == Kind.KERNEL]
+    kernels = kernels if len(kernels) else rows
+    streams, index = np.unique(events.stream[kernels], return_inverse=True)
+    return int(streams[int(np.argmax(np.bincount(index, events.duration[kernels])))])
+
+
+def _first_kernels(timeline: Timeline, rows: I64, of_row: I64, stream: int, count: int) -> tuple[I64, list[int]]:
+    """Device time at which each step's first kernel on the compute stream starts."""
+    events = timeline.events
+    mine = rows[(events.stream[rows] == stream) & (events.kind[rows] == Kind.KERNEL)]
+    mine = mine if len(mine) else rows
+    firsts = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(firsts, of_row[mine], events.start[mine])
+    has_any = np.isin(np.arange(count), of_row[rows])
+    found = firsts < np.iinfo(np.int64).max
+    return np.sort(firsts[found]), np.flatnonzero(~has_any).tolist()
