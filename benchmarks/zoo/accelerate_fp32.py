@@ -1,0 +1,39 @@
+"""A plain Accelerate loop with mixed precision left at its default, "no".
+
+Truth: compute / fast-path-off. PyTorch leaves TF32 off for matmuls, so a 2048-wide MLP runs in true
+fp32 on the vector units.
+"""
+
+import torch
+from accelerate import Accelerator
+from stepclock import Step, main
+from torch import nn
+
+WALLS = [["compute", "fast-path-off"]]
+ALSO = []
+FIXES = ["tf32"]
+
+
+def make(size: str, fix: str | None = None) -> Step:
+    tokens, width, depth = (16384, 2048, 3) if size == "gpu" else (32, 32, 2)
+    torch.set_float32_matmul_precision("high" if fix == "tf32" else "highest")
+    accelerator = Accelerator(cpu=size == "cpu")
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    x = torch.randn(tokens, width, device=accelerator.device)
+
+    def step() -> None:
+        loss = model(x).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+if __name__ == "__main__":
+    main(make, steps=60)

@@ -1,0 +1,38 @@
+"""A feature extractor that turns its activations to fp32 after every layer, to be on the safe side.
+
+Truth: bandwidth / dtype-casts. Between two bf16 matmuls the activation is written as fp32 and
+turned back to bf16: two kernels that compute nothing.
+"""
+
+import torch
+from stepclock import Step, device_of, main
+from torch import nn
+
+WALLS = [["bandwidth", "dtype-casts"]]
+ALSO = []
+FIXES = ["stay_bf16"]
+
+
+def make(size: str, fix: str | None = None) -> Step:
+    device = device_of(size)
+    tokens, width, depth = (262144, 512, 16) if size == "gpu" else (64, 32, 3)
+    weights = [nn.Linear(width, width, bias=False).to(device, torch.bfloat16) for _ in range(depth)]
+    images = torch.randn(tokens, width, device=device)
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = images
+        if fix == "stay_bf16":
+            x = x.to(torch.bfloat16)
+            for layer in weights:
+                x = layer(x)
+            return x.float()
+        for layer in weights:
+            x = layer(x.to(torch.bfloat16)).float()
+        return x
+
+    return step
+
+
+if __name__ == "__main__":
+    main(make)
