@@ -1,4 +1,4 @@
-"""The zoo's labels are read by programs: they must be there, be of our words, and say what the docstring says."""
+"""The zoo's labels are read by programs: they must be there and say what the docstring says."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ def test_traces_are_packed_into_files_under_the_limit(
     for name in "abc":
         (loose / f"{name}.json.gz").write_bytes(b"x" * 100)
     RECORDER.pack(loose, tmp_path)
-    held = [tarfile.open(path).getnames() for path in sorted(tmp_path.glob("*.tar"))]
+    held = []
+    for path in sorted(tmp_path.glob("*.tar")):
+        with tarfile.open(path) as archive:
+            held.append(archive.getnames())
     assert held == [["a.json.gz", "b.json.gz"], ["c.json.gz"]]
     assert not list(loose.iterdir())
