@@ -235,7 +235,8 @@ def test_a_card_without_published_peaks_gives_no_roofline() -> None:
 
 
 @pytest.mark.parametrize("trace", ["zoo/llama_1b.json.gz", "traces/v100_resnet50_workers0.json.gz",
-                                   "traces/a100_cnn_ddp_rank0_of_2.json.gz", "traces/b200_vllm_tp8_rank0.json.gz",
+                                   "traces/a100_cnn_ddp_rank0_of_2.json.gz",
+                                   "traces/b200_vllm_tp8_rank0.json.gz",
                                    "traces/mi300x_compiled_triton.json.gz"])  # fmt: skip
 def test_devices_of_real_traces_are_known(shared: Path, trace: str) -> None:
     import gzip
