@@ -1,0 +1,93 @@
+"""Which device rows are communication, by what they do.
+
+A library's name in the kernel is one witness among several: the collective's own metadata, the op or
+annotation that launched the row, and the stream it runs on count too.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.links import Links
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import I64
+
+_KERNEL = re.compile(
+    r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|multimem_|nvshmem|cross_device_reduce|"
+    r"deep_?ep|symm_mem|mscclpp|one_shot_|two_shot_|sendrecv",
+    re.IGNORECASE,
+)
+_OP = re.compile(
+    r"^(?:c10d|c10d_functional|_c10d_functional|_c10d_functional_autograd|symm_mem|nccl|rccl|gloo|mori|deep_?ep|"
+    r"nvshmem)[:_]|record_param_comms|^vllm::(?:all_reduce|all_gather|reduce_scatter|all_to_all)|"
+    r"^(?:_C_custom_ar|sgl_kernel)::.*all_?reduce|^_C_custom_ar::|all_reduce|allreduce|all_gather|"
+    r"reduce_scatter|all_to_all|alltoall",
+    re.IGNORECASE,
+)
+_STREAM_SHARE = 0.8  # of a stream's rows known to be communication before its nameless rows count too
+
+
+def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """For each of these device rows, whether it is communication."""
+    if len(rows) == 0:
+        return np.zeros(0, bool)
+    events = timeline.events
+    found = _by_name(timeline, events.name[rows], _KERNEL)
+    found &= events.kind[rows] == Kind.KERNEL
+    found |= _with_metadata(timeline, rows)
+    found |= _launched_by_collective(timeline, links, rows)
+    return found | _on_their_stream(timeline, links, rows, found)
+
+
+def _by_name(timeline: Timeline, names: np.ndarray, pattern: re.Pattern[str]) -> Bool:
+    distinct, inverse = np.unique(names, return_inverse=True)
+    hits = np.array([pattern.search(timeline.names[int(name)]) is not None for name in distinct], bool)
+    marked: Bool = hits[inverse]
+    return marked
+
+
+def _with_metadata(timeline: Timeline, rows: I64) -> Bool:
+    extras = timeline.events.extra[rows]
+    distinct, inverse = np.unique(extras, return_inverse=True)
+    hits = np.zeros(len(distinct), bool)
+    for at, index in enumerate(distinct.tolist()):
+        extra = timeline.details.extra_of(index)
+        hits[at] = extra is not None and bool(extra.collective)
+    marked: Bool = hits[inverse]
+    return marked
+
+
+def _launched_by_collective(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """The innermost op around the launch, or an annotation closer than it, is a collective.
+
+    An `aten` op inside a collective (a copy into its buffer) is that op's own work.
+    """
+    events = timeline.events
+    found = np.zeros(len(rows), bool)
+    with_op = links.op[rows] >= 0
+    if with_op.any():
+        found[with_op] = _by_name(timeline, events.name[links.op[rows[with_op]]], _OP)
+    around = np.where(links.launch[rows] >= 0, links.parent[np.maximum(links.launch[rows], 0)], -1)
+    annotated = around >= 0
+    annotated[annotated] = events.kind[around[annotated]] == Kind.ANNOTATION
+    if annotated.any():
+        found[annotated] |= _by_name(timeline, events.name[around[annotated]], _OP)
+    return found
+
+
+def _on_their_stream(timeline: Timeline, links: Links, rows: I64, known: Bool) -> Bool:
+    """Rows with no op of their own on a stream that otherwise carries communication only."""
+    found = np.zeros(len(rows), bool)
+    if not known.any():
+        return found
+    events = timeline.events
+    nameless = (links.op[rows] < 0) & (events.graph_node[rows] < 0) & (events.kind[rows] == Kind.KERNEL)
+    nameless &= links.launch[rows] >= 0
+    track = events.thread[rows]
+    for stream in np.unique(track[known]).tolist():
+        here = track == stream
+        if known[here].mean() >= _STREAM_SHARE:
+            found |= here & nameless
+    return found

@@ -1,0 +1,198 @@
+"""What each kernel is and what it must cost: class, FLOPs, bytes, floor and regime, as columns.
+
+The class is a property of the kernel, the work one of the op that owns it. Everything is worked out once per
+distinct (op, inputs) or (kernel name, launch) and spread over the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.attribute.classes import (
+    CLASS_INDEX,
+    MATH_INDEX,
+    classify,
+    math_in_name,
+    on_tensor_cores_in_tf32,
+    uses_tensor_cores,
+)
+from findwall.attribute.comms import is_communication
+from findwall.attribute.links import Links
+from findwall.attribute.workmodel.division import Rows, divide
+from findwall.attribute.workmodel.floors import TENSOR_CLASSES, floors_of
+from findwall.attribute.workmodel.owners import Owners, owners
+from findwall.attribute.workmodel.parameters import parameter_count
+from findwall.attribute.workmodel.recompute import recomputed
+from findwall.attribute.workmodel.twins import fill_from_twins
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.intervals import I64
+from findwall.model.machine import Ceilings
+
+F64 = NDArray[np.float64]
+I8 = NDArray[np.int8]
+
+BOUNDS = ("compute", "bandwidth", "latency", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """One entry a device row (kernel, memcpy, memset), in row order."""
+
+    row: I64
+    start: I64
+    end: I64
+    op: I64  # the op that owns the work: nearest one with a model, else the innermost; -1 none
+    class_index: I8  # -> KERNEL_CLASSES
+    math_index: I8  # -> MATH_TYPES; -1 unknown
+    flops: F64  # NaN unknown. Of pointwise work: operations of the vector pipe
+    bytes: F64  # NaN unknown
+    floor: F64  # ns, never above the row's own duration; NaN unknown
+    bound: I8  # -> BOUNDS
+    tensor_core: Bool  # the name says that it runs on tensor cores
+    misaligned: Bool
+    fast_path_off: Bool
+    better_floor: F64  # ns at the ceiling a correct shape or type reaches; NaN where neither is wrong
+    recompute: Bool
+    communication: Bool
+    above_spec: Bool
+    modelled: Bool  # FLOPs and bytes are known
+    cast: Bool  # a copy that changes the type
+    orphan: Bool  # its launch is not in the trace
+
+    @property
+    def duration(self) -> I64:
+        length: I64 = self.end - self.start
+        return length
+
+
+def kernel_table(
+    timeline: Timeline, links: Links, ceilings: Ceilings, steps_hint: int | None = None
+) -> KernelTable:
+    """Work out every device row of one timeline. `steps_hint`: how many steps the trace holds, if known."""
+    rows = timeline.rows(*DEVICE_KINDS)
+    communication = is_communication(timeline, links, rows)
+    device = _columns(timeline, rows, _classes(timeline, links, rows, communication))
+    owned = owners(timeline, links, rows)
+    shares = divide(device, owned, parameter_count(timeline, steps_hint))
+    shares.flops[communication] = np.nan
+    shares.nbytes[communication] = np.nan
+    math_index = _math(device, owned)
+    fill_from_twins(device, shares, math_index, ~communication)
+    tensor_core = _by_name(device, lambda name: uses_tensor_cores(name) is True)
+    floors = floors_of(device, shares, math_index, owned, tensor_core, ceilings)
+    return KernelTable(
+        row=rows,
+        start=timeline.events.start[rows],
+        end=timeline.events.end[rows],
+        op=owned.op,
+        class_index=device.class_index.astype(np.int8),
+        math_index=math_index,
+        flops=shares.flops,
+        bytes=shares.nbytes,
+        floor=floors.floor,
+        bound=floors.bound,
+        tensor_core=tensor_core,
+        misaligned=floors.misaligned,
+        fast_path_off=floors.fast_path_off,
+        better_floor=floors.better,
+        recompute=recomputed(timeline, links, rows),
+        communication=communication,
+        above_spec=floors.above_spec,
+        modelled=~np.isnan(shares.nbytes),
+        cast=shares.cast,
+        orphan=links.launch[rows] < 0,
+    )
+
+
+def _columns(timeline: Timeline, rows: I64, class_index: I64) -> Rows:
+    events = timeline.events
+    return Rows(
+        timeline=timeline,
+        row=rows,
+        name=events.name[rows],
+        kind=events.kind[rows],
+        duration=(events.end[rows] - events.start[rows]).astype(np.float64),
+        blocks=_blocks(timeline, rows),
+        classes=list(KERNEL_CLASSES),
+        class_index=class_index,
+    )
+
+
+def _blocks(timeline: Timeline, rows: I64) -> F64:
+    """Blocks of each row's grid; NaN where the launch shape is not recorded."""
+    distinct, inverse = np.unique(timeline.events.launch[rows], return_inverse=True)
+    counts = np.full(len(distinct), np.nan)
+    for at, index in enumerate(distinct.tolist()):
+        launch = timeline.details.launch_of(index)
+        if launch is not None and launch.grid is not None:
+            counts[at] = float(np.prod(np.array(launch.grid, np.float64)))
+    found: F64 = counts[inverse]
+    return found
+
+
+def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool) -> I64:
+    """The class of each row; plain kernels of an optimizer step are the optimizer's."""
+    events = timeline.events
+    op = links.op[rows]
+    op_name = np.where(op >= 0, events.name[np.maximum(op, 0)], -1).astype(np.int64)
+    width = len(timeline.names) + 1
+    keys = (events.name[rows].astype(np.int64) * width + op_name + 1) * 16 + events.kind[rows]
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    found = np.zeros(len(distinct), np.int64)
+    for at, key in enumerate(distinct.tolist()):
+        kind, pair = key % 16, key // 16
+        op_index = pair % width - 1
+        name = timeline.names[op_index] if op_index >= 0 else None
+        found[at] = CLASS_INDEX[classify(timeline.names[pair // width], name, Kind(kind))]
+    classes: I64 = found[inverse]
+    plain = np.isin(classes, [CLASS_INDEX[name] for name in ("pointwise", "copy", "reduce")])
+    classes[plain & _in_optimizer(timeline, links, rows)] = CLASS_INDEX["optimizer"]
+    classes[communication] = CLASS_INDEX["collective"]
+    return classes
+
+
+def _in_optimizer(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Kernels launched inside an `Optimizer.step` range: without fusion an optimizer is plain arithmetic."""
+    events = timeline.events
+    inside = np.zeros(len(rows), bool)
+    steps = np.array([name.startswith("Optimizer.step") for name in timeline.names], bool)
+    ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    ranges = ranges[steps[events.name[ranges]]] if len(ranges) else ranges
+    launch = np.maximum(links.launch[rows], 0)
+    for row in ranges.tolist():
+        within = (events.start[launch] >= events.start[row]) & (events.start[launch] < events.end[row])
+        inside |= within & (events.thread[launch] == events.thread[row])
+    inside &= (links.launch[rows] >= 0) & (events.kind[rows] == Kind.KERNEL)
+    return inside
+
+
+def _math(device: Rows, owned: Owners) -> I8:
+    """The number format of each row: its op's data, except that fp32 on tensor cores is tf32."""
+    in_name = _by_name(device, lambda name: MATH_INDEX.get(math_in_name(name) or "", -1), np.int8)
+    tf32 = _by_name(device, on_tensor_cores_in_tf32)
+    of_work = np.array([MATH_INDEX.get(work.math or "", -1) for work in owned.works] + [-1], np.int8)[
+        owned.work
+    ]
+    multiplies = np.isin(device.class_index, TENSOR_CLASSES)
+    math_index: I8 = np.where(
+        of_work >= 0, of_work, np.where(multiplies, in_name, MATH_INDEX["fp32"])
+    ).astype(np.int8)
+    fp64 = math_index == MATH_INDEX["fp64"]
+    math_index[~multiplies & ~fp64] = MATH_INDEX["fp32"]
+    math_index[multiplies & (math_index == MATH_INDEX["fp32"]) & tf32] = MATH_INDEX["tf32"]
+    return math_index
+
+
+def _by_name(
+    device: Rows, value: Callable[[str], object], dtype: type[np.generic] = np.bool_
+) -> NDArray[Any]:
+    """A property of the kernel's name, worked out once per distinct name."""
+    distinct, inverse = np.unique(device.name, return_inverse=True)
+    found = np.array([value(device.timeline.names[int(name)]) for name in distinct], dtype)
+    return found[inverse]

@@ -1,0 +1,228 @@
+"""An op's work divided among the kernels it launched; nothing is charged twice.
+
+Kernels that do the same thing share by duration. Kernels that do different things (a layout change before a
+convolution, the reduction of a split-K product) are told apart by name and get their own figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
+from findwall.attribute.workmodel.owners import Owners
+from findwall.attribute.workmodel.work import Work
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import I64
+
+F64 = NDArray[np.float64]
+
+# Roles beside the numbers 0.. of a work's parts.
+_MAIN, _HELPER, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6
+_SLICE_WORDS = (
+    "splitkreduce",
+    "splitk_reduce",
+    "reduce_1block",
+    "epilogue::impl::globalkernel",
+    "scal_kernel",
+)
+_TENSOR_CLASSES = ("matmul", "conv", "attention")
+_CHUNK = 65536  # elements a block of a multi-tensor kernel takes
+
+
+@dataclass(slots=True)
+class Shares:
+    """FLOPs and bytes a row; NaN where unknown. `cast`: a copy that changes the type."""
+
+    flops: F64
+    nbytes: F64
+    cast: Bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The device rows under division, as columns."""
+
+    timeline: Timeline
+    row: I64
+    name: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    duration: F64
+    blocks: F64  # of the grid; NaN unknown
+    classes: list[str]  # class by position in `class_of`
+    class_index: NDArray[np.int64]
+
+
+def divide(rows: Rows, owned: Owners, parameters: float | None) -> Shares:
+    count = len(rows.row)
+    shares = Shares(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool))
+    role = _roles(rows, owned)
+    _name_unnamed_parts(rows, owned, role)
+    _share_out(rows, owned, role, shares, parameters)
+    _lay_out(rows, owned, role, shares)
+    _by_own_name(rows, role, shares)
+    _transfers(rows, shares)
+    return shares
+
+
+def _roles(rows: Rows, owned: Owners) -> I64:
+    role = np.full(len(rows.row), _NONE, np.int64)
+    own = rows.kind != Kind.KERNEL
+    role[own] = _OWN
+    todo = np.flatnonzero((owned.work >= 0) & ~own)
+    if len(todo) == 0:
+        return role
+    width = len(rows.timeline.names)
+    distinct, first, inverse = np.unique(
+        owned.work[todo] * width + rows.name[todo], return_index=True, return_inverse=True
+    )
+    found = np.empty(len(distinct), np.int64)
+    for at, (key, sample) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
+        kernel_class = rows.classes[int(rows.class_index[todo[sample]])]
+        found[at] = _role(owned.works[key // width], rows.timeline.names[key % width].lower(), kernel_class)
+    role[todo] = found[inverse]
+    return role
+
+
+def _role(work: Work, name: str, kernel_class: str) -> int:
+    for index, part in enumerate(work.parts):
+        if any(word in name for word in part.words):
+            return index
+    if not work.tensor_core_able:
+        return _MAIN
+    if any(word in name for word in _SLICE_WORDS):
+        return _SLICES
+    if kernel_class in _TENSOR_CLASSES:
+        return _MAIN
+    return _LAYOUT if kernel_class == "copy" and work.layouts else _HELPER
+
+
+def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
+    """Main kernels of an op that is all parts take, in launch order, the parts no other kernel named.
+
+    The two halves of a convolution's backward may both run as plain matrix products: input first.
+    """
+    has_parts = np.array([bool(work.parts) for work in owned.works], bool)
+    unnamed = np.flatnonzero((role == _MAIN) & has_parts[owned.work]) if len(has_parts) else np.zeros(0, int)
+    for op in np.unique(owned.op[unnamed]).tolist():
+        mine = unnamed[owned.op[unnamed] == op]
+        mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
+        parts = owned.works[int(owned.work[mine[0]])].parts
+        named = set(role[(owned.op == op) & (role >= 0)].tolist())
+        free = [index for index in range(len(parts)) if index not in named] or [len(parts) - 1]
+        for at, index in enumerate(mine.tolist()):
+            role[index] = free[min(at, len(free) - 1)]
+
+
+def _share_out(rows: Rows, owned: Owners, role: I64, shares: Shares, parameters: float | None) -> None:
+    charged = np.flatnonzero((role >= _MAIN) | (role == _SLICES))
+    if len(charged) == 0:
+        return
+    part = role[charged] + 8  # keys must not be negative
+    figures, inverse = _figures(owned, owned.work[charged], role[charged])
+    groups = owned.op[charged] * 64 + part
+    fraction = _fractions(groups, rows.duration[charged])
+    scale = _list_scale(rows, owned, charged, groups, parameters)
+    shares.flops[charged] = figures[inverse, 0] * fraction * scale
+    shares.nbytes[charged] = figures[inverse, 1] * fraction * scale
+    casts = np.array([work.cast for work in owned.works], bool)
+    shares.cast[charged] = casts[owned.work[charged]]
+
+
+def _figures(owned: Owners, work: I64, role: I64) -> tuple[F64, I64]:
+    """(FLOPs, bytes) of each distinct (work, role)."""
+    distinct, inverse = np.unique(work * 64 + role + 8, return_inverse=True)
+    table = np.zeros((len(distinct), 2))
+    for at, key in enumerate(distinct.tolist()):
+        whole, kind = owned.works[key // 64], key % 64 - 8
+        if kind >= 0:
+            table[at] = whole.parts[kind].flops, whole.parts[kind].nbytes
+        elif kind == _SLICES:
+            table[at] = 0.0, 2 * whole.workspace + whole.write_bytes
+        else:
+            table[at] = whole.flops, whole.nbytes
+    return table, inverse
+
+
+def _fractions(groups: I64, duration: F64) -> F64:
+    """Each row's part of its group's time."""
+    _, inverse, count = np.unique(groups, return_inverse=True, return_counts=True)
+    total = np.bincount(inverse, weights=duration)
+    fraction: F64 = np.where(
+        total[inverse] > 0, duration / np.maximum(total[inverse], 1e-9), 1.0 / count[inverse]
+    )
+    return fraction
+
+
+def _list_scale(rows: Rows, owned: Owners, charged: I64, groups: I64, parameters: float | None) -> F64:
+    """Corrections where an op's lists were not recorded: how many elements, and of what size.
+
+    A multi-tensor kernel gives each block a chunk, so its blocks bound the elements from above.
+    """
+    scale = np.ones(len(charged))
+    typed = np.array([work.type_from_kernel for work in owned.works], bool)[owned.work[charged]]
+    if typed.any():
+        names, inverse = np.unique(rows.name[charged[typed]], return_inverse=True)
+        sizes = np.array([(item_size_in_name(rows.timeline.names[int(n)]) or 4) / 4 for n in names])
+        scale[typed] = sizes[inverse]
+    listless = np.array([work.per_parameter for work in owned.works], bool)[owned.work[charged]]
+    if listless.any():
+        _, inverse = np.unique(groups[listless], return_inverse=True)
+        chunks = np.bincount(inverse, weights=rows.blocks[charged[listless]]) * _CHUNK
+        elements = np.fmin(chunks, np.nan if parameters is None else parameters)
+        scale[listless] *= elements[inverse]
+    return scale
+
+
+def _lay_out(rows: Rows, owned: Owners, role: I64, shares: Shares) -> None:
+    """Layout kernels inside a convolution: the longest one moves the largest tensor."""
+    layout = np.flatnonzero(role == _LAYOUT)
+    for op in np.unique(owned.op[layout]).tolist():
+        mine = layout[owned.op[layout] == op]
+        work = owned.works[int(owned.work[mine[0]])]
+        names = [rows.timeline.names[int(rows.name[index])].lower() for index in mine]
+        back = np.array(["nhwctonchw" in name or "nhwc2nchw" in name for name in names], bool)
+        for chosen, sizes in ((mine[~back], work.layouts), (mine[back], work.results)):
+            longest_first = chosen[np.argsort(-rows.duration[chosen], kind="stable")]
+            largest_first = sorted(sizes, reverse=True)
+            for at, index in enumerate(longest_first.tolist()):
+                size = largest_first[min(at, len(largest_first) - 1)] if largest_first else 0.0
+                shares.flops[index], shares.nbytes[index] = 0.0, 2 * size
+    helper = role == _HELPER
+    # What a library does beside the op's own work (offsets, semaphores) need not be done at all.
+    shares.flops[helper], shares.nbytes[helper] = 0.0, 0.0
+
+
+def _by_own_name(rows: Rows, role: I64, shares: Shares) -> None:
+    """Kernels without a modelled op, and helpers that are plain elementwise kernels."""
+    todo = np.flatnonzero(((role == _NONE) | (role == _HELPER)) & (rows.kind == Kind.KERNEL))
+    if len(todo) == 0:
+        return
+    launch = rows.timeline.events.launch[rows.row[todo]]
+    width = int(launch.max(initial=-1)) + 2
+    keys = rows.name[todo].astype(np.int64) * width + launch + 1
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    details = rows.timeline.details
+    found = [
+        elementwise_work(rows.timeline.names[int(key) // width], details.launch_of(int(key) % width - 1))
+        for key in distinct
+    ]
+    table = np.array([(w.flops, w.nbytes, w.cast) if w else (np.nan, np.nan, 0) for w in found])[inverse]
+    known = ~np.isnan(table[:, 0])
+    shares.flops[todo[known]] = table[known, 0]
+    shares.nbytes[todo[known]] = table[known, 1]
+    shares.cast[todo[known]] = table[known, 2] > 0
+
+
+def _transfers(rows: Rows, shares: Shares) -> None:
+    """Memcpy and memset move what they say; inside the device a copy reads and writes."""
+    own = np.flatnonzero(rows.kind != Kind.KERNEL)
+    if len(own) == 0:
+        return
+    nbytes = rows.timeline.events.nbytes[rows.row[own]].astype(np.float64)
+    inside = np.array([rows.classes[int(index)] == "copy" for index in rows.class_index[own]], bool)
+    nbytes = np.where(inside, 2 * nbytes, nbytes)
+    shares.flops[own] = 0.0
+    shares.nbytes[own] = np.where(nbytes >= 0, nbytes, np.nan)

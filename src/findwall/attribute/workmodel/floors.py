@@ -1,0 +1,119 @@
+"""The time a kernel cannot beat, and what binds it: arithmetic, bytes, or being too small for either."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.attribute.classes import CLASS_INDEX
+from findwall.attribute.workmodel.division import Rows, Shares
+from findwall.attribute.workmodel.owners import Owners
+from findwall.model.events import Bool, Kind
+from findwall.model.machine import MATH_TYPES, Ceilings
+
+F64 = NDArray[np.float64]
+I8 = NDArray[np.int8]
+
+COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
+TENSOR_CLASSES = np.array([CLASS_INDEX[name] for name in ("matmul", "conv", "attention")])
+# A kernel that ends this soon is mostly start-up and tail, whatever it does.
+_SHORT_NS = 5000.0
+_REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
+# A kernel picked for operands that are not laid out on 16 bytes, or of a generation that predates the rule.
+_FALLBACK = re.compile(r"align[124](?!\d)|_75_|sm75|turing|cutlass_7\d|volta_|wmma")
+_ALIGNED = re.compile(r"align(?:8|16)(?!\d)|nvjet")
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    floor: F64  # ns
+    bound: I8
+    misaligned: Bool
+    fast_path_off: Bool
+    better: F64  # ns
+    above_spec: Bool
+
+
+def floors_of(
+    rows: Rows, shares: Shares, math_index: I8, owned: Owners, tensor_core: Bool, ceilings: Ceilings
+) -> Floors:
+    on_tensors = np.isin(rows.class_index, TENSOR_CLASSES)
+    flops = np.where(shares.flops > 0, shares.flops, 0.0)
+    compute = 1e9 * flops / _ceiling(ceilings.flops, math_index)
+    # Vector arithmetic of unknown speed is left out: bytes alone still bound it from below.
+    compute = np.where(np.isnan(compute) & ((flops == 0) | ~on_tensors), 0.0, compute)
+    memory = 1e9 * shares.nbytes / (ceilings.bandwidth or np.nan)
+    across = (rows.kind == Kind.MEMCPY) & (rows.class_index == CLASS_INDEX["memcpy"])
+    memory[across] = 1e9 * shares.nbytes[across] / (ceilings.h2d_pinned or np.nan)
+    least = np.where(np.isnan(shares.nbytes), np.nan, np.maximum(compute, memory))
+    floor = np.fmin(least, rows.duration)
+    floor[np.isnan(least)] = np.nan
+    bound = _bounds(rows, compute, memory, least, ceilings)
+    misaligned = _misaligned(rows, owned, on_tensors & (bound != LATENCY), floor)
+    slow_pipe = on_tensors & ~tensor_core & (bound == COMPUTE) & _is_math(math_index, ("fp32", "fp64"))
+    fast_off, better = _fast_path(slow_pipe, flops, memory, rows.duration, ceilings)
+    better = np.where(misaligned, floor, better)
+    return Floors(floor, bound, misaligned, fast_off, better, _above_spec(rows, shares, math_index, ceilings))
+
+
+def _ceiling(by_math: dict[str, float], math_index: I8) -> F64:
+    table = np.array([by_math.get(name, np.nan) for name in MATH_TYPES] + [np.nan])
+    chosen: F64 = table[math_index]
+    return chosen
+
+
+def _is_math(math_index: I8, names: tuple[str, ...]) -> Bool:
+    marked: Bool = np.isin(math_index, [MATH_TYPES.index(name) for name in names])
+    return marked
+
+
+def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, ceilings: Ceilings) -> I8:
+    """Latency: far from both ceilings because it is short, or has too few blocks to fill the device."""
+    known = ~np.isnan(least)
+    bound = np.full(len(least), UNKNOWN, np.int8)
+    bound[known] = np.where(compute[known] > memory[known], COMPUTE, BANDWIDTH)
+    short = (rows.duration < _SHORT_NS) & (least < 0.5 * rows.duration)
+    sms = ceilings.sm_count or 0
+    few = (rows.blocks < 0.5 * sms) & (least < 0.25 * rows.duration)
+    bound[known & (short | few) & (rows.kind != Kind.MEMCPY)] = LATENCY
+    return bound
+
+
+def _misaligned(rows: Rows, owned: Owners, candidates: Bool, floor: F64) -> Bool:
+    """Odd dims, and a kernel that shows it: by its name, or by staying far below the ceiling."""
+    odd = np.array([bool(work.misaligned) for work in owned.works] + [False], bool)[owned.work]
+    found = candidates & odd
+    for index in np.flatnonzero(found).tolist():
+        name = rows.timeline.names[int(rows.name[index])].lower()
+        if _ALIGNED.search(name):
+            found[index] = False
+        elif not _FALLBACK.search(name):
+            found[index] = bool(floor[index] < 0.5 * rows.duration[index])
+    return found
+
+
+def _fast_path(
+    candidates: Bool, flops: F64, memory: F64, duration: F64, ceilings: Ceilings
+) -> tuple[Bool, F64]:
+    """Work on the vector pipe that the device's tensor cores could do."""
+    better = np.full(len(flops), np.nan)
+    vector = ceilings.flops.get("fp32")
+    fast = next((ceilings.flops[name] for name in ("tf32", "fp16", "bf16") if name in ceilings.flops), None)
+    if vector is None or fast is None or fast < 1.5 * vector:
+        return np.zeros(len(flops), bool), better
+    reach = np.maximum(1e9 * flops / fast, memory)
+    better[candidates] = np.fmin(reach, duration)[candidates]
+    return candidates, better
+
+
+def _above_spec(rows: Rows, shares: Shares, math_index: I8, ceilings: Ceilings) -> Bool:
+    """Implied rates that the hardware does not have. What fits in cache may well beat DRAM."""
+    seconds = np.maximum(rows.duration, 1.0) / 1e9
+    arithmetic = shares.flops / seconds > _REFUSED * _ceiling(ceilings.spec_flops, math_index)
+    traffic = shares.nbytes / seconds > _REFUSED * (ceilings.spec_bandwidth or np.nan)
+    traffic &= shares.nbytes > (ceilings.l2_bytes or 0)
+    marked: Bool = np.asarray(arithmetic | traffic)
+    return marked

@@ -1,0 +1,107 @@
+"""Matrix products: mm, addmm, bmm, baddbmm, linear, matmul, scaled and integer ones."""
+
+from __future__ import annotations
+
+import math
+
+from findwall.attribute.workmodel.arguments import Arguments, Tensor, broadcast
+from findwall.attribute.workmodel.work import Work
+
+# op -> positions of (A, B, added matrix or None, whether B is given transposed as in linear)
+_FORMS: dict[str, tuple[int, int, int | None, bool]] = {
+    "mm": (0, 1, None, False),
+    "bmm": (0, 1, None, False),
+    "matmul": (0, 1, None, False),
+    "_int_mm": (0, 1, None, False),
+    "_scaled_mm": (0, 1, None, False),
+    "_scaled_mm_v2": (0, 1, None, False),
+    "_weight_int8pack_mm": (0, 1, None, True),
+    "dot": (0, 1, None, False),
+    "vdot": (0, 1, None, False),
+    "mv": (0, 1, None, False),
+    "addmm": (1, 2, 0, False),
+    "addmm_": (1, 2, 0, False),
+    "_addmm_activation": (1, 2, 0, False),
+    "addmv": (1, 2, 0, False),
+    "addmv_": (1, 2, 0, False),
+    "baddbmm": (1, 2, 0, False),
+    "baddbmm_": (1, 2, 0, False),
+    "addbmm": (1, 2, 0, False),
+    "linear": (0, 1, 2, True),
+    "cutlass_scaled_mm": (1, 2, None, False),
+}
+OPS = frozenset(_FORMS)
+
+
+def matmul_work(op: str, arguments: Arguments) -> Work | None:
+    left, right, added, transposed = _FORMS[op]
+    a, b = arguments.tensor(left), arguments.tensor(right)
+    if a is None or b is None or not a.dims or not b.dims:
+        return None
+    product = _product(a, b, transposed)
+    if product is None:
+        return None
+    batch, rows, inner, columns = product
+    out_size = _result_size(op, a)
+    result = float(batch * rows * columns)
+    bias = arguments.tensor(added) if added is not None else None
+    return Work(
+        flops=2.0 * batch * rows * inner * columns,
+        read_bytes=a.nbytes + b.nbytes + (bias.nbytes if bias is not None else 0.0),
+        write_bytes=result * out_size,
+        math=a.math,
+        tensor_core_able=True,
+        misaligned=_misaligned(a, b, columns, transposed),
+        workspace=4.0 * result,
+    )
+
+
+def _product(a: Tensor, b: Tensor, transposed: bool) -> tuple[int, int, int, int] | None:
+    """(batch, M, K, N)."""
+    inner = a.dims[-1]
+    if len(b.dims) == 1:
+        return (1, math.prod(a.dims[:-1]), inner, 1) if b.dims[0] == inner else None
+    if transposed:
+        return (1, math.prod(a.dims[:-1]), inner, b.dims[-2]) if b.dims[-1] == inner else None
+    if b.dims[-2] != inner:
+        return None
+    if len(b.dims) == 2:  # a stack of rows times one matrix
+        return 1, math.prod(a.dims[:-1]), inner, b.dims[-1]
+    rows = a.dims[-2] if len(a.dims) > 1 else 1
+    return math.prod(broadcast([a.dims[:-2], b.dims[:-2]])), rows, inner, b.dims[-1]
+
+
+def _result_size(op: str, a: Tensor) -> int:
+    if op == "_int_mm":
+        return 4
+    return 2 if "scaled" in op else a.size
+
+
+def _misaligned(a: Tensor, b: Tensor, columns: int, transposed: bool) -> tuple[str, ...]:
+    """Dims that are no multiple of 8 where 16-bit operands are laid out along them.
+
+    What counts is each matrix's leading dimension: the distance between its rows as it lies in memory.
+    """
+    if a.size != 2 or b.size != 2:
+        return ()
+    found = []
+    for name, tensor in (("A", a), ("B", b)):
+        leading = _leading(tensor)
+        if leading is not None and leading % 8:
+            found.append(f"{name}:{leading}")
+    if columns % 8 and columns > 1:
+        found.append(f"N:{columns}")
+    if not found and not transposed and a.dims[-1] % 8:
+        found.append(f"K:{a.dims[-1]}")
+    return tuple(found)
+
+
+def _leading(tensor: Tensor) -> int | None:
+    if len(tensor.dims) < 2:
+        return None
+    if tensor.strides is None:
+        return tensor.dims[-1]
+    row, column = tensor.strides[-2], tensor.strides[-1]
+    if column == 1 and row >= tensor.dims[-1]:
+        return row
+    return column if row == 1 else None

@@ -1,0 +1,87 @@
+"""Moving bytes without arithmetic: copies, casts, layout changes, concatenation."""
+
+from __future__ import annotations
+
+import math
+
+from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.attribute.workmodel.work import Work
+
+_WHOLE = frozenset(
+    {
+        "clone",
+        "contiguous",
+        "flip",
+        "roll",
+        "rot90",
+        "repeat_interleave",
+        "to",
+        "_to_copy",
+        "reshape",
+        "channel_shuffle",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "_nested_tensor_from_mask",
+        "triu",
+        "tril",
+        "triu_",
+        "tril_",
+        "cumsum",
+        "cumprod",
+        "_reshape_alias_copy",
+        "as_strided_copy",
+        "view_copy",
+    }
+)
+_LISTS = frozenset({"cat", "_cat", "stack", "concat", "hstack", "vstack", "_foreach_copy_unfused"})
+_SPLITS = frozenset({"split_with_sizes_copy", "chunk_cat", "_chunk_cat", "unbind_copy", "split_copy"})
+_SPREADS = frozenset(
+    {"constant_pad_nd", "repeat", "im2col", "col2im", "reflection_pad2d", "replication_pad2d"}
+)
+OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | _LISTS | _SPLITS
+
+
+def movement_work(op: str, arguments: Arguments) -> Work | None:
+    if op == "copy_":
+        return _copy(arguments.tensor(1), arguments.tensor(0))
+    if op == "_copy_from":
+        return _copy(arguments.tensor(0), arguments.tensor(1))
+    if op in _LISTS:
+        return _joined(arguments, op)
+    x = arguments.tensor(0)
+    if x is None:
+        return None
+    return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * x.size))
+
+
+def _copy(source: Tensor | None, target: Tensor | None) -> Work | None:
+    if source is None or target is None:
+        return None
+    return Work(
+        read_bytes=min(source.nbytes, _worst(source, target)),
+        write_bytes=float(target.elements * target.size),
+        cast=source.dtype != target.dtype,
+    )
+
+
+def _worst(source: Tensor, target: Tensor) -> float:
+    """A transpose reads whole sectors, but neighbours in a cached tile share them."""
+    return (
+        float(max(math.prod(source.dims), 1) * source.size)
+        if source.elements <= target.elements
+        else source.nbytes
+    )
+
+
+def _joined(arguments: Arguments, op: str) -> Work | None:
+    """Concatenation: every byte once in, once out. Types of list members are rarely recorded."""
+    parts = arguments.tensor_list(0)
+    if not parts:
+        return None
+    total = float(sum(part.elements * part.size for part in parts))
+    return Work(read_bytes=total, write_bytes=total, type_from_kernel=not _typed(arguments))
+
+
+def _typed(arguments: Arguments) -> bool:
+    types = arguments.inputs.types
+    return bool(types) and isinstance(types[0], list)

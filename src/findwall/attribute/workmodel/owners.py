@@ -1,0 +1,110 @@
+"""Which op's work a device row does: the innermost op with a model, evaluated once per distinct inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from findwall.attribute.links import Links
+from findwall.attribute.workmodel.lookup import op_work
+from findwall.attribute.workmodel.work import Work
+from findwall.model.events import I32, Timeline
+from findwall.model.intervals import I64
+
+
+@dataclass(slots=True)
+class Owners:
+    """For each device row the op that owns its work and that op's work; -1 where there is none."""
+
+    op: I64
+    work: I64  # -> works
+    works: list[Work] = field(default_factory=list)
+
+
+class _Evaluated:
+    """Work by (op name, inputs), each worked out once."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.works: list[Work] = []
+        self._index: dict[tuple[int, int], int] = {}
+
+    def of(self, ops: I64) -> I64:
+        """The index of each op's work, -1 where it has none."""
+        names: I32 = self.timeline.events.name[ops]
+        inputs: I32 = self.timeline.events.inputs[ops]
+        width = int(inputs.max(initial=-1)) + 2
+        keys = names.astype(np.int64) * width + inputs + 1
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        found = [self._one(int(key) // width, int(key) % width - 1) for key in distinct]
+        result: I64 = np.array(found, np.int64)[inverse] if len(found) else np.zeros(0, np.int64)
+        return result
+
+    def _one(self, name: int, inputs: int) -> int:
+        index = self._index.get((name, inputs))
+        if index is None:
+            work = op_work(self.timeline.names[name], self.timeline.details.inputs_of(inputs))
+            index = -1
+            if work is not None:
+                index = len(self.works)
+                self.works.append(work)
+            self._index[(name, inputs)] = index
+        return index
+
+
+_CLIMB = 12  # ops above the innermost one at most
+
+
+def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
+    """Climb from each row's innermost op to the nearest one with a model."""
+    evaluated = _Evaluated(timeline)
+    op = links.op[rows].copy()
+    op[_replayed(timeline, links, rows)] = -1
+    work = np.full(len(rows), -1, np.int64)
+    climbed = np.zeros(len(rows), bool)
+    for step in range(_CLIMB):
+        open_rows = np.flatnonzero((work < 0) & (op >= 0))
+        if len(open_rows) == 0:
+            break
+        work[open_rows] = evaluated.of(op[open_rows])
+        still = open_rows[work[open_rows] < 0]
+        op[still] = _op_above(links, op[still])
+        climbed[still] = True
+        if step == _CLIMB - 1:
+            op[still] = -1
+    unowned = climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)
+    work[unowned] = -1
+    op[work < 0] = links.op[rows[work < 0]]
+    return Owners(op, work, evaluated.works)
+
+
+def _op_above(links: Links, ops: I64) -> I64:
+    parent = links.parent[ops]
+    above: I64 = np.where(parent >= 0, links.op[np.maximum(parent, 0)], -1)
+    return above
+
+
+def _replayed(timeline: Timeline, links: Links, rows: I64) -> np.ndarray:
+    """Kernels of a graph launch: the op around the launch is not the op that they do."""
+    launched = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
+    launch = links.launch[rows]
+    by_call = (
+        (launch >= 0) & launched[timeline.events.name[np.maximum(launch, 0)]]
+        if len(launched)
+        else launch < -1
+    )
+    found: np.ndarray = by_call | (timeline.events.graph_node[rows] >= 0) & by_call
+    return found
+
+
+def _shared_with_inner_ops(links: Links, op: I64, work: I64, climbed: np.ndarray) -> np.ndarray:
+    """Rows that climbed to an op whose other kernels are already paid for by ops inside it."""
+    covered: set[int] = set()
+    above = op[(work >= 0) & ~climbed]
+    for _ in range(_CLIMB):
+        above = np.unique(_op_above(links, above[above >= 0]))
+        if len(above) == 0:
+            break
+        covered.update(above.tolist())
+    return np.isin(op, np.fromiter(covered, np.int64, len(covered)))

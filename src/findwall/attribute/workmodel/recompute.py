@@ -1,0 +1,57 @@
+"""Forward work done again in the backward pass: activation checkpointing.
+
+It has no op of its own. Its mark is a forward op, one that records itself for a later backward (it carries a
+sequence number), running under the autograd engine. A graph built for second derivatives does that too, but
+under nearly every node, where checkpointing does it under a few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.links import ENGINE, Links
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import I64
+
+_DEPTH = 64
+_DOUBLE_BACKWARD = 0.5  # of the nodes that issue ops
+
+
+def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """For each device row, whether it repeats forward work."""
+    found = np.zeros(len(rows), bool)
+    events = timeline.events
+    engine = _named(timeline, lambda name: name.startswith(ENGINE))
+    forward = events.is_kind(Kind.OP) & links.backward & (events.sequence >= 0) & ~engine
+    parent = np.maximum(links.parent, 0)
+    node = (links.parent >= 0) & engine[parent]  # the node's own row, directly under the engine's
+    forward &= ~node & ~_named(timeline, lambda name: "AccumulateGrad" in name)
+    if not forward.any() or _second_derivatives(links, engine, forward):
+        return found
+    current = links.op[rows].copy()
+    for _ in range(_DEPTH):
+        open_rows = current >= 0
+        if not open_rows.any():
+            break
+        at = np.maximum(current, 0)
+        found |= open_rows & forward[at]
+        done = ~open_rows | forward[at] | engine[at]
+        current = np.where(done, -1, links.parent[at])
+    return found
+
+
+def _named(timeline: Timeline, wanted) -> Bool:  # type: ignore[no-untyped-def]
+    marked = np.array([wanted(name) for name in timeline.names], bool)
+    if len(marked) == 0:
+        return np.zeros(0, bool)
+    chosen: Bool = marked[timeline.events.name]
+    return chosen
+
+
+def _second_derivatives(links: Links, engine: Bool, forward: Bool) -> bool:
+    """Whether most nodes issue recording ops."""
+    nodes = np.flatnonzero((links.parent >= 0) & engine[np.maximum(links.parent, 0)])
+    issuing = np.unique(links.parent[links.parent >= 0])
+    nodes = nodes[np.isin(nodes, issuing)]
+    recording = np.unique(links.parent[np.flatnonzero(forward)])
+    return len(nodes) > 4 and float(np.isin(nodes, recording).mean()) > _DOUBLE_BACKWARD
