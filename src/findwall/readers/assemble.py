@@ -1,0 +1,227 @@
+"""From chunks to one timeline: ids made global, rows in one canonical order, times from zero.
+
+The order depends on what the events are, never on where they stood in the file or how their
+process, thread and stream were numbered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.model.events import (
+    COLUMN_TYPES,
+    DEVICE_KINDS,
+    I32,
+    Details,
+    Events,
+    Header,
+    Kind,
+    MemorySamples,
+    ReadQuality,
+    Timeline,
+)
+from findwall.model.intervals import I64
+from findwall.readers.columns import CHUNK_COLUMNS, Chunk
+from findwall.readers.pairs import pair_edges
+from findwall.readers.row_order import canonical_order, first_seen
+
+_DAY_NS = 24 * 3600 * 10**9
+_TABLES = ("name", "thread", "inputs", "launch", "extra")
+
+
+class Assembler:
+    """Takes chunks as they come; `finish` makes the timeline."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in CHUNK_COLUMNS}
+        self._tables: dict[str, dict[Any, int]] = {name: {} for name in _TABLES}
+        self._memory: list[NDArray[np.int64]] = []
+        self._labels: dict[tuple[str, str], str] = {}
+        self._edges: list[tuple[I64, ...]] = []
+        self._ignored: Counter[str] = Counter()
+        self._damaged: Counter[str] = Counter()
+        self.events = 0
+        self._repaired = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Take over a chunk's rows, its ids translated."""
+        tables = (chunk.names, chunk.threads, chunk.inputs, chunk.launch, chunk.extra)
+        translations = {
+            name: self._translation(name, table) for name, table in zip(_TABLES, tables, strict=True)
+        }
+        for name, column in chunk.columns.items():
+            if name in translations:
+                column = translations[name][column]
+            self._columns[name].append(column)
+        if chunk.edges is not None:
+            edges = chunk.edges
+            thread, name_ids = translations["thread"][edges.thread], translations["name"][edges.name]
+            self._edges.append((edges.time, thread, name_ids, edges.kind, edges.begins))
+        if chunk.memory.shape[1]:
+            self._memory.append(chunk.memory)
+        for pid, tid, label in chunk.labels:
+            self._labels[pid, tid] = max(label, self._labels.get((pid, tid), ""))
+        self.events += chunk.events
+        self._ignored.update(chunk.ignored)
+        self._damaged.update(chunk.damaged)
+        self._repaired += chunk.repaired
+
+    def _translation(self, name: str, entries: list[Any]) -> I32:
+        """From a chunk's ids to ours; the last place answers for -1, "nothing recorded"."""
+        table = self._tables[name]
+        ids = [table.setdefault(entry, len(table)) if entry != b"" else -1 for entry in entries]
+        return np.array([*ids, -1], np.int32)
+
+    def finish(self, path: str, header: Header, quality: ReadQuality) -> Timeline:
+        """Sort, number, shift. The assembler is empty afterwards."""
+        self._join_pairs()
+        columns = self._take_columns()
+        self._drop_far(columns)
+        origin = self._origin(columns)
+        names, details, threads = self._sort(columns, origin)
+        processes, thread_rows, events = _with_processes(columns, threads)
+        memory = self._memory_samples(origin)
+        quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))
+        quality.ignored, quality.repaired = dict(sorted(self._ignored.items())), self._repaired
+        quality.damaged = sum(self._damaged.values())
+        quality.notes += _notes(events, quality, self._damaged)
+        return Timeline(
+            path=path,
+            events=events,
+            names=names,
+            processes=processes,
+            threads=thread_rows,
+            details=details,
+            header=_completed(header, events, memory, origin),
+            quality=quality,
+            memory=memory,
+            thread_names={
+                index: self._labels[thread]
+                for index, thread in enumerate(threads)
+                if self._labels.get(thread)
+            },
+        )
+
+    def _join_pairs(self) -> None:
+        """Begin and end entries become complete rows."""
+        if not self._edges:
+            return
+        columns = [np.concatenate(parts) for parts in zip(*self._edges, strict=True)]
+        rows, opened, closed = pair_edges(*columns)
+        self._ignored.update({"B": opened - len(rows["start"]), "E": closed})
+        self._ignored = +self._ignored
+        for name in CHUNK_COLUMNS:
+            dtype = COLUMN_TYPES[name]
+            filled = rows[name] if name in rows else np.full(len(rows["start"]), -1, dtype)
+            self._columns[name].append(filled.astype(dtype, copy=False))
+
+    def _take_columns(self) -> dict[str, NDArray[Any]]:
+        """One array a column; the parts are let go one column at a time, so memory never doubles."""
+        joined = {}
+        for name in CHUNK_COLUMNS:
+            parts = self._columns.pop(name)
+            joined[name] = np.concatenate(parts) if parts else np.empty(0, COLUMN_TYPES[name])
+            parts.clear()
+        return joined
+
+    def _drop_far(self, columns: dict[str, NDArray[Any]]) -> None:
+        """One broken timestamp would stretch the span by years: no trace is longer than a day."""
+        start, end = columns["start"], columns["end"]
+        if len(start) == 0:
+            return
+        middle = np.partition(start, len(start) // 2)[len(start) // 2]
+        near = (np.abs(start - middle) <= _DAY_NS) & (end - start <= _DAY_NS)
+        if near.all():
+            return
+        self._damaged["more than a day away from the rest"] += int((~near).sum())
+        for name in columns:
+            columns[name] = columns[name][near]
+
+    def _origin(self, columns: dict[str, NDArray[Any]]) -> int:
+        origin = int(columns["start"].min()) if len(columns["start"]) else 0
+        columns["start"] -= origin
+        columns["end"] -= origin
+        return origin
+
+    def _sort(
+        self, columns: dict[str, NDArray[Any]], origin: int
+    ) -> tuple[list[str], Details, list[tuple[str, str]]]:
+        """Rows into canonical order, then every table in the order its entries first appear."""
+        tables = {name: list(table) for name, table in self._tables.items()}
+        self._tables.clear()
+        order = canonical_order(columns, tables)
+        for name in columns:
+            columns[name] = columns[name][order]
+        del order
+        for name in _TABLES:
+            columns[name], kept = first_seen(columns[name], len(tables[name]))
+            tables[name] = [tables[name][index] for index in kept]
+        details = Details(tables["inputs"], tables["launch"], tables["extra"])
+        return tables["name"], details, tables["thread"]
+
+    def _memory_samples(self, origin: int) -> MemorySamples | None:
+        if not self._memory:
+            return None
+        joined = np.concatenate(self._memory, axis=1)
+        joined = joined[:, np.lexsort(joined[::-1])]
+        time = joined[0] - origin
+        near = np.abs(time) <= _DAY_NS
+        if not near.all():
+            self._damaged["more than a day away from the rest"] += int((~near).sum())
+        joined, time = joined[:, near], time[near]
+        return MemorySamples(time, joined[1].astype(np.int32), joined[2], joined[3])
+
+
+def _with_processes(
+    columns: dict[str, NDArray[Any]], threads: list[tuple[str, str]]
+) -> tuple[list[str], list[tuple[int, str]], Events]:
+    """A thread's process is the same for all its rows."""
+    numbers: dict[str, int] = {}
+    of_thread = np.array([numbers.setdefault(pid, len(numbers)) for pid, _ in threads], np.int32)
+    columns["process"] = of_thread[columns["thread"]] if len(threads) else np.empty(0, np.int32)
+    rows = [(numbers[pid], tid) for pid, tid in threads]
+    return list(numbers), rows, Events(**columns)
+
+
+def _completed(header: Header, events: Events, memory: MemorySamples | None, origin: int) -> Header:
+    """What the header does not say, the events may show; the base becomes the time of our zero."""
+    recorded = bool((events.kind == Kind.OP).any())
+    shapes = bool((events.inputs >= 0).any())
+    stacks = bool((events.kind == Kind.PYTHON).any())
+    return replace(
+        header,
+        shapes=shapes or header.shapes or (False if recorded else None),
+        stacks=stacks or header.stacks or (False if recorded else None),
+        memory=memory is not None or header.memory or (False if recorded else None),
+        base_time_ns=header.base_time_ns + origin,
+    )
+
+
+def _notes(events: Events, quality: ReadQuality, damaged: Counter[str]) -> list[str]:
+    notes = []
+    if quality.damaged:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(damaged.items()))
+        notes.append(f"{quality.damaged} of {quality.events} events were left out as damaged: {reasons}.")
+    if quality.repaired:
+        notes.append(f"{quality.repaired} fields of events could not be read and count as missing.")
+    repeated, device_rows = _repeated_device_rows(events)
+    if repeated:
+        notes.append(f"{repeated} of {device_rows} device events are there more than once.")
+    return notes
+
+
+def _repeated_device_rows(events: Events) -> tuple[int, int]:
+    """Rows of one device that are the same in everything: a file merged with itself."""
+    rows = np.flatnonzero(events.is_kind(*DEVICE_KINDS))
+    columns = (events.start, events.end, events.name, events.device, events.stream, events.correlation)
+    same = np.ones(max(len(rows) - 1, 0), np.bool_)
+    for column in columns:
+        values = column[rows]
+        same &= values[1:] == values[:-1]
+    graph = events.graph_node[rows]
+    return int((same & (graph[1:] == graph[:-1])).sum()), len(rows)

@@ -1,0 +1,336 @@
+"""From the decoded entries of one block to columns, with the text of the block interned.
+
+This runs once an event in the whole file, so it goes column by column and leaves the loops to
+`map` and numpy. The order of rows inside a chunk has no meaning: the timeline is sorted at the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.model.events import COLUMN_TYPES, I32, U8, Bool, Kind
+from findwall.model.intervals import I64
+from findwall.readers.categories import KIND_OF, RANGE_NAME, SKIP
+from findwall.readers.entries import ABSENT, PHASE_OF, Args, Begin, Complete, End, Entry, Instant, Label
+from findwall.readers.timestamps import to_nanoseconds
+
+_HOST = (Kind.OP, Kind.ANNOTATION)
+_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION, Kind.SYNC)
+CHUNK_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "process")  # a thread knows its process
+
+_NO_ARGS = Args()
+_INPUTS = ("dims", "types", "strides", "concrete")
+_LAUNCH = ("grid", "block", "shared_memory", "registers")
+_EXTRA = (
+    "collective",
+    "in_elements",
+    "out_elements",
+    "group_size",
+    "group_name",
+    "dtype",
+    "kernel_backend",
+    "kernel_file",
+    "call_stack",
+    "module",
+    "wait_on_stream",
+    "wait_on_correlation",
+    "graph_id",
+)
+_EMPTY_VALUES = (b"", b'""', b"null")
+
+
+@dataclass(slots=True)
+class Edges:
+    """Begin and end entries: two halves of a row, joined when all of them are known."""
+
+    time: I64
+    thread: I32
+    name: I32
+    kind: U8
+    begins: Bool
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The rows of one block. Ids point into the chunk's own tables."""
+
+    columns: dict[str, NDArray[Any]]
+    names: list[str]
+    threads: list[tuple[str, str]]  # (pid, tid) as text
+    inputs: list[bytes]  # an empty entry means: nothing recorded
+    launch: list[bytes]
+    extra: list[bytes]
+    memory: NDArray[np.int64]  # four rows: time, device, allocated, reserved
+    labels: list[tuple[str, str, str]] = field(default_factory=list)  # pid, tid, thread name
+    edges: Edges | None = None
+    events: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, int] = field(default_factory=dict)  # reason -> count
+    repaired: int = 0
+
+
+class _Table(defaultdict[Any, int]):
+    """Distinct values in order of arrival; looking one up gives its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.default_factory = self.__len__
+
+    def ids(self, keys: Iterable[Any], count: int) -> I32:
+        return np.fromiter(map(self.__getitem__, keys), np.int32, count)
+
+
+class ChunkBuilder:
+    """Collects the rows of one block kind by kind."""
+
+    def __init__(self) -> None:
+        self.names, self.threads = _Table(), _Table()
+        self.inputs, self.launch, self.extra = _Table(), _Table(), _Table()
+        self.parts: list[dict[str, NDArray[Any]]] = []
+        self.damaged: Counter[str] = Counter()
+        self.repaired = 0
+
+    def add_host(self, rows: list[Complete]) -> None:
+        """Operators and ranges: what they were given, and which backward belongs to which forward."""
+        args = [row.args or _NO_ARGS for row in rows]
+        part = self._shared(rows)
+        part["external"] = self._ints([a.external for a in args])
+        part["sequence"] = self._ints([a.sequence for a in args])
+        part["forward_thread"] = self._ints([a.forward_thread for a in args])
+        dims = [a.dims if a.dims is not ABSENT else a.dims_old for a in args]
+        keys = zip(
+            map(bytes, dims),
+            map(bytes, [a.types for a in args]),
+            map(bytes, [a.strides for a in args]),
+            map(bytes, [a.concrete for a in args]),
+        )
+        part["inputs"] = self.inputs.ids(keys, len(rows))
+        marked = [
+            a.collective is not ABSENT
+            or a.kernel_backend is not ABSENT
+            or a.call_stack is not ABSENT
+            or a.module is not ABSENT
+            for a in args
+        ]
+        part["extra"] = self._extras(args, marked)
+        self._keep(rows, part)
+
+    def add_calls(self, rows: list[Complete]) -> None:
+        """Runtime calls, Python frames, the profiler's own rows."""
+        args = [row.args or _NO_ARGS for row in rows]
+        part = self._shared(rows)
+        part["correlation"] = self._ints([a.correlation for a in args])
+        part["external"] = self._external(args)
+        self._keep(rows, part)
+
+    def add_device(self, rows: list[Complete]) -> None:
+        """Whatever ran, or waited, on a device."""
+        args = [row.args or _NO_ARGS for row in rows]
+        part = self._shared(rows)
+        part["correlation"] = self._ints([a.correlation for a in args])
+        part["external"] = self._external(args)
+        part["device"] = _device_ids(self._ints([a.device for a in args]), rows)
+        part["stream"] = _stream_ids(self._ints([a.stream for a in args]), rows)
+        part["nbytes"] = self._ints([a.nbytes for a in args])
+        part["graph_node"] = self._ints([a.graph_node for a in args])
+        keys = zip(
+            map(bytes, [a.grid for a in args]),
+            map(bytes, [a.block for a in args]),
+            map(bytes, [a.shared_memory for a in args]),
+            map(bytes, [a.registers for a in args]),
+        )
+        part["launch"] = self.launch.ids(keys, len(rows))
+        marked = [
+            a.collective is not ABSENT
+            or a.graph_id is not ABSENT
+            or a.wait_on_stream is not ABSENT
+            or a.wait_on_correlation is not ABSENT
+            for a in args
+        ]
+        part["extra"] = self._extras(args, marked)
+        self._keep(rows, part)
+
+    def add_edges(self, rows: list[Complete]) -> Edges | None:
+        if not rows:
+            return None
+        time, readable = to_nanoseconds([row.ts for row in rows])
+        self._count_damaged(readable)
+        shared = self._shared(rows)
+        begins = np.fromiter((type(row) is Begin for row in rows), np.bool_, len(rows))
+        columns = (time, shared["thread"], shared["name"], shared["kind"], begins)
+        return Edges(*(column[readable] for column in columns))
+
+    def _shared(self, rows: list[Complete]) -> dict[str, NDArray[Any]]:
+        count = len(rows)
+        name = self.names.ids([row.name for row in rows], count)
+        kind = np.fromiter(map(KIND_OF.__getitem__, [row.cat for row in rows]), np.int16, count)
+        thread = self.threads.ids(zip([row.pid for row in rows], [row.tid for row in rows]), count)
+        return {"name": name, "kind": kind.astype(np.uint8), "thread": thread}
+
+    def _ints(self, values: list[int]) -> I64:
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:  # an id beyond 64 bits is no id: the field becomes missing
+            fitting = [value if -(2**63) <= value < 2**63 else -1 for value in values]
+            self.repaired += sum(a is not b for a, b in zip(values, fitting))
+            return np.array(fitting, np.int64)
+
+    def _external(self, args: list[Args]) -> I64:
+        new, old = self._ints([a.external for a in args]), self._ints([a.external_old for a in args])
+        either: I64 = np.where(new >= 0, new, old)
+        return either
+
+    def _extras(self, args: list[Args], marked: list[bool]) -> I32:
+        ids = np.full(len(args), -1, np.int32)
+        rows = np.flatnonzero(marked)
+        keys = (tuple(bytes(getattr(args[row], name)) for name in _EXTRA) for row in rows)
+        ids[rows] = self.extra.ids(keys, len(rows))
+        return ids
+
+    def _keep(self, rows: list[Complete], part: dict[str, NDArray[Any]]) -> None:
+        start, start_known = to_nanoseconds([row.ts for row in rows])
+        length, length_known = to_nanoseconds([row.dur for row in rows])
+        good = start_known & length_known & (length >= 0)
+        part["start"], part["end"] = start, start + length
+        if not good.all():
+            self._count_damaged(start_known & length_known, length >= 0)
+            part = {name: column[good] for name, column in part.items()}
+        self.parts.append(part)
+
+    def _count_damaged(self, readable: Bool, forward: Bool | None = None) -> None:
+        unreadable = int((~readable).sum())
+        backward = 0 if forward is None else int((readable & ~forward).sum())
+        if unreadable:
+            self.damaged["no readable time"] += unreadable
+        if backward:
+            self.damaged["negative duration"] += backward
+
+
+def build_chunk(entries: Sequence[Entry]) -> Chunk:
+    """Columns for the decoded entries of one block."""
+    by_type: defaultdict[type[Any], list[Any]] = defaultdict(list)
+    for entry in entries:
+        by_type[type(entry)].append(entry)
+    builder = ChunkBuilder()
+    ignored = {phase: len(by_type[kind]) for kind, phase in PHASE_OF.items() if kind in by_type}
+    skipped = _add_complete(builder, by_type.get(Complete, []))
+    if skipped:
+        ignored["X Trace"] = skipped
+    edges = builder.add_edges(by_type.get(Begin, []) + by_type.get(End, []))
+    instants, labels = by_type.get(Instant, []), by_type.get(Label, [])
+    memory = _memory_samples(instants)
+    for phase, count in (("i", len(instants) - memory.shape[1]), ("M", len(labels))):
+        if count:
+            ignored[phase] = count
+    return Chunk(
+        columns=_joined(builder),
+        names=list(builder.names),
+        threads=[(str(pid), str(tid)) for pid, tid in builder.threads],
+        inputs=[_object(_INPUTS, key) for key in builder.inputs],
+        launch=[_object(_LAUNCH, key) for key in builder.launch],
+        extra=[_object(_EXTRA, key) for key in builder.extra],
+        memory=memory,
+        labels=[_label(entry) for entry in labels if entry.name == "thread_name"],
+        edges=edges,
+        events=len(entries),
+        ignored=ignored,
+        damaged=dict(builder.damaged),
+        repaired=builder.repaired,
+    )
+
+
+def _add_complete(builder: ChunkBuilder, rows: list[Complete]) -> int:
+    """Sort the rows into the groups that carry the same arguments; returns how many are no events."""
+    host: list[Complete] = []
+    calls: list[Complete] = []
+    device: list[Complete] = []
+    skipped: list[Complete] = []
+    place = dict.fromkeys((int(kind) for kind in Kind), calls)
+    place.update(dict.fromkeys(map(int, _HOST), host))
+    place.update(dict.fromkeys(map(int, _DEVICE), device))
+    place[SKIP] = skipped
+    for row in rows:
+        place[KIND_OF[row.cat]].append(row)
+    if host:
+        builder.add_host(host)
+    if calls:
+        builder.add_calls(calls)
+    if device:
+        builder.add_device(device)
+    return len(skipped)
+
+
+def _joined(builder: ChunkBuilder) -> dict[str, NDArray[Any]]:
+    """One array a column; what a group of rows does not carry is -1."""
+    columns: dict[str, NDArray[Any]] = {}
+    for name in CHUNK_COLUMNS:
+        dtype = COLUMN_TYPES[name]
+        arrays = [
+            part[name].astype(dtype, copy=False) if name in part else np.full(len(part["start"]), -1, dtype)
+            for part in builder.parts
+        ]
+        columns[name] = np.concatenate(arrays) if arrays else np.empty(0, dtype)
+    is_range = np.fromiter((RANGE_NAME.match(name) is not None for name in builder.names), np.bool_)
+    if is_range.any():
+        columns["kind"][is_range[columns["name"]] & (columns["kind"] == Kind.OP)] = Kind.ANNOTATION
+    return columns
+
+
+def _object(names: tuple[str, ...], values: tuple[bytes, ...]) -> bytes:
+    """One JSON object of the values that are there, in the field names of the model."""
+    members = [
+        b'"%b":%b' % (name.encode(), value)
+        for name, value in zip(names, values)
+        if value not in _EMPTY_VALUES
+    ]
+    if not members:
+        return b""
+    return msgspec.json.format(b"{%b}" % b",".join(members), indent=-1)
+
+
+def _memory_samples(instants: list[Instant]) -> NDArray[np.int64]:
+    """The allocator's totals on devices; the host's own allocations say nothing about a device."""
+    found = [
+        entry
+        for entry in instants
+        if entry.args is not None and entry.args.device_type != 0 and entry.args.device >= 0
+    ]
+    time, readable = to_nanoseconds([entry.ts for entry in found])
+    values = [(e.args.device, e.args.allocated, e.args.reserved) for e in found if e.args is not None]
+    try:
+        table = np.array(values, np.int64).reshape(len(found), 3)
+    except OverflowError:
+        table, readable = np.zeros((len(found), 3), np.int64), np.zeros(len(found), np.bool_)
+    samples: NDArray[np.int64] = np.concatenate([time[:, None], table], axis=1).T[:, readable]
+    return samples
+
+
+def _label(entry: Label) -> tuple[str, str, str]:
+    return str(entry.pid), str(entry.tid), entry.args.name if entry.args is not None else ""
+
+
+def _device_ids(device: I64, rows: list[Complete]) -> I64:
+    """A device row stands on its device's process where its arguments do not say which."""
+    for row in np.flatnonzero(device < 0):
+        pid = rows[row].pid
+        device[row] = pid if isinstance(pid, int) and 0 <= pid < 2**31 else -1
+    device[device >= 2**31] = -1
+    return device
+
+
+def _stream_ids(stream: I64, rows: list[Complete]) -> I64:
+    """... and on its stream's track: a number, or "stream 7" in torch 1.8."""
+    for row in np.flatnonzero(stream < 0):
+        digits = str(rows[row].tid).removeprefix("stream ")
+        stream[row] = int(digits) if digits.isdecimal() and len(digits) < 19 else -1
+    return stream
+
+
+__all__ = ["CHUNK_COLUMNS", "Chunk", "Edges", "build_chunk"]

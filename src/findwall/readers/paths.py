@@ -1,0 +1,112 @@
+"""From the paths a person gives to a Run: files, folders, several of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from findwall.errors import InputError
+from findwall.model.events import Timeline
+from findwall.model.run import Run
+from findwall.readers.torch_trace import read_trace
+
+Progress = Callable[[int, int], None]
+_HINT = "Give a trace of torch.profiler, a folder of them, or a findwall run folder."
+_RUN_FILE = "run.json"
+
+
+@dataclass(slots=True)
+class _Gathered:
+    ranks: list[Timeline] = field(default_factory=list)
+    ignored: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+def open_run(paths: list[Path], progress: Progress | None = None, workers: int | None = None) -> Run:
+    """Everything that can be read at these paths, as one run; its ranks in order."""
+    if not paths:
+        raise InputError("No path was given.", _HINT)
+    folders = [path for path in paths if _is_run_folder(path)]
+    if folders:
+        if len(paths) > 1:
+            raise InputError(f"{folders[0]} is a run folder and stands for itself.", "Give it alone.")
+        from findwall.readers.run_folder import read_run_folder
+
+        return read_run_folder(folders[0])
+    gathered = _Gathered()
+    for path in paths:
+        if _is_folder(path):
+            _read_folder(path, gathered, progress, workers)
+        else:
+            gathered.ranks.append(read_trace(path, progress, workers))
+    ranks = sorted(gathered.ranks, key=_rank_order)
+    return Run("torch-trace", tuple(str(path) for path in paths), tuple(ranks), notes=_notes(gathered, ranks))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be opened: {error}.", "Check the path.") from error
+
+
+def _is_run_folder(path: Path) -> bool:
+    try:
+        return (path / _RUN_FILE).is_file()
+    except (OSError, ValueError):
+        return False  # opening it says what is wrong
+
+
+def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, workers: int | None) -> None:
+    """Every trace in a folder; what is none is counted, what is a broken one is named."""
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be listed: {error.strerror}.", "Check its owner and mode."
+        ) from error
+    before = len(gathered.ranks)
+    for path in files:
+        if not _may_be_trace(path):
+            gathered.ignored += 1
+            continue
+        try:
+            gathered.ranks.append(read_trace(path, progress, workers))
+        except InputError as error:
+            gathered.refused.append(str(error))
+    if len(gathered.ranks) == before:
+        reason = f" {gathered.refused[0]}" if gathered.refused else ""
+        raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
+
+
+def _may_be_trace(path: Path) -> bool:
+    """Told by the first bytes: JSON, or something compressed."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256)
+    except OSError:
+        return True  # a file that may not be read is worth naming
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return head.startswith((b"{", b"[", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"))
+
+
+def _rank_order(timeline: Timeline) -> tuple[bool, int, str]:
+    rank = timeline.header.rank
+    return rank is None, rank or 0, timeline.path
+
+
+def _notes(gathered: _Gathered, ranks: list[Timeline]) -> tuple[str, ...]:
+    notes = []
+    if gathered.ignored:
+        notes.append(f"{gathered.ignored} other files in the folder were ignored.")
+    notes += [f"Left out: {reason}" for reason in gathered.refused]
+    known = [timeline.header.rank for timeline in ranks if timeline.header.rank is not None]
+    repeated = sorted({rank for rank in known if known.count(rank) > 1})
+    if repeated:
+        listed = ", ".join(map(str, repeated[:8]))
+        notes.append(f"More than one trace says it is rank {listed}.")
+    worlds = {timeline.header.world_size for timeline in ranks if timeline.header.world_size}
+    if len(worlds) == 1 and len(set(known)) < max(worlds):
+        notes.append(f"{len(set(known)) or len(ranks)} of {max(worlds)} ranks are here.")
+    return tuple(notes)
