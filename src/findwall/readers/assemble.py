@@ -25,7 +25,6 @@ from findwall.model.events import (
     ReadQuality,
     Timeline,
 )
-from findwall.model.intervals import I64
 from findwall.readers.columns import CHUNK_COLUMNS, Chunk
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
@@ -42,7 +41,7 @@ class Assembler:
         self._tables: dict[str, dict[Any, int]] = {name: {} for name in _TABLES}
         self._memory: list[NDArray[np.int64]] = []
         self._labels: dict[tuple[str, str], str] = {}
-        self._edges: list[tuple[I64, ...]] = []
+        self._edges: list[tuple[NDArray[Any], ...]] = []
         self._ignored: Counter[str] = Counter()
         self._damaged: Counter[str] = Counter()
         self.events = 0
@@ -50,6 +49,7 @@ class Assembler:
 
     def add(self, chunk: Chunk) -> None:
         """Take over a chunk's rows, its ids translated."""
+        tables: tuple[list[Any], ...]
         tables = (chunk.names, chunk.threads, chunk.inputs, chunk.launch, chunk.extra)
         translations = {
             name: self._translation(name, table) for name, table in zip(_TABLES, tables, strict=True)

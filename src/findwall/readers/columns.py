@@ -110,6 +110,7 @@ class ChunkBuilder:
             map(bytes, [a.types for a in args]),
             map(bytes, [a.strides for a in args]),
             map(bytes, [a.concrete for a in args]),
+            strict=True,
         )
         part["inputs"] = self.inputs.ids(keys, len(rows))
         marked = [
@@ -145,6 +146,7 @@ class ChunkBuilder:
             map(bytes, [a.block for a in args]),
             map(bytes, [a.shared_memory for a in args]),
             map(bytes, [a.registers for a in args]),
+            strict=True,
         )
         part["launch"] = self.launch.ids(keys, len(rows))
         marked = [
@@ -164,14 +166,15 @@ class ChunkBuilder:
         self._count_damaged(readable)
         shared = self._shared(rows)
         begins = np.fromiter((type(row) is Begin for row in rows), np.bool_, len(rows))
-        columns = (time, shared["thread"], shared["name"], shared["kind"], begins)
-        return Edges(*(column[readable] for column in columns))
+        columns: list[NDArray[Any]] = [time, shared["thread"], shared["name"], shared["kind"], begins]
+        return Edges(*[column[readable] for column in columns])
 
     def _shared(self, rows: list[Complete]) -> dict[str, NDArray[Any]]:
         count = len(rows)
         name = self.names.ids([row.name for row in rows], count)
         kind = np.fromiter(map(KIND_OF.__getitem__, [row.cat for row in rows]), np.int16, count)
-        thread = self.threads.ids(zip([row.pid for row in rows], [row.tid for row in rows]), count)
+        tracks = zip([row.pid for row in rows], [row.tid for row in rows], strict=True)
+        thread = self.threads.ids(tracks, count)
         return {"name": name, "kind": kind.astype(np.uint8), "thread": thread}
 
     def _ints(self, values: list[int]) -> I64:
@@ -179,7 +182,7 @@ class ChunkBuilder:
             return np.array(values, np.int64)
         except OverflowError:  # an id beyond 64 bits is no id: the field becomes missing
             fitting = [value if -(2**63) <= value < 2**63 else -1 for value in values]
-            self.repaired += sum(a is not b for a, b in zip(values, fitting))
+            self.repaired += sum(a is not b for a, b in zip(values, fitting, strict=True))
             return np.array(fitting, np.int64)
 
     def _external(self, args: list[Args]) -> I64:
@@ -285,11 +288,8 @@ def _joined(builder: ChunkBuilder) -> dict[str, NDArray[Any]]:
 
 def _object(names: tuple[str, ...], values: tuple[bytes, ...]) -> bytes:
     """One JSON object of the values that are there, in the field names of the model."""
-    members = [
-        b'"%b":%b' % (name.encode(), value)
-        for name, value in zip(names, values)
-        if value not in _EMPTY_VALUES
-    ]
+    present = [pair for pair in zip(names, values, strict=True) if pair[1] not in _EMPTY_VALUES]
+    members = [b'"%b":%b' % (name.encode(), value) for name, value in present]
     if not members:
         return b""
     return msgspec.json.format(b"{%b}" % b",".join(members), indent=-1)

@@ -154,7 +154,7 @@ PHASE_OF[Unknown] = "unknown"
 Entry: TypeAlias = Struct
 
 _KINDS: Any = (Complete, Instant, Label, Begin, End, *SKIPPED)
-ANY_ENTRY: Any = Union[_KINDS]
+ANY_ENTRY: Any = Union[_KINDS]  # noqa: UP007 - the classes are made at run time
 # Not strict: some HIP rows write numbers as text ("bytes": "512").
 MANY_DECODER: Any = msgspec.json.Decoder(list[ANY_ENTRY], strict=False)
 ONE_DECODER: Any = msgspec.json.Decoder(ANY_ENTRY, strict=False)

@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
@@ -124,10 +125,8 @@ class _Pool:
 
     def _give(self, worker: _Worker, job: int, block: Block) -> None:
         worker.job = job
-        try:
+        with suppress(OSError):  # a dead one is noticed, and made good, when its answer is collected
             worker.pipe.send((block.text, block.offset, block.length))
-        except OSError:
-            pass  # it died: noticed, and made good, when its answer is collected
 
     def _collect(self, held: dict[int, Block], done: dict[int, Decoded]) -> None:
         """Wait for an answer, or for the end of a worker."""

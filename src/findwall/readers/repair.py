@@ -170,7 +170,7 @@ def _count_braces(text: bytes, start: int) -> int | None:
 
 
 def mend(piece: bytes) -> bytes:
-    """Make JSON of what some writers leave: bare nan and inf, stray bytes, backslashes, control characters."""
+    """Make JSON of what some writers leave: bare nan and inf, stray bytes and backslashes."""
     return _TOKEN.sub(_mended_token, piece.decode("utf-8", "replace").encode())
 
 

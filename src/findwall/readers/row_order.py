@@ -17,16 +17,7 @@ _NESTING[list(_OUTER_FIRST)] = range(len(_OUTER_FIRST))
 
 # What an event is comes before how it was numbered: numbers may differ between equal files.
 _BY_CONTENT = ("inputs", "launch", "extra", "nbytes")
-_BY_NUMBER = (
-    "device",
-    "stream",
-    "correlation",
-    "external",
-    "sequence",
-    "forward_thread",
-    "graph_node",
-    "thread",
-)
+_BY_NUMBER = ("device", "stream", "correlation", "external", "sequence", "forward_thread", "graph_node")
 
 
 def canonical_order(columns: dict[str, NDArray[Any]], tables: dict[str, list[Any]]) -> I64:
@@ -35,25 +26,23 @@ def canonical_order(columns: dict[str, NDArray[Any]], tables: dict[str, list[Any
     tied = _tied(order, (columns["start"],))
     if len(tied):
         rows = order[tied]
-        kind = columns["kind"][rows]
-        keys = [
-            columns["start"][rows],
-            -columns["end"][rows],
-            _NESTING[kind],
-            kind,
-            _text_rank("name", rows, columns, tables),
-        ]
-        order[tied] = rows[np.lexsort(keys[::-1])]
+        order[tied] = rows[np.lexsort(_main_keys(rows, columns, tables)[::-1])]
         tied = _tied(order, tuple(columns[name] for name in ("start", "end", "kind", "name")))
     if len(tied):
         rows = order[tied]
-        keys = [columns["start"][rows], -columns["end"][rows], columns["kind"][rows]]
-        keys.append(_text_rank("name", rows, columns, tables))
-        for name in _BY_CONTENT + _BY_NUMBER:
+        keys = _main_keys(rows, columns, tables)
+        for name in (*_BY_CONTENT, *_BY_NUMBER, "thread"):
             keys.append(_text_rank(name, rows, columns, tables) if name in tables else columns[name][rows])
-        keys.insert(2, _NESTING[columns["kind"][rows]])
         order[tied] = rows[np.lexsort(keys[::-1])]
     return order
+
+
+def _main_keys(
+    rows: I64, columns: dict[str, NDArray[Any]], tables: dict[str, list[Any]]
+) -> list[NDArray[Any]]:
+    kind = columns["kind"][rows]
+    name = _text_rank("name", rows, columns, tables)
+    return [columns["start"][rows], -columns["end"][rows], _NESTING[kind], kind, name]
 
 
 def _tied(order: I64, columns: tuple[NDArray[Any], ...]) -> I64:

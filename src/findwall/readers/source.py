@@ -78,7 +78,7 @@ class Source:
                 return b""
         try:
             return decoder.step(raw)
-        except Damage as damage:
+        except DamageError as damage:
             self._ended = True
             self._spoilt(f"The compressed file is damaged ({damage})")
             return damage.rescued
@@ -112,7 +112,7 @@ class Source:
             )
 
 
-class Damage(Exception):
+class DamageError(Exception):
     """A compressed stream that does not go on; carries what could still be read."""
 
     def __init__(self, reason: str, rescued: bytes = b"") -> None:
@@ -147,7 +147,7 @@ class _Gzip:
         try:
             text = self._stream.decompress(self._input, _READ)
         except zlib.error as error:
-            raise Damage(str(error), self._rescue(before)) from error
+            raise DamageError(str(error), self._rescue(before)) from error
         self.finished = self._stream.eof
         self._input = self._stream.unused_data if self.finished else self._stream.unconsumed_tail
         self.hungry = not self._input and len(text) < _READ
@@ -180,7 +180,7 @@ class _Zstd:
         try:
             text: bytes = self._stream.decompress(piece)
         except self._error as error:
-            raise Damage(str(error)) from error
+            raise DamageError(str(error)) from error
         self.finished = self._stream.eof
         if self.finished:
             self._input = self._stream.unused_data + self._input
