@@ -1,1 +1,36 @@
-"""What this machine can really do, measured."""
+"""What this machine can really do, measured. Nothing here imports torch until a measurement begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from findwall.measure.ceilings.cache import cached_ceilings, cached_report, store
+from findwall.measure.ceilings.report import CeilingsReport, CurvePoint, Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from findwall.measure.ceilings.gemm import Shape
+
+__all__ = [
+    "CeilingsReport",
+    "CurvePoint",
+    "Rate",
+    "cached_ceilings",
+    "cached_report",
+    "measure_ceilings",
+    "store",
+]
+
+
+def measure_ceilings(
+    device: str | int | None = None, budget_s: float = 30.0, shapes: Sequence[Shape] | None = None
+) -> CeilingsReport:
+    """Measure the ceilings of one device: the first GPU, or the CPU's cores where torch sees no GPU.
+
+    Takes at most about `budget_s` seconds: the sustained runs shrink with it, and what no longer fits is left
+    out and named in the notes. `shapes` are a job's own matmuls (m, n, k), timed beside the large one.
+    """
+    from findwall.measure.ceilings.session import run_session
+
+    return run_session(device, budget_s, tuple(shapes or ()))

@@ -1,0 +1,105 @@
+"""Matmul FLOP/s by math type: random data, L2 flushed between the runs of a burst."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from findwall.errors import InputError
+from findwall.measure.ceilings.report import Rate, rate_of
+from findwall.measure.ceilings.timing import Clock, Work
+
+Shape = tuple[int, int, int]  # m, n, k
+
+SIDES = (8192, 6144, 4096, 2048, 1024, 512)
+# A single matmul should take no longer: ten of a burst then stay within half a second.
+LONGEST_S = 0.04
+
+
+def math_types(torch: Any, device: Any) -> tuple[list[str], list[str]]:
+    """The math types this device has hardware for, and why others are left out."""
+    if device.type != "cuda":
+        return ["fp32", "bf16"], []
+    if torch.version.hip:
+        # hipBLASLt uses XF32 only when asked to by a variable, so "tf32" would silently measure fp32.
+        return ["fp32", "fp16", "bf16", "fp8"], ["TF32 is not measured on ROCm."]
+    capability = torch.cuda.get_device_capability(device)
+    kinds = ["fp32"] + (["tf32"] if capability >= (8, 0) else []) + ["fp16"]
+    kinds += ["bf16"] if capability >= (8, 0) else []
+    kinds += ["fp8"] if capability >= (8, 9) else []
+    return kinds, []
+
+
+@contextlib.contextmanager
+def fp32_precision(torch: Any, tf32: bool) -> Iterator[None]:
+    """TF32 on or off for the matmuls inside, whichever of the two ways this torch has; then as it was."""
+    flags = torch.backends.cuda.matmul
+    # The older flag must not be touched where the newer one exists: torch refuses a mixture of both.
+    newer = hasattr(flags, "fp32_precision")
+    name = "fp32_precision" if newer else "allow_tf32"
+    value = ("tf32" if tf32 else "ieee") if newer else tf32
+    before = getattr(flags, name)
+    setattr(flags, name, value)
+    try:
+        yield
+    finally:
+        setattr(flags, name, before)
+
+
+def matmul(torch: Any, device: Any, kind: str, shape: Shape) -> Work:
+    """One matmul with its operands ready: normal random data, as a job's would be."""
+    m, n, k = shape
+    left = torch.randn(m, k, device=device)
+    right = torch.randn(n, k, device=device)
+    if kind == "fp8":
+        return _fp8_matmul(torch, device, left, right)
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
+    a, b = left.to(dtype), right.to(dtype).t()
+    out = torch.empty(m, n, device=device, dtype=dtype)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def _fp8_matmul(torch: Any, device: Any, left: Any, right: Any) -> Work:
+    # CDNA 3 has its own fp8 encoding, without negative zero; everyone else uses the OCP one.
+    architecture = getattr(torch.cuda.get_device_properties(device), "gcnArchName", "")
+    dtype = torch.float8_e4m3fnuz if architecture.startswith("gfx94") else torch.float8_e4m3fn
+    a, b = left.to(dtype), right.to(dtype).t()
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(
+        a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+def fitting_side(torch: Any, device: Any, clock: Clock, kind: str, free_bytes: int) -> int:
+    """The largest side whose square matmul is short enough and fits, judged by a small one."""
+    probe = 1024 if device.type == "cuda" else 256
+    work = matmul(torch, device, kind, (probe, probe, probe))
+    work()
+    seconds = min(clock.each(work, 10))
+    for side in SIDES:
+        if 4 * side**2 * 5 > free_bytes / 2:
+            continue
+        # A small matmul runs well below the ceiling of a large one: a factor of three is usual.
+        if seconds * (side / probe) ** 3 / 3 <= LONGEST_S:
+            return side
+    return SIDES[-1]
+
+
+def burst(clock: Clock, kind: str, work: Work, shape: Shape, flush: Work | None, repeats: int = 10) -> Rate:
+    for _ in range(3):
+        work()
+    m, n, k = shape
+    times = clock.each(work, repeats, before=flush)
+    return rate_of(kind, "FLOP/s", 2.0 * m * n * k, times, f"{m} x {n} x {k}")
+
+
+def checked_shapes(shapes: tuple[Shape, ...], free_bytes: int) -> tuple[Shape, ...]:
+    """A job's shapes, refused in words when they cannot be run here."""
+    for shape in shapes:
+        if len(shape) != 3 or min(shape) < 1:
+            raise InputError(f"{shape} is no matmul shape.", "Give three positive sizes: M,N,K.")
+        m, n, k = shape
+        if 6 * (m * k + n * k + m * n) > free_bytes:
+            raise InputError(f"A matmul of {m} x {n} x {k} does not fit into the memory that is free.")
+    return shapes
