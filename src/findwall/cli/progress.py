@@ -1,0 +1,53 @@
+"""A progress bar on standard error, for what takes longer than a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+PATIENCE_S = 1.0
+
+
+@contextmanager
+def progress_bar(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress | None]:
+    """A callback that draws a bar once a second has passed; None where nobody would see it."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    with ExitStack() as stack:
+        yield _callback(label, stack, clock)
+
+
+def _callback(label: str, stack: ExitStack, clock: Callable[[], float]) -> Progress:
+    began = clock()
+    bar: list[Progress] = []
+
+    def update(done: int, total: int) -> None:
+        if not bar and clock() - began >= PATIENCE_S:
+            bar.append(_start(label, stack))
+        if bar:
+            bar[0](done, total)
+
+    return update
+
+
+def _start(label: str, stack: ExitStack) -> Progress:
+    from rich import progress
+    from rich.console import Console
+
+    drawn = stack.enter_context(
+        progress.Progress(
+            progress.TextColumn(label),
+            progress.BarColumn(),
+            progress.DownloadColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+    )
+    task = drawn.add_task(label, total=None)
+    return lambda done, total: drawn.update(task, completed=done, total=total or None)

@@ -1,0 +1,54 @@
+"""Name the wall of a job from files that exist already.
+
+PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), or several of
+these. Needs no GPU and no torch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import click
+
+from findwall.errors import InputError
+
+
+@click.command("read", help=__doc__)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.option("--step-ms", type=float, metavar="X", help="The true step time, measured without the profiler.")
+@click.option(
+    "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
+)
+@click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
+def command(
+    paths: tuple[str, ...], step_ms: float | None, ceilings: str | None, json_target: str | None
+) -> None:
+    if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
+        raise InputError(
+            f"--step-ms {step_ms} is no step time", "Give milliseconds above zero, as in --step-ms 41.3."
+        )
+    from findwall import api
+    from findwall.cli.progress import progress_bar
+    from findwall.report import document
+
+    with progress_bar("reading") as progress:
+        diagnosis = api.read(list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress)
+    if json_target == "-":
+        document.write(diagnosis, json_target)
+        return
+    try:
+        if json_target is not None:
+            document.write(diagnosis, json_target)
+    finally:  # a full disk must not cost a person the answer
+        show(diagnosis)
+
+
+def show(diagnosis: object) -> None:
+    """The terminal view on standard output."""
+    from rich.console import Console
+
+    from findwall.model.diagnosis import Diagnosis
+    from findwall.report import terminal
+
+    assert isinstance(diagnosis, Diagnosis)
+    terminal.render(diagnosis, Console())

@@ -1,0 +1,253 @@
+"""The document in short phrases: what the terminal and the Markdown view both say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import PurePath
+
+from findwall.model.diagnosis import BudgetRow, Diagnosis, Evidence, Prescription, Range, Step
+from findwall.report.names import clean, fit, kernel_name
+from findwall.units import format_ms, format_share
+
+MOST_BARS = 9
+SMALL_SHARE = 0.015  # of the step; smaller causes are folded into one row
+SAFETY = {"safe": "", "changes-numerics": "changes numerics", "needs-review": "needs review"}
+MFU_USUAL = "large transformers usually reach 35–50 %"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of the budget as it is shown."""
+
+    wall: str
+    cause: str
+    ms: float
+    low_ms: float | None
+    high_ms: float | None
+    recoverable_ms: float | None
+
+
+def job(diagnosis: Diagnosis) -> str:
+    """What was read and on what it ran: one line."""
+    source, machine = diagnosis.source, diagnosis.machine
+    names = [PurePath(path).name or path for path in source.paths]
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    parts = [fit(clean(names[0]), 48) + more] if names else []
+    device = fit(clean(machine.device), 40) if machine.device else "unknown device"
+    parts.append(f"{machine.count} × {device}" if machine.count > 1 else device)
+    if source.ranks > 1:
+        parts.append(f"{source.ranks} ranks")
+    parts.append(_ceilings(machine.ceilings.get("source")))
+    return " · ".join(parts)
+
+
+def _ceilings(source: object) -> str:
+    known = {"measured": "ceilings measured", "table": "ceilings from the table"}
+    return known.get(str(source), "ceilings unknown")
+
+
+def step(diagnosis: Diagnosis) -> str:
+    """The step time, how sure it is and where it comes from."""
+    step = diagnosis.step
+    if step.ms is None:
+        return "unknown"
+    text = format_ms(step.ms)
+    if _wide(step.low_ms, step.high_ms):
+        text += f" ({_bare_interval(step.low_ms, step.high_ms)})"
+    parts = [f"{text} {_STEP_SOURCES[step.source]}", _count(step), *_spread(step)]
+    if step.profiled_ms is not None and step.source != "trace" and abs(step.profiled_ms / step.ms - 1) > 0.02:
+        parts.append(f"{format_ms(step.profiled_ms)} under the profiler")
+    return " · ".join(parts)
+
+
+_STEP_SOURCES = {
+    "measured": "measured",
+    "given": "as given",
+    "trace": "as traced",
+    "estimated": "estimated from the trace",
+}
+
+
+def _spread(step: Step) -> list[str]:
+    if step.p10_ms is None or step.p90_ms is None or step.count < 3 or step.source in ("given", "estimated"):
+        return []  # then the percentiles are of profiled steps, another quantity than the step beside them
+    return [f"p10–p90 {interval(step.p10_ms, step.p90_ms)}"]
+
+
+def _count(step: Step) -> str:
+    text = f"{step.count} step" + ("" if step.count == 1 else "s")
+    return text + (f", {step.discarded} dropped" if step.discarded else "")
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """`38.0–45.2 ms`; one unit where both ends have it."""
+    first, last = format_ms(low), format_ms(high)
+    number, _, unit = first.rpartition(" ")
+    return f"{number}–{last}" if unit and last.endswith(f" {unit}") else f"{first}–{last}"
+
+
+def _bare_interval(low: float | None, high: float | None) -> str:
+    """The same without its unit, for use beside a figure that has one."""
+    text = interval(low, high)
+    return text.rpartition(" ")[0] if text.count(" ") == 1 else text
+
+
+def _wide(low: float | None, high: float | None) -> bool:
+    """Whether an interval says more than its middle does."""
+    return low is not None and high is not None and high - low > 0.02 * max(high, 1e-9)
+
+
+def speed(diagnosis: Diagnosis) -> str:
+    """Throughput and memory, as far as they are known."""
+    parts = []
+    if diagnosis.throughput is not None:
+        value, unit = diagnosis.throughput.value, clean(diagnosis.throughput.unit)
+        parts.append(f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}")
+    memory = diagnosis.memory
+    if memory.peak_gib is not None:
+        total = f" of {memory.total_gib:.0f}" if memory.total_gib else ""
+        parts.append(f"peak memory {memory.peak_gib:.1f}{total} GiB")
+    return " · ".join(parts)
+
+
+def mfu(diagnosis: Diagnosis) -> str:
+    """MFU with the peak it is a share of, beside what jobs usually reach."""
+    mfu = diagnosis.mfu
+    if mfu.mfu is None or not 0 <= mfu.mfu <= 1:  # above the peak the model is wrong: refused, never printed
+        return ""
+    text = format_share(mfu.mfu)
+    if mfu.hfu is not None and mfu.mfu < mfu.hfu <= 1 and format_share(mfu.hfu) != text:
+        text += f" (HFU {format_share(mfu.hfu)})"
+    if mfu.peak_tflops is not None:
+        source = f" ({fit(clean(mfu.source), 60)})" if mfu.source else ""
+        text += f" of {mfu.peak_tflops:.0f} TFLOP/s{source}"
+    return f"{text}; {MFU_USUAL}"
+
+
+def bars(diagnosis: Diagnosis) -> list[Bar]:
+    """The budget, longest first, small causes folded into one; the wall and the next one always stand."""
+    rows = sorted((row for row in diagnosis.budget if row.ms > 0), key=lambda row: -row.ms)
+    named = {diagnosis.wall.cause, diagnosis.wall.next.cause if diagnosis.wall.next else None}
+    named |= {pair[-1] for pair in diagnosis.wall.between or [] if pair}
+    smallest = SMALL_SHARE * (diagnosis.step.ms or sum(row.ms for row in rows))
+    shown = [
+        row
+        for index, row in enumerate(rows)
+        if row.cause in named or (row.ms >= smallest and index < MOST_BARS)
+    ]
+    folded = [row for row in rows if row not in shown]
+    if len(folded) == 1:
+        shown, folded = rows, []
+    return [_bar(row) for row in shown] + ([_fold(folded)] if folded else [])
+
+
+def _bar(row: BudgetRow) -> Bar:
+    low, high = (row.low_ms, row.high_ms) if _wide(row.low_ms, row.high_ms) else (None, None)
+    return Bar(row.wall or "", clean(row.cause), row.ms, low, high, row.recoverable_ms)
+
+
+def _fold(rows: list[BudgetRow]) -> Bar:
+    known = [row.recoverable_ms for row in rows if row.recoverable_ms is not None]
+    return Bar(
+        "",
+        f"other ({len(rows)} causes)",
+        sum(row.ms for row in rows),
+        None,
+        None,
+        sum(known) if known else None,
+    )
+
+
+def evidence(diagnosis: Diagnosis, most: int = 3) -> list[str]:
+    """The lines that carry the verdict; without one, those of the causes it is between."""
+    wall = diagnosis.wall
+    causes = [wall.cause] if wall.cause else [pair[-1] for pair in wall.between or [] if pair]
+    lists = [row.evidence for cause in causes for row in diagnosis.budget if row.cause == cause]
+    in_turn = [item for items in zip_longest(*lists) for item in items if item is not None]
+    return [_evidence(item) for item in in_turn[:most]]
+
+
+def _evidence(item: Evidence) -> str:
+    text = item.text
+    if item.kernel:
+        text = text.replace(item.kernel, fit(kernel_name(item.kernel), 40))
+    text = clean(text)
+    if item.line and clean(item.line) not in text:
+        text += f" ({clean(item.line)})"
+    return text
+
+
+def gain(prescription: Prescription) -> str:
+    """The step time a fix could give, as far as that is known, and what it asks of a person."""
+    parts = [_gain(prescription.step_ms), SAFETY[prescription.safety]]
+    return ", ".join(part for part in parts if part)
+
+
+def _gain(step_ms: Range) -> str:
+    if step_ms.mid is not None:
+        ends = f" ({interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
+        return f"about {format_ms(step_ms.mid)}{ends}"
+    return f"at best {format_ms(step_ms.low)}" if step_ms.low is not None else ""
+
+
+def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
+    """The title of the verdict and its sentence."""
+    wall = diagnosis.wall
+    if wall.wall is not None:
+        return f"THE WALL: {wall.wall} / {wall.cause}", clean(wall.sentence)
+    pairs = " or ".join(" / ".join(clean(name) for name in pair) for pair in wall.between or [])
+    sentence = (
+        clean(wall.sentence)
+        or "There is not enough in this input to name a wall; the notes say what is missing."
+    )
+    return "NO VERDICT YET", f"It is {pairs}. {sentence}" if pairs else sentence
+
+
+def next_wall(diagnosis: Diagnosis) -> str:
+    following = diagnosis.wall.next
+    if following is None:
+        return ""
+    at = f", at {format_ms(following.at_ms)} a step" if following.at_ms is not None else ""
+    return f"{following.wall} / {following.cause}{at}"
+
+
+def phases(diagnosis: Diagnosis) -> str:
+    shown = [phase for phase in diagnosis.phases if phase.ms > 0.005 * (diagnosis.step.ms or 0)]
+    return " · ".join(f"{phase.phase} {format_ms(phase.ms)}" for phase in shown)
+
+
+def quality(diagnosis: Diagnosis) -> str:
+    """What is wrong with the input, where that matters to the answer; else nothing."""
+    quality = diagnosis.quality
+    few = 0.01 * quality.events
+    found = [
+        ("the file is cut off: what came after is lost", quality.cut_off),
+        (f"{quality.damaged:,} events were damaged and left out", quality.damaged),
+        (f"{quality.repaired:,} events had to be mended", quality.repaired > few),
+        (f"{quality.kernels_without_launch:,} kernels have no launch", quality.kernels_without_launch > few),
+        (
+            f"{quality.launches_without_kernel:,} launches have no kernel",
+            quality.launches_without_kernel > few,
+        ),
+        (
+            f"{quality.steps_without_device_work:,} steps have no device work",
+            quality.steps_without_device_work,
+        ),
+    ]
+    problems = [text for text, matters in found if matters]
+    if quality.modelled_share is not None and quality.modelled_share < 0.9:
+        problems.append(f"the work of only {format_share(quality.modelled_share)} of kernel time is known")
+    if quality.above_spec_share is not None and quality.above_spec_share > 0.01:
+        problems.append(
+            f"{format_share(quality.above_spec_share)} of kernel time beats the ceiling (model or cache)"
+        )
+    return "; ".join(problems)
+
+
+def notes(diagnosis: Diagnosis) -> list[str]:
+    """What a person should know besides: environment first, then what was missing or estimated."""
+    problem = quality(diagnosis)
+    found = [*diagnosis.environment, *([f"This input: {problem}."] if problem else []), *diagnosis.notes]
+    cost = diagnosis.cost.get("sentence")
+    return [clean(note) for note in [*found, *([str(cost)] if cost else [])]]

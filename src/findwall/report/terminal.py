@@ -1,0 +1,227 @@
+"""The terminal view of a Diagnosis: one screen, 80 columns, plain text where nothing else is understood."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from findwall.model.catalogue import ROOFS
+from findwall.model.diagnosis import Diagnosis, Prescription, Question
+from findwall.report import phrases
+from findwall.report.names import clean, fit
+from findwall.units import format_share
+
+WIDEST = 100  # longer lines are hard to read
+WALL_STYLES = {
+    "compute": "magenta",
+    "bandwidth": "blue",
+    "overhead": "yellow",
+    "data": "green",
+    "comms": "cyan",
+}
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The signs that are not letters, where the terminal knows them and where it does not."""
+
+    yes: str
+    no: str
+    unknown: str
+    recoverable: str
+    floor: str
+
+
+UNICODE = Glyphs("✔", "✘", "?", "█", "░")
+ASCII = Glyphs("+", "x", "?", "#", "-")
+_TO_ASCII = str.maketrans(
+    {"·": "|", "–": "-", "—": "-", "…": "~", "×": "x", "µ": "u", "≤": "<", "≥": ">", "’": "'"}
+)
+
+
+def render(diagnosis: Diagnosis, console: Console) -> None:
+    """Draw the view on a console: in colour if it has any, in ASCII if it has no more."""
+    text = to_text(
+        diagnosis,
+        width=min(console.width, WIDEST),
+        color=console.color_system is not None,
+        unicode=console.encoding.lower().startswith("utf"),
+    )
+    console.file.write(text)
+    console.file.flush()
+
+
+def to_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, unicode: bool = True) -> str:
+    """The view as text of at most `width` columns."""
+    paper = Console(
+        file=io.StringIO(),
+        width=max(width, 40),
+        color_system="standard" if color else None,
+        force_terminal=color,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    paper.print(Group(*_sections(diagnosis, paper.width, UNICODE if unicode else ASCII)))
+    assert isinstance(paper.file, io.StringIO)
+    lines = (line.rstrip() for line in paper.file.getvalue().splitlines())
+    text = "\n".join(lines) + "\n"
+    return text if unicode else text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def _sections(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
+    yield Text(phrases.job(diagnosis), style="bold")
+    yield _facts(diagnosis)
+    if diagnosis.questions:
+        yield Text()
+        yield _questions(diagnosis.questions, glyphs)
+    rows = phrases.bars(diagnosis)
+    if rows:
+        yield Text()
+        yield from _budget(diagnosis, rows, width, glyphs)
+    yield Text()
+    yield _verdict(diagnosis, glyphs)
+    yield from _advice(diagnosis)
+    yield from _list("notes", [Text(_brief(note, 240)) for note in phrases.notes(diagnosis)], 5)
+
+
+def _facts(diagnosis: Diagnosis) -> Table:
+    facts = [
+        ("step", phrases.step(diagnosis)),
+        ("speed", phrases.speed(diagnosis)),
+        ("MFU", phrases.mfu(diagnosis)),
+        ("phases", phrases.phases(diagnosis)),
+    ]
+    return _grid((Text(label, style="dim"), Text(text)) for label, text in facts if text)
+
+
+def _questions(questions: list[Question], glyphs: Glyphs) -> Table:
+    marks = {"yes": (glyphs.yes, "bold green"), "no": (glyphs.no, "bold red")}
+    rows = []
+    for question in questions:
+        mark, style = marks.get(question.answer, (glyphs.unknown, "bold yellow"))
+        rows.append((Text.assemble((mark, style), f" {question.id}"), Text(_answer(question))))
+    return _grid(rows)
+
+
+def _answer(question: Question) -> str:
+    text = _brief(question.sentence, 160)
+    if question.value is None or any(character.isdigit() for character in text):
+        return text
+    return f"{text} {format_share(question.value)}".strip()
+
+
+def _budget(
+    diagnosis: Diagnosis, rows: list[phrases.Bar], width: int, glyphs: Glyphs
+) -> Iterator[RenderableType]:
+    """Bars drawn to one scale; the solid part is what a perfect fix could give back."""
+    longest = max(row.ms for row in rows)
+    places = _places(diagnosis.step.ms or longest)
+    times = [_time(row, places) for row in rows]
+    wide = max(len(time) for time in times)
+    room = width - 2 - 10 - 19 - wide - 8 - 13
+    legend = f"{glyphs.recoverable} recoverable {glyphs.floor} floor" if room >= 22 else ""
+    yield Text(
+        f"  {'wall':<10}{'cause':<19}{legend:<{room}}{'ms':>{wide}}{'share':>8}{'recoverable':>13}", "dim"
+    )
+    for row, time in zip(rows, times, strict=True):
+        share = format_share(row.ms / diagnosis.step.ms) if diagnosis.step.ms else "?"
+        bold = "bold" if row.cause == diagnosis.wall.cause else ""
+        yield Text.assemble(
+            (f"  {fit(row.wall, 9):<10}", WALL_STYLES.get(row.wall, "dim")),
+            (f"{fit(row.cause, 18):<19}", bold),
+            *_bar(row, longest, room, glyphs),
+            (f"{time:>{wide}}{share:>8}{_recoverable(row.recoverable_ms, places):>13}", bold),
+        )
+
+
+def _places(longest_ms: float) -> int:
+    """Decimals that give every row of one budget the same unit and the longest three figures."""
+    return 0 if longest_ms >= 1000 else 1 if longest_ms >= 10 else 2 if longest_ms >= 1 else 3
+
+
+def _time(row: phrases.Bar, places: int) -> str:
+    if row.low_ms is None or row.high_ms is None:
+        return f"{row.ms:.{places}f}"
+    return f"{row.ms:.{places}f} ({row.low_ms:.{places}f}–{row.high_ms:.{places}f})"
+
+
+def _recoverable(value: float | None, places: int) -> str:
+    return "?" if value is None else f"{value:.{places}f}" if value > 0 else "-"
+
+
+def _bar(row: phrases.Bar, longest: float, room: int, glyphs: Glyphs) -> list[tuple[str, str]]:
+    cells = max(room - 2, 1)
+    total = max(round(cells * row.ms / longest), 1)
+    solid = round(cells * min(row.recoverable_ms or 0.0, row.ms) / longest)
+    style = WALL_STYLES.get(row.wall, "dim")
+    rest = " " * (room - total)
+    return [(glyphs.recoverable * solid, style), (glyphs.floor * (total - solid), f"dim {style}"), (rest, "")]
+
+
+def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
+    title, sentence = phrases.verdict(diagnosis)
+    style = "yellow" if diagnosis.wall.wall is None else "green" if diagnosis.wall.cause in ROOFS else "red"
+    return Panel(
+        Text(_brief(sentence, 480), style="bold"),
+        title=Text(title, style=f"bold {style}"),
+        title_align="left",
+        border_style=style,
+        box=box.HEAVY if glyphs is UNICODE else box.ASCII,
+        padding=(0, 1),
+    )
+
+
+def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield from _list("evidence", [Text(_brief(line, 150)) for line in phrases.evidence(diagnosis)], 3)
+    yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], 4)
+    refused = [
+        Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {_brief(item.why, 130)}")
+        for item in diagnosis.not_worth_it
+    ]
+    yield from _list("what will not help", refused, 4)
+    following = phrases.next_wall(diagnosis)
+    if following:
+        yield Text.assemble(("next wall  ", "bold"), following)
+
+
+def _prescription(item: Prescription) -> Text:
+    gain = phrases.gain(item)
+    return Text.assemble(
+        (clean(" + ".join(item.fixes)), "bold"),
+        (f", {gain}" if gain else "", "green"),
+        f": {_brief(item.how, 260)}",
+    )
+
+
+def _brief(text: str, limit: int) -> str:
+    text = clean(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _list(title: str, lines: list[Text], most: int) -> Iterator[RenderableType]:
+    """A titled list of at most `most` items."""
+    if not lines:
+        return
+    yield Text(title, style="bold")
+    yield _grid(((Text("-", style="dim"), line) for line in lines[:most]), gap=1)
+    if len(lines) > most:
+        yield Text(f"    … {len(lines) - most} more in --json", style="dim")
+
+
+def _grid(rows: Iterable[tuple[Text, Text]], gap: int = 2) -> Table:
+    """Two columns, indented; the second wraps under itself."""
+    grid = Table.grid(padding=(0, gap, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in rows:
+        grid.add_row(Text("  ") + label, text)
+    return grid
