@@ -32,6 +32,7 @@ _KERNEL_RULES: tuple[tuple[str, str], ...] = (
         r"copydevicetodevice|scal_kernel|reshape_and_cache|tonhwckernel|permute_kernel|copybuffer|"
         r"split_with_sizes_copy|cudnn::ops::scaletensor|quantize_with_block_size|padding_kernel",
     ),
+    ("gather", r"split_embedding|embedding|moe::dev::|permute_pooled|rowwise_adagrad"),
     ("softmax", r"soft_?max"),
     (
         "optimizer",
@@ -133,7 +134,7 @@ def classify(kernel_name: str, op_name: str | None, kind: Kind, extra: Extra | N
 
 @functools.lru_cache(maxsize=65536)
 def _classify_kernel(kernel_name: str, op_name: str | None) -> str:
-    name = kernel_name.lower()
+    name = kernel_name.lower().replace("fbgemm", "")
     if name.startswith("triton_"):
         return _compiled_class(name)
     if "multi_tensor_apply" in name or "foreach" in name:

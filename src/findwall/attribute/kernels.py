@@ -23,7 +23,7 @@ from findwall.attribute.classes import (
 )
 from findwall.attribute.comms import is_communication
 from findwall.attribute.links import Links
-from findwall.attribute.workmodel.division import Rows, divide
+from findwall.attribute.workmodel.division import Rows, divide, fill_from_names
 from findwall.attribute.workmodel.floors import TENSOR_CLASSES, floors_of
 from findwall.attribute.workmodel.owners import Owners, owners
 from findwall.attribute.workmodel.parameters import parameter_count
@@ -84,6 +84,7 @@ def kernel_table(
     shares.nbytes[communication] = np.nan
     math_index = _math(device, owned)
     fill_from_twins(device, shares, math_index, ~communication)
+    fill_from_names(device, shares, ~communication)
     tensor_core = _by_name(device, lambda name: uses_tensor_cores(name) is True)
     floors = floors_of(device, shares, math_index, owned, tensor_core, ceilings)
     return KernelTable(

@@ -115,7 +115,7 @@ class Arguments:
     def tensor(self, index: int) -> Tensor | None:
         """The tensor at a position; None for numbers, lists and what is missing."""
         inputs = self.inputs
-        if index >= len(inputs.dims) or index >= len(inputs.types):
+        if not 0 <= index < min(len(inputs.dims), len(inputs.types)):
             return None
         dims, dtype = inputs.dims[index], inputs.types[index]
         if not isinstance(dtype, str):
@@ -152,7 +152,7 @@ class Arguments:
 
     def text(self, index: int) -> str:
         concrete = self.inputs.concrete
-        return str(concrete[index]) if index < len(concrete) else ""
+        return str(concrete[index]) if 0 <= index < len(concrete) else ""
 
     def number(self, index: int) -> float | None:
         try:

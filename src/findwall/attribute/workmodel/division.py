@@ -62,7 +62,6 @@ def divide(rows: Rows, owned: Owners, parameters: float | None) -> Shares:
     _name_unnamed_parts(rows, owned, role)
     _share_out(rows, owned, role, shares, parameters)
     _lay_out(rows, owned, role, shares)
-    _by_own_name(rows, role, shares)
     _transfers(rows, shares)
     return shares
 
@@ -195,18 +194,21 @@ def _lay_out(rows: Rows, owned: Owners, role: I64, shares: Shares) -> None:
     shares.flops[helper], shares.nbytes[helper] = 0.0, 0.0
 
 
-def _by_own_name(rows: Rows, role: I64, shares: Shares) -> None:
-    """Kernels without a modelled op, and helpers that are plain elementwise kernels."""
-    todo = np.flatnonzero(((role == _NONE) | (role == _HELPER)) & (rows.kind == Kind.KERNEL))
+def fill_from_names(rows: Rows, shares: Shares, allowed: Bool) -> None:
+    """Kernels that nothing else explains, where their name and launch shape give the work away."""
+    todo = np.flatnonzero(np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL) & allowed)
     if len(todo) == 0:
         return
+    wide = any("vectorized_elementwise_kernel<8" in name for name in rows.timeline.names)
     launch = rows.timeline.events.launch[rows.row[todo]]
     width = int(launch.max(initial=-1)) + 2
     keys = rows.name[todo].astype(np.int64) * width + launch + 1
     distinct, inverse = np.unique(keys, return_inverse=True)
     details = rows.timeline.details
     found = [
-        elementwise_work(rows.timeline.names[int(key) // width], details.launch_of(int(key) % width - 1))
+        elementwise_work(
+            rows.timeline.names[int(key) // width], details.launch_of(int(key) % width - 1), wide
+        )
         for key in distinct
     ]
     table = np.array([(w.flops, w.nbytes, w.cast) if w else (np.nan, np.nan, 0) for w in found])[inverse]

@@ -23,8 +23,8 @@ _TYPES = (
 _UNROLLED = re.compile(
     r"(?:elementwise_kernel|elementwise_kernel_manual_unroll|index_elementwise_kernel)<(\d+), (\d+)"
 )
-_VECTORIZED = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel<")
-_ELEMENTS_A_THREAD = 4  # of the older launchers; the newer ones take 8 or 16 for narrow types
+# Elements a thread of a vectorised kernel takes: 4 in older launchers, 8 in those with 8-wide loads.
+_NARROW, _WIDE = 4, 8
 
 
 @functools.lru_cache(maxsize=65536)
@@ -44,7 +44,7 @@ def item_size_in_name(kernel_name: str) -> int | None:
     return best[1] if best else None
 
 
-def elementwise_work(kernel_name: str, launch: Launch | None) -> Work | None:
+def elementwise_work(kernel_name: str, launch: Launch | None, wide: bool = False) -> Work | None:
     """A TensorIterator kernel: blocks times elements a block, times the operands' size."""
     if (
         launch is None
@@ -61,7 +61,8 @@ def elementwise_work(kernel_name: str, launch: Launch | None) -> Work | None:
     if unrolled:
         elements = blocks * int(unrolled.group(1)) * int(unrolled.group(2))
     else:
-        elements = blocks * launch.block[0] * _ELEMENTS_A_THREAD
+        vectorised = "vectorized_elementwise_kernel" in kernel_name
+        elements = blocks * launch.block[0] * (_WIDE if wide and vectorised else _NARROW)
     operands = _OPERANDS.search(kernel_name)
     count = int(operands.group(1)) if operands else 2
     return Work(

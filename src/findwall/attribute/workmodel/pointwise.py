@@ -61,6 +61,7 @@ _ARITHMETIC: dict[str, tuple[int, float]] = {
     "masked_scale": (2, 4.0),
     "_masked_scale": (2, 4.0),
 }
+OPERATIONS: dict[str, float] = {name: weight for name, (_, weight) in _ARITHMETIC.items()}
 _TO_BOOL = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor"}
 _TO_BOOL |= {"isnan", "isinf", "isfinite", "signbit"}
 _WITH_MASK = {"native_dropout", "_fused_dropout", "fused_dropout"}

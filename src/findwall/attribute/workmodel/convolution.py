@@ -1,0 +1,205 @@
+"""Convolutions: forward, and both halves of the backward.
+
+FLOPs are those of the direct method: two for every output element, input channel of its group and tap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.attribute.workmodel.work import Part, Work
+
+_INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")
+_WEIGHT_WORDS = ("wgrad", "bwd_weight", "backward_filter", "igemm_wrw", "_wrw_")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Positions of an op's arguments; -1 for one it does not take."""
+
+    x: int
+    weight: int
+    stride: int
+    padding: int
+    dilation: int
+    groups: int
+    transposed: int = -1
+    bias: int = -1
+    always_transposed: bool = False
+
+
+_FORWARD: dict[str, _Layout] = {
+    "cudnn_convolution": _Layout(0, 1, 3, 2, 4, 5),
+    "cudnn_convolution_transpose": _Layout(0, 1, 4, 2, 5, 6, always_transposed=True),
+    "cudnn_convolution_relu": _Layout(0, 1, 3, 4, 5, 6, bias=2),
+    "cudnn_convolution_add_relu": _Layout(0, 1, 5, 6, 7, 8, bias=4),
+    "miopen_convolution": _Layout(0, 1, 4, 3, 5, 6, bias=2),
+    "miopen_depthwise_convolution": _Layout(0, 1, 4, 3, 5, 6, bias=2),
+    "miopen_convolution_transpose": _Layout(0, 1, 5, 3, 6, 7, bias=2, always_transposed=True),
+    "convolution": _Layout(0, 1, 3, 4, 5, 8, 6, bias=2),
+    "convolution_overrideable": _Layout(0, 1, 3, 4, 5, 8, 6, bias=2),
+    "_convolution": _Layout(0, 1, 3, 4, 5, 8, 6, bias=2),
+    "conv1d": _Layout(0, 1, 3, 4, 5, 6, bias=2),
+    "conv2d": _Layout(0, 1, 3, 4, 5, 6, bias=2),
+    "conv3d": _Layout(0, 1, 3, 4, 5, 6, bias=2),
+    "_conv_depthwise2d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
+    "conv_depthwise3d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
+    "thnn_conv2d": _Layout(0, 1, 4, 5, -1, -1, bias=3),
+    "_slow_conv2d_forward": _Layout(0, 1, 4, 5, -1, -1, bias=3),
+    "slow_conv_dilated2d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
+}
+# Older generations have an op a half; their first argument is the size of the result.
+_HALVES = {
+    "cudnn_convolution_backward_input": (1, 2),
+    "cudnn_convolution_backward_weight": (1, 2),
+    "miopen_convolution_backward_input": (1, 2),
+    "miopen_convolution_backward_weight": (1, 2),
+}
+_BACKWARD = frozenset({"convolution_backward", "convolution_backward_overrideable"})
+OPS = frozenset(_FORWARD) | frozenset(_HALVES) | _BACKWARD
+
+
+def convolution_work(op: str, arguments: Arguments) -> Work | None:
+    if op in _FORWARD:
+        return _forward(_FORWARD[op], arguments)
+    if op in _HALVES:
+        return _half(op, arguments)
+    return _backward(arguments)
+
+
+def _forward(at: _Layout, arguments: Arguments) -> Work | None:
+    x, weight = arguments.tensor(at.x), arguments.tensor(at.weight)
+    if x is None or weight is None or len(x.dims) < 3 or len(weight.dims) < 3:
+        return None
+    transposed = at.always_transposed or arguments.flag(at.transposed) is True
+    spatial = _result_extents(at, arguments, x, weight, transposed)
+    if spatial is None:
+        return None
+    groups = int(arguments.number(at.groups) or 1) if at.groups >= 0 else 1
+    channels = weight.dims[1] * groups if transposed else weight.dims[0]
+    result = float(x.dims[0] * channels * math.prod(spatial) * x.size)
+    macs = _macs(x, weight, x.dims[0] * weight.dims[0] * math.prod(spatial), transposed)
+    return Work(
+        flops=2.0 * macs,
+        read_bytes=x.nbytes * _visited(arguments.numbers(at.stride), weight) + weight.nbytes,
+        write_bytes=result,
+        math=x.math,
+        tensor_core_able=True,
+        misaligned=_misaligned(x, weight),
+        workspace=result * 4 / x.size,
+        layouts=(x.nbytes, weight.nbytes),
+        results=(result,),
+    )
+
+
+def _macs(x: Tensor, weight: Tensor, result: int, transposed: bool) -> float:
+    """Weight is [out, in / groups, taps...]; transposed it is [in, out / groups, taps...]."""
+    taps = math.prod(weight.dims[2:])
+    if transposed:
+        return float(x.elements * weight.dims[1] * taps)
+    return float(result * weight.dims[1] * taps)
+
+
+def _result_extents(
+    at: _Layout, arguments: Arguments, x: Tensor, weight: Tensor, transposed: bool
+) -> list[int] | None:
+    kernel, extents = weight.dims[2:], x.dims[2:]
+    stride = _spread(arguments.numbers(at.stride), len(kernel))
+    padding = _spread(arguments.numbers(at.padding), len(kernel))
+    dilation = _spread(arguments.numbers(at.dilation) if at.dilation >= 0 else [1], len(kernel))
+    if stride is None or padding is None or dilation is None:
+        # One tap and no recorded stride: what a 1 x 1 convolution nearly always is.
+        return list(extents) if all(tap == 1 for tap in kernel) else None
+    result = []
+    for size, tap, step, pad, spread in zip(extents, kernel, stride, padding, dilation, strict=False):
+        reach = spread * (tap - 1)
+        result.append(
+            (size - 1) * step - 2 * pad + reach + 1
+            if transposed
+            else (size + 2 * pad - reach - 1) // step + 1
+        )
+    return result if all(size > 0 for size in result) else None
+
+
+def _visited(stride: list[int] | None, weight: Tensor) -> float:
+    """The share of the input that a stride wider than the kernel does not skip."""
+    steps = _spread(stride, len(weight.dims) - 2) or []
+    return math.prod(min(1.0, tap / max(step, 1)) for tap, step in zip(weight.dims[2:], steps, strict=False))
+
+
+def _spread(values: list[int] | None, count: int) -> list[int] | None:
+    if not values:
+        return None
+    return values * count if len(values) == 1 else values
+
+
+def _half(op: str, arguments: Arguments) -> Work | None:
+    """One half alone. The other tensor's size was not recorded as a tensor; it is read off the pair."""
+    at, other = _HALVES[op]
+    gradient, given = arguments.tensor(at), arguments.tensor(other)
+    if gradient is None or given is None or len(gradient.dims) < 3 or len(given.dims) < 3:
+        return None
+    size = arguments.numbers(0)
+    if op.endswith("input"):  # given is the weight
+        macs = gradient.elements * given.dims[1] * math.prod(given.dims[2:])
+        result = _size_of(size, gradient) or float(gradient.nbytes * given.dims[1] / max(given.dims[0], 1))
+    else:  # given is the input; without the weight's size take the one tap that must be there
+        taps = math.prod(size[2:]) if size else 1
+        macs = gradient.elements * (size[1] if size else given.dims[1]) * taps
+        result = _size_of(size, gradient) or float(gradient.dims[1] * given.dims[1] * gradient.size)
+        if not size and gradient.dims[2:] != given.dims[2:]:
+            return None
+    return Work(
+        flops=2.0 * macs,
+        read_bytes=gradient.nbytes + given.nbytes,
+        write_bytes=result,
+        math=gradient.math,
+        tensor_core_able=True,
+        layouts=(gradient.nbytes, given.nbytes),
+        results=(result,),
+    )
+
+
+def _size_of(size: list[int] | None, like: Tensor) -> float | None:
+    return float(math.prod(size) * like.size) if size else None
+
+
+def _backward(arguments: Arguments) -> Work | None:
+    """(gradient, x, weight, bias sizes, stride, padding, dilation, transposed, ..., groups, mask)."""
+    gradient, x, weight = (arguments.tensor(index) for index in range(3))
+    if gradient is None or x is None or weight is None or len(weight.dims) < 3:
+        return None
+    transposed = arguments.flag(7) is True
+    macs = _macs(x, weight, gradient.elements, transposed)
+    mask = arguments.flags(10) or [True, True, False]
+    seen = x.nbytes * (1.0 if transposed else _visited(arguments.numbers(4), weight))
+    parts = []
+    if mask[0]:
+        parts.append(Part(_INPUT_WORDS, 2.0 * macs, gradient.nbytes + weight.nbytes + x.nbytes))
+    if len(mask) > 1 and mask[1]:
+        parts.append(Part(_WEIGHT_WORDS, 2.0 * macs, gradient.nbytes + seen + weight.nbytes))
+    return Work(
+        flops=sum(part.flops for part in parts),
+        read_bytes=sum(part.nbytes for part in parts),
+        math=gradient.math,
+        tensor_core_able=True,
+        misaligned=_misaligned(x, weight),
+        parts=tuple(parts),
+        workspace=weight.elements * 4.0,
+        layouts=(gradient.nbytes, gradient.nbytes, x.nbytes, weight.nbytes),
+        results=(x.nbytes, weight.nbytes),
+    )
+
+
+def _misaligned(x: Tensor, weight: Tensor) -> tuple[str, ...]:
+    """Channels that are no multiple of 8. A first layer's few colours cannot be helped."""
+    if x.size != 2 or weight.dims[1] <= 4:
+        return ()
+    found = []
+    if weight.dims[1] % 8:
+        found.append(f"C:{weight.dims[1]}")
+    if weight.dims[0] % 8:
+        found.append(f"K:{weight.dims[0]}")
+    return tuple(found)
