@@ -17,7 +17,7 @@ CURVE_DEPTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 def buffer_bytes(cache_bytes: int, free_bytes: int, on_gpu: bool) -> int:
     """So large that what the cache keeps from one pass to the next is a percent or two."""
-    wanted = max(64 * cache_bytes, 1024 * MIB) if on_gpu else min(max(4 * cache_bytes, 128 * MIB), 512 * MIB)
+    wanted = max(64 * cache_bytes, 1024 * MIB) if on_gpu else min(max(2 * cache_bytes, 64 * MIB), 256 * MIB)
     return max(min(wanted, free_bytes // 8) // MIB, 1) * MIB
 
 

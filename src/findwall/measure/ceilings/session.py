@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.errors import InputError
+from findwall.errors import FindwallError, InputError
 from findwall.hardware import MIB, SPEC_TOLERANCE, table_ceilings
 from findwall.measure.ceilings import gemm, launch, link, memory
 from findwall.measure.ceilings.cores import core_name, last_level_cache, measure_without_torch
@@ -29,8 +29,19 @@ def run_session(device: str | int | None, budget_s: float, shapes: tuple[gemm.Sh
             raise InputError("A GPU can be measured only where torch is installed.") from None
         return measure_without_torch(allowance, shapes)
     session = Session(torch, _device(torch, device), allowance)
-    with torch.no_grad():
-        return session.measure(shapes)
+    try:
+        with torch.no_grad():
+            return session.measure(shapes)
+    except RuntimeError as error:
+        reason = _first_line(error)
+        raise FindwallError(f"The ceilings could not be measured: {reason}", _FAILED_HINT) from error
+
+
+_FAILED_HINT = "Is the device free? Look at: findwall doctor"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def _device(torch: Any, device: str | int | None) -> Any:
@@ -67,7 +78,7 @@ class Session:
         works = self._matmuls()
         matmul = self._matmul_bursts(works)
         own = self._own_shapes(shapes, matmul)
-        memory_rates = self._memory()
+        memory_rates = self._try("memory bandwidth", self._memory, [])
         matmul = self._matmul_sustained(works, matmul)
         works.clear()
         self._collect()
@@ -207,8 +218,7 @@ class Session:
         try:
             return measure()
         except (RuntimeError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-            self.notes.append(f"Could not measure {what}: {reason}")
+            self.notes.append(f"Could not measure {what}: {_first_line(error)}")
             return otherwise
 
     def _report(

@@ -1,0 +1,372 @@
+"""Measured ceilings: what is made of the times, how long it may take, and what is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from findwall.cli.ceilings import command
+from findwall.errors import InputError
+from findwall.hardware import load_ceilings
+from findwall.measure.ceilings import CeilingsReport, Rate, cached_ceilings, measure_ceilings, memory, store
+from findwall.measure.ceilings import gemm as gemm_module
+from findwall.measure.ceilings.cache import cached_report, folder, path_of
+from findwall.measure.ceilings.report import rate_of
+from findwall.measure.ceilings.session import Session, combine
+from findwall.measure.ceilings.timing import Allowance, DeviceClock, HostClock
+from findwall.model.machine import Ceilings
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def report(device: str = "NVIDIA H200", created: str = "2026-01-01", **changes: Any) -> CeilingsReport:
+    ceilings = Ceilings(device=device, source="measured", flops={"bf16": 7.6e14}, bandwidth=4.2e12)
+    return CeilingsReport(ceilings=ceilings, driver="580.1", torch="2.11.0", created=created, **changes)
+
+
+# Times to rates.
+
+
+def test_burst_is_the_median_and_keeps_its_samples() -> None:
+    rate = rate_of("copy", "bytes/s", 100.0, [1.0, 2.0, 4.0])
+    assert rate.burst == 50
+    assert rate.samples == (25, 50, 100)
+    assert rate.spread == pytest.approx(1.5)
+
+
+def test_the_verdict_uses_sustained_where_there_is_one() -> None:
+    assert Rate("bf16", "FLOP/s", burst=8.0).figure == 8.0
+    assert Rate("bf16", "FLOP/s", burst=8.0, sustained=7.0).figure == 7.0
+    assert Rate("bf16", "FLOP/s").figure is None
+
+
+def test_ceilings_of_a_gpu_are_sustained_and_the_table_fills_what_was_not_measured() -> None:
+    rates = [Rate("bf16", "FLOP/s", burst=7.9e14, sustained=7.2e14), Rate("copy", "bytes/s", burst=4.3e12)]
+    ceilings, notes = combine("NVIDIA H200", rates, "measured today", on_gpu=True)
+    assert ceilings.flops["bf16"] == 7.2e14
+    assert ceilings.bandwidth == 4.3e12
+    assert ceilings.source == "measured"
+    assert ceilings.spec_flops["bf16"] == pytest.approx(9.894e14)
+    assert "fp64" in ceilings.flops
+    assert "fp64" in ceilings.origin.partition(";")[2]
+    assert not notes
+
+
+def test_a_figure_above_the_datasheet_is_refused() -> None:
+    rates = [Rate("bf16", "FLOP/s", sustained=2e15), Rate("copy", "bytes/s", sustained=9e12)]
+    ceilings, notes = combine("NVIDIA H200", rates, "measured", on_gpu=True)
+    assert ceilings.flops["bf16"] < 9.9e14
+    assert (ceilings.bandwidth or 0) < 4.8e12
+    assert len(notes) == 2
+
+
+def test_an_unknown_gpu_is_known_by_measurement_alone() -> None:
+    rates = [Rate("fp16", "FLOP/s", sustained=1e14), Rate("copy", "bytes/s", sustained=1e12)]
+    ceilings, _ = combine("Future 1", rates, "measured", on_gpu=True)
+    assert ceilings.known
+    assert ceilings.flops == {"fp16": 1e14}
+    assert ceilings.spec_bandwidth is None
+
+
+def test_neighbours_of_a_cpu_can_only_take_away_so_the_better_figure_counts() -> None:
+    rates = [
+        Rate("fp32", "FLOP/s", burst=9.0, sustained=5.0),
+        Rate("triad", "bytes/s", burst=1.0, sustained=2.0),
+    ]
+    ceilings, _ = combine("Some CPU, 2 cores", rates, "measured", on_gpu=False)
+    assert ceilings.flops == {"fp32": 9.0}
+    assert ceilings.bandwidth == 2.0
+
+
+# Clocks and allowances.
+
+
+class FakeEvents:
+    """A device on which every piece of work takes a stated time."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        outer = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                self.at = outer.now_ms
+
+            def elapsed_time(self, other: Any) -> float:
+                return float(other.at - self.at)
+
+        self.cuda = SimpleNamespace(Event=Event, synchronize=lambda device: None)
+
+    def work(self, ms: float) -> Any:
+        def run() -> None:
+            self.now_ms += ms
+
+        return run
+
+
+def test_the_device_clock_counts_the_work_and_not_what_comes_before_it() -> None:
+    fake = FakeEvents()
+    clock = DeviceClock(fake, None)
+    assert clock.each(fake.work(2.0), 3, before=fake.work(50.0)) == pytest.approx([0.002] * 3)
+
+
+def test_a_sustained_run_keeps_the_device_loaded_as_long_as_asked() -> None:
+    fake = FakeEvents()
+    assert DeviceClock(fake, None).run(fake.work(1.5), 2.0) == pytest.approx(0.0015)
+    assert fake.now_ms == pytest.approx(2000, rel=0.01)
+
+
+def test_the_host_clock_runs_at_least_once() -> None:
+    done: list[int] = []
+    assert HostClock().run(lambda: done.append(1), 0.0) > 0
+    assert done == [1]
+
+
+def test_sustained_runs_last_two_seconds_within_thirty() -> None:
+    assert Allowance(30).sustained_s == 2.0
+    assert Allowance(5).sustained_s < 0.4
+
+
+def test_buffers_dwarf_the_cache_and_fit_the_memory() -> None:
+    h200 = memory.buffer_bytes(60 * MIB, 140 * 1024 * MIB, on_gpu=True)
+    assert h200 >= 60 * 60 * MIB
+    assert memory.buffer_bytes(60 * MIB, 1024 * MIB, on_gpu=True) <= 128 * MIB
+
+
+# The cache.
+
+
+def test_what_was_stored_is_found_again_without_torch(own_cache: Path) -> None:
+    path = store(report())
+    assert path is not None
+    assert path.is_relative_to(own_cache / "findwall" / "ceilings")
+    code = (
+        "import sys; from findwall.measure.ceilings import cached_ceilings;"
+        "found = cached_ceilings('NVIDIA H200', '580.1', '2.11.0');"
+        "assert found and found.flops['bf16'] == 7.6e14 and found.spec_bandwidth == 4.8e12;"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("key", [("NVIDIA H100 80GB HBM3", None, None), ("NVIDIA H200", "1", None),
+                                 ("NVIDIA H200", None, "2.10.0"), ("NVIDIA H20", None, None)])  # fmt: skip
+def test_another_device_driver_or_torch_is_not_it(key: tuple[str, str | None, str | None]) -> None:
+    store(report())
+    assert cached_ceilings(*key) is None
+
+
+def test_the_newest_of_several_counts() -> None:
+    store(report(created="2026-01-01"))
+    store(msgspec.structs.replace(report(created="2026-03-01"), driver="590.2"))
+    found = cached_report("NVIDIA H200")
+    assert found is not None
+    assert found.driver == "590.2"
+    assert cached_ceilings("NVIDIA H200", driver="580.1") is not None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ceilings": {}}',
+                                     '{"ceilings": {"device": "NVIDIA H200", "flops": {"bf16": -1}}}',
+                                     '{"ceilings": {"flops": {"bf16": 9e99}}}'])  # fmt: skip
+def test_a_damaged_cache_is_an_empty_one(content: str) -> None:
+    path = path_of(report())
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert cached_ceilings("NVIDIA H200") is None
+
+
+def test_an_unwritable_cache_is_no_error(own_cache: Path) -> None:
+    own_cache.write_text("a file where the folder should be")
+    assert store(report()) is None
+    assert cached_ceilings("NVIDIA H200") is None
+
+
+def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert folder() == Path.home() / ".cache/findwall/ceilings"
+
+
+# Measuring, on the cores.
+
+
+def test_the_cores_are_measured_within_the_time_given() -> None:
+    pytest.importorskip("torch")
+    start = time.perf_counter()
+    found = measure_ceilings("cpu", budget_s=2.0, shapes=[(64, 96, 32)])
+    # The bursts cannot be cut short, and other tests share the cores: a lax bound that still tells a runaway.
+    assert time.perf_counter() - start < 20
+    ceilings = found.ceilings
+    assert ceilings.known
+    assert ceilings.source == "measured"
+    assert ceilings.device.endswith("cores")
+    assert 1e8 < ceilings.flops["fp32"] < 1e14
+    assert 1e8 < (ceilings.bandwidth or 0) < 1e13
+    assert 1e-8 < (ceilings.launch_s or 0) < 1e-2
+    assert [rate.what for rate in found.shapes] == ["64 x 96 x 32"]
+
+
+def test_without_torch_numpy_measures_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = measure_ceilings(budget_s=1.0, shapes=[(8, 8, 8)])
+    assert found.ceilings.known
+    assert set(found.ceilings.flops) == {"fp32"}
+    assert found.torch == ""
+    with pytest.raises(InputError, match="torch"):
+        measure_ceilings("cuda:0", budget_s=1.0)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "tpu", "meta", 77])
+def test_a_device_that_is_not_there_is_named(device: str | int) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(InputError):
+        measure_ceilings(device, budget_s=1.0)
+
+
+def test_shapes_that_cannot_be_run_are_refused() -> None:
+    for shape in ((0, 1, 1), (1, -2, 3), (10**6, 10**6, 10**6)):
+        with pytest.raises(InputError):
+            gemm_module.checked_shapes((shape,), 10**9)
+
+
+# The GPU's path, walked with a stand-in: a torch whose "cuda" is the host, for what needs no real device.
+
+
+class StandInTorch:
+    """torch, but its GPU is the host: everything that takes a device drops it."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.version = SimpleNamespace(hip=None, cuda="13.0")
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None: ...
+
+            def record(self) -> None:
+                self.at = time.perf_counter()
+
+            def elapsed_time(self, other: Any) -> float:
+                return max(1e-4, (other.at - self.at) * 1e3)
+
+        class Graph:
+            def replay(self) -> None: ...
+
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        self.cuda = SimpleNamespace(
+            Event=Event,
+            CUDAGraph=Graph,
+            Stream=lambda device: stream,
+            current_stream=lambda device: stream,
+            stream=lambda side: contextlib.nullcontext(),
+            graph=lambda graph: contextlib.nullcontext(),
+            synchronize=lambda device=None: None,
+            set_device=lambda device: None,
+            empty_cache=lambda: None,
+            device_count=lambda: 1,
+            mem_get_info=lambda device: (64 * MIB, 64 * MIB),
+            get_device_name=lambda device: "NVIDIA H200",
+            get_device_capability=lambda device: (9, 0),
+            get_device_properties=lambda device: SimpleNamespace(multi_processor_count=132),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._torch, name)
+        if name not in ("randn", "empty", "ones"):
+            return found
+        return lambda *sizes, device=None, **rest: found(*sizes, **rest)
+
+    def _scaled_mm(self, a: Any, b: Any, **rest: Any) -> Any:
+        assert rest["use_fast_accum"]
+        assert rest["scale_a"].shape == ()
+        return a
+
+
+def test_a_gpu_session_fills_every_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(gemm_module, "SIDES", (64,))
+    monkeypatch.setattr(memory, "CURVE_SIDE", 64)
+    monkeypatch.setattr(
+        memory, "host_copies", lambda torch, device: [Rate("h2d pinned", "bytes/s", burst=5e10)]
+    )
+    monkeypatch.setattr(Session, "_flush", lambda self: lambda: None)
+    session = Session(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0))
+    with torch.no_grad():
+        found = session.measure(((16, 32, 8),))
+    assert [rate.name for rate in found.matmul] == ["fp32", "tf32", "fp16", "bf16", "fp8"]
+    assert [rate.name for rate in found.memory] == ["read", "write", "copy"]
+    assert [rate.name for rate in found.launches] == ["eager launch", "graph launch"]
+    assert all(rate.burst for rate in (*found.matmul, *found.memory))
+    assert found.ceilings.sm_count == 132
+    assert found.ceilings.h2d_pinned == 5e10
+    intensities = [point.intensity for point in found.curve]
+    assert intensities == sorted(intensities)
+    assert found.shapes[0].name == "bf16"
+    assert found.ceilings.link_bandwidth is None
+
+
+def test_old_cards_are_not_asked_for_what_they_lack() -> None:
+    cuda = SimpleNamespace(get_device_capability=lambda device: (7, 0))
+    torch = SimpleNamespace(version=SimpleNamespace(hip=None), cuda=cuda)
+    assert gemm_module.math_types(torch, SimpleNamespace(type="cuda"))[0] == ["fp32", "fp16"]
+    torch.cuda = SimpleNamespace(get_device_capability=lambda device: (8, 0))
+    assert "fp8" not in gemm_module.math_types(torch, SimpleNamespace(type="cuda"))[0]
+
+
+def test_tf32_is_as_it_was_afterwards() -> None:
+    for flags in (SimpleNamespace(fp32_precision="none"), SimpleNamespace(allow_tf32=False)):
+        torch = SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(matmul=flags)))
+        before = dict(vars(flags))
+        with gemm_module.fp32_precision(torch, True):
+            assert vars(flags) in ({"fp32_precision": "tf32"}, {"allow_tf32": True})
+        with pytest.raises(KeyError), gemm_module.fp32_precision(torch, True):
+            raise KeyError
+        assert vars(flags) == before
+
+
+# The command.
+
+
+def test_the_command_prints_what_is_kept_and_writes_what_read_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from findwall.measure.ceilings.cores import core_name
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    kept = msgspec.structs.replace(
+        report(device=core_name()),
+        driver="",
+        torch="",
+        matmul=(Rate("bf16", "FLOP/s", "8192", 7.9e14, 7.6e14),),
+    )
+    store(kept)
+    shown = CliRunner().invoke(command, [])
+    assert shown.exit_code == 0
+    assert "790 TFLOP/s" in shown.output
+    written = tmp_path / "c.json"
+    assert CliRunner().invoke(command, ["--json", str(written)]).exit_code == 0
+    assert load_ceilings(written).flops == {"bf16": 7.6e14}
+    piped = CliRunner().invoke(command, ["--json", "-"])
+    assert json.loads(piped.stdout)["schema"] == "findwall-ceilings/1"
+
+
+@pytest.mark.parametrize("shape", ["1,2", "a,b,c", "0,1,2", "1,2,3,4", "-1,2,3"])
+def test_a_bad_shape_is_a_usage_error(shape: str) -> None:
+    assert CliRunner().invoke(command, ["--shape", shape]).exit_code == 2
