@@ -1,0 +1,62 @@
+"""`findwall run`: measure a job that nobody edited."""
+
+from __future__ import annotations
+
+import click
+
+from findwall.measure.launch import launch
+from findwall.measure.options import Options
+
+
+@click.command(
+    "run",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Put it in front of the command you use: findwall run train.py --lr 3e-4, or, with several "
+    "processes, torchrun --nproc-per-node 8 -m findwall run train.py. FINDWALL_DISABLE=1 makes it a plain "
+    "python.",
+)
+@click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
+@click.option(
+    "--wait", type=click.IntRange(min=0), help="Warm-up steps to let pass (default: a test decides)."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="Steps to time without the profiler (default: 30 or 10 s)."
+)
+@click.option(
+    "--trace-steps", type=click.IntRange(min=1), default=3, show_default=True, help="Steps to trace."
+)
+@click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
+@click.option("--stop", is_flag=True, help="End the job once the verdict is there.")
+@click.option("--out", metavar="DIR", help="The run folder (default: findwall-runs/<script>-<n>).")
+@click.option(
+    "--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here; - for stdout."
+)
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    is_module: bool,
+    wait: int | None,
+    steps: int | None,
+    trace_steps: int,
+    no_trace: bool,
+    stop: bool,
+    out: str | None,
+    json_file: str | None,
+    target: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run TARGET with its ARGUMENTS, measure it, and name its wall.
+
+    The job runs in this process as it always does; the verdict is printed on stderr as soon as it is
+    known, while the job goes on. The exit code is the job's.
+    """
+    options = Options(
+        wait=wait,
+        steps=steps,
+        trace_steps=trace_steps,
+        trace=not no_trace,
+        stop=stop,
+        out=out,
+        json=json_file,
+    )
+    launch(target, list(arguments), is_module, options)

@@ -1,0 +1,111 @@
+"""The control phase: after the trace window, is a step what it was, and what do the hooks cost?"""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter_ns
+
+from findwall.measure import cost
+from findwall.measure.engine import Engine
+from findwall.measure.steptimer import Gauge, StepTimer, best_clock
+
+NS = 1_000_000_000
+AT_MOST_NS = 20 * NS
+PAIRS = 40
+LOOK_EVERY = 4  # pairs between two looks at the interval
+HALF_WIDTH = 0.004  # enough to tell one percent
+SKIP_AT_MOST = 40
+
+
+class Control:
+    """Blocks of steps with the hooks on and off (shadow steps), on-off-off-on, so that drift cancels."""
+
+    name = "control"
+
+    def __init__(self, engine: Engine) -> None:
+        engine.telemetry.pause(False)
+        timed = engine.record.steps.host_ns
+        asked = engine.options.steps
+        self.length = cost.block_length(median(timed) if timed else 1e7)
+        if asked is not None:
+            self.length = max(1, min(self.length, asked // 6))
+        self.skip = 1
+        self.limit = self.skip + max(12 * self.length, 2 * len(timed))
+        self.seen = self.left = 0
+        self.block = 0
+        self.began = perf_counter_ns()
+        self.timer = StepTimer(engine.clock, engine.gauge)
+        self.ends = StepTimer(engine.clock, Gauge())  # the ends of blocks, timed alike with hooks on or off
+
+    def step(self, engine: Engine, now: int) -> None:
+        self.seen += 1
+        if self.skip:
+            self.skip -= 1
+            if not self.skip:
+                self._begin(engine)
+            return
+        if not engine.quiet:
+            self.timer.end_step(now, engine.compilations.new())
+        self.left -= 1
+        if self.left:
+            return
+        self.ends.end_step(now)
+        self.block += 1
+        if self._enough(now):
+            self.finish(engine)
+        else:
+            self._begin(engine)
+
+    def _begin(self, engine: Engine) -> None:
+        engine.quiet = _is_off(self.block)
+        engine.timer = None if engine.quiet else self.timer
+        engine.telemetry.pause(engine.quiet)
+        self.left = self.length
+        if not engine.quiet:
+            self.timer.start()
+        self.ends.start()
+
+    def _enough(self, now: int) -> bool:
+        if self.block % 2:
+            return False
+        pairs = self.block // 2
+        if pairs >= PAIRS or self.seen >= self.limit or now - self.began > AT_MOST_NS:
+            return True
+        if pairs < cost.LEAST_PAIRS or pairs % LOOK_EVERY:
+            return False
+        interval = cost.shadow_interval(self.pairs())
+        return interval is not None and interval[2] - interval[0] < 2 * HALF_WIDTH
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """Seconds-like block times, hooks on and off, by the best clock that knows them."""
+        times = self.ends.times()
+        made = []
+        for first in range(0, len(times) - 1, 2):
+            a, b = times[first], times[first + 1]
+            made.append((float(b), float(a)) if _is_off(first) else (float(a), float(b)))
+        return made
+
+    def finish(self, engine: Engine) -> None:
+        self.close(engine)
+        engine.telemetry.stop()
+        engine.finished()
+
+    def close(self, engine: Engine) -> None:
+        engine.quiet = False
+        engine.timer = None
+        self.timer.resolve()
+        self.ends.resolve()
+        record = engine.record
+        record.control = self.timer.columns
+        record.cost.update(
+            cost.describe(record.steps.hook_ns, best_clock(record.steps), self.pairs(), self.timer.times())
+        )
+
+
+def settling_steps(engine: Engine) -> int:
+    """Steps until the queues that filled during a pause (the profiler's start, the export) are as before."""
+    return max(2, min(engine.prefetched + 1, SKIP_AT_MOST))
+
+
+def _is_off(block: int) -> bool:
+    return block % 4 in (1, 2)

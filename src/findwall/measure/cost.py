@@ -1,0 +1,57 @@
+"""What findwall costs a step: its hooks' own time, and steps with the hooks off beside steps with them on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor, sqrt
+from statistics import median
+from typing import Any
+
+LEAST_PAIRS = 6  # below that no 95 % interval exists
+Z = 1.96
+
+
+def block_length(step_ns: float) -> int:
+    """Steps in one block of hooks on or off: long enough to be timed, short enough for many pairs."""
+    return max(2, min(200, ceil(100_000_000 / max(step_ns, 1.0))))
+
+
+def shadow_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
+    """Low, middle, high of the relative cost, from (on, off) pairs of block means.
+
+    Hodges-Lehmann with Wilcoxon's signed-rank interval: a pause in one block does not move it.
+    """
+    shares = [on / off - 1 for on, off in pairs if off > 0]
+    count = len(shares)
+    if count < LEAST_PAIRS:
+        return None
+    walsh = sorted((shares[i] + shares[j]) / 2 for i in range(count) for j in range(i, count))
+    total = count * (count + 1) // 2
+    rank = floor(total / 2 - Z * sqrt(count * (count + 1) * (2 * count + 1) / 24))
+    rank = max(rank, 0)
+    return walsh[rank], median(walsh), walsh[total - 1 - rank]
+
+
+def hook_share(hook_ns: Sequence[int], step_ns: Sequence[int]) -> float | None:
+    """The hooks' own time as a share of the steps they ran in."""
+    total = sum(step_ns)
+    return sum(hook_ns) / total if total else None
+
+
+def describe(
+    hook_ns: Sequence[int],
+    step_ns: Sequence[int],
+    pairs: Sequence[tuple[float, float]],
+    after_ns: Sequence[int],
+) -> dict[str, Any]:
+    """The figures every report carries. None: could not be measured."""
+    interval = shadow_interval(pairs)
+    before, after = (median(step_ns) if step_ns else 0), (median(after_ns) if after_ns else 0)
+    return {
+        "hook_share": hook_share(hook_ns, step_ns),
+        "shadow_share": None
+        if interval is None
+        else dict(zip(("low", "mid", "high"), interval, strict=True)),
+        "shadow_pairs": len(pairs),
+        "step_after_trace": after / before if before and after else None,
+    }

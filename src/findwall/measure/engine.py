@@ -1,0 +1,112 @@
+"""The measurement of one rank, driven by step ends: what the phases share, and the writing of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from findwall.measure import machine
+from findwall.measure.options import Options
+from findwall.measure.ranks import Rank
+from findwall.measure.runfolder import RunFolder
+from findwall.measure.steps import StepFinder
+from findwall.measure.steptimer import DeviceClock, Gauge, StepTimer
+from findwall.measure.telemetry import Telemetry
+from findwall.measure.tracewindow import JobProfilers, TraceWindow
+from findwall.model.measurement import Measurement
+
+
+class Phase(Protocol):
+    """A stretch of the measurement. Told of every step end; enters the next phase by itself."""
+
+    name: str
+
+    def step(self, engine: Engine, now: int) -> None: ...
+
+    def close(self, engine: Engine) -> None:
+        """The job has ended in this phase: keep what there is."""
+
+
+class Engine:
+    """Told when a step ended, on the thread that trains."""
+
+    def __init__(
+        self, torch: Any, options: Options, rank: Rank, find_folder: Callable[[], RunFolder | None]
+    ) -> None:
+        self.torch = torch
+        self.options = options
+        self.rank = rank
+        self.finder = StepFinder()
+        self.gauge = Gauge()
+        self.record = Measurement(rank=rank.rank, world_size=rank.world_size)
+        self.profilers = JobProfilers()
+        self.compilations = machine.Compilations()
+        self.device: int | None = None
+        self.clock: DeviceClock | None = None
+        self.thread_id = threading.get_ident()
+        self.step_number = 0
+        self.telemetry = Telemetry()
+        self.window: TraceWindow | None = None
+        self.timer: StepTimer | None = None
+        self.phase: Phase | None = None
+        self.quiet = False  # a shadow block: steps are counted, nothing is measured
+        self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
+        self.batch_size: tuple[float, str] | None = None
+        self.prefetched = 0  # batches that loader workers may have ready
+        self.done = False
+        self._find_folder = find_folder
+
+    @property
+    def folder(self) -> RunFolder | None:
+        return self._find_folder()
+
+    def step_ended(self, now: int) -> None:
+        self.step_number += 1
+        if self.phase is not None:
+            self.phase.step(self, now)
+
+    def enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self.record.phase = phase.name
+
+    def look_at_device(self) -> None:
+        """What the job computes on may only be known after its first steps."""
+        device = machine.device_in_use(self.torch)
+        if device == self.device:
+            return
+        self.device = device
+        self.clock = None if device is None else DeviceClock(self.torch, device)
+        self.record.device_kind = "cpu" if device is None else "gpu"
+        self.record.device_name = machine.device_name(self.torch, device)
+
+    def new_timer(self) -> StepTimer:
+        self.timer = StepTimer(self.clock, self.gauge)
+        return self.timer
+
+    def note(self, text: str) -> None:
+        if text not in self.record.notes:
+            self.record.notes.append(text)
+
+    def safely(self, action: Callable[[], None]) -> None:
+        """Now, or at the next batch where the step ended inside autograd."""
+        if machine.inside_backward(self.torch):
+            self.deferred = action
+        else:
+            action()
+
+    def finished(self) -> None:
+        self.done = True
+        self.record.phase = "done"
+        self.phase = None
+
+    def save(self, final: bool = False) -> None:
+        folder = self.folder
+        self.record.final = final
+        self.record.steps_seen = self.step_number
+        self.record.step_source = None if self.finder.source is None else self.finder.source.label
+        if folder is None:
+            return
+        for text in folder.notes:
+            self.note(text)
+        folder.write_measurement(self.record)

@@ -1,0 +1,88 @@
+"""Find the outermost module of a job that only infers, without touching what a compiler sees.
+
+Global module hooks would slow every module call and put guards or breaks into compiled graphs. So a
+thread looks, many times a second, at which module's call stands outermost on the job's stack, and then one
+wrap is put around that one instance's call: outside of any compiled region, dropped by pickle and deepcopy
+like torch's own.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+PERIOD_S = 0.01
+SLOW_PERIOD_S = 0.05
+FAST_LOOKS = 1000
+HITS = 3
+
+
+class ForwardSeeker:
+    """Looks until it has found the module, or is told to stop."""
+
+    def __init__(self, torch: Any, thread_id: int, found: Callable[[Any], None]) -> None:
+        self._torch = torch
+        self._thread_id = thread_id
+        self._found = found
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look_until_found, name="findwall-seek", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _look_until_found(self) -> None:
+        call = self._torch.nn.Module._wrapped_call_impl.__code__
+        hits: Counter[int] = Counter()
+        looks = 0
+        while not self._stop.wait(PERIOD_S if looks < FAST_LOOKS else SLOW_PERIOD_S):
+            looks += 1
+            module = outermost_module(sys._current_frames().get(self._thread_id), call)
+            if module is None:
+                continue
+            hits[id(module)] += 1
+            if hits[id(module)] >= HITS:
+                self._found(module)
+                return
+
+
+def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
+    found = None
+    while frame is not None:
+        if frame.f_code is call:
+            found = frame
+        frame = frame.f_back
+    return None if found is None else found.f_locals.get("self")
+
+
+def wrap_call(torch: Any, module: Any, ended: Callable[[int, bool], None]) -> Callable[[], None]:
+    """Tell `ended(id, gradients on)` after each call of this module. Returns what takes the wrap off."""
+    former = module.__dict__.get("_compiled_call_impl")
+    call = former if former is not None else module._call_impl
+    compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+    grad_enabled = torch.is_grad_enabled
+    key = id(module)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        if not compiling():
+            ended(key, grad_enabled())
+        return result
+
+    object.__setattr__(module, "_compiled_call_impl", called)
+
+    def unwrap() -> None:
+        if module.__dict__.get("_compiled_call_impl") is not called:
+            return
+        if former is None:
+            module.__dict__.pop("_compiled_call_impl")
+        else:
+            object.__setattr__(module, "_compiled_call_impl", former)
+
+    return unwrap

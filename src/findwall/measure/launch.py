@@ -1,0 +1,185 @@
+"""Run a person's script as the real `__main__` of this interpreter, as `python script.py` would."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.machinery
+import importlib.util
+import io
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from findwall.errors import InputError
+from findwall.measure.options import Options, disabled
+from findwall.measure.session import Session
+
+PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+def launch(target: str, arguments: list[str], is_module: bool, options: Options) -> None:
+    """Run the job under findwall and leave as it leaves: SystemExit carries its exit code."""
+    code, module = _load_module(target) if is_module else _load_script(target)
+    sys.argv[:] = [str(module.__file__) if is_module else target, *arguments]
+    atexit.register(_die_if_interrupted)  # first in, so that it runs after the job's own
+    session = None if disabled() else Session.begin(target, [target, *arguments], options)
+    _become_main(module)
+    _execute(code, module, session)
+
+
+def _load_script(target: str) -> tuple[CodeType, ModuleType]:
+    path = os.path.abspath(target)  # noqa: PTH100 - as the interpreter does: symlinks stay
+    if os.path.isdir(path) or not os.path.exists(path) or _is_archive(path):  # noqa: PTH110, PTH112
+        return _load_container(target, path)
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+    except OSError as error:
+        raise InputError(f"cannot open {target}: {error.strerror}.", "findwall run SCRIPT ARGS…") from error
+    module = _new_main(path, importlib.machinery.SourceFileLoader("__main__", path), None)
+    _set_first_path(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    return compile(source, path, "exec", dont_inherit=True), module
+
+
+def _is_archive(path: str) -> bool:
+    import zipfile
+
+    return zipfile.is_zipfile(path)
+
+
+def _load_container(target: str, path: str) -> tuple[CodeType, ModuleType]:
+    """A folder or zip file with a `__main__.py` in it."""
+    finder = None
+    if os.path.exists(path):  # noqa: PTH110
+        _set_first_path(path)
+        finder = importlib.machinery.PathFinder.find_spec("__main__", [path])
+    if finder is None or finder.loader is None:
+        raise InputError(
+            f"no script at {target}.", "findwall run SCRIPT ARGS…, or findwall run -m MODULE ARGS…"
+        )
+    return _code_of(finder), _new_main(str(finder.origin), finder.loader, None)
+
+
+def _load_module(name: str) -> tuple[CodeType, ModuleType]:
+    _set_first_path(os.getcwd())  # noqa: PTH109
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ModuleNotFoundError as error:
+        raise InputError(f"no module named {error.name or name}.", "findwall run -m MODULE ARGS…") from error
+    if spec is None or spec.loader is None:
+        raise InputError(f"no module {name} that can be run.", "findwall run -m MODULE ARGS…")
+    return _code_of(spec), _new_main(str(spec.origin), spec.loader, spec)
+
+
+def _code_of(spec: importlib.machinery.ModuleSpec) -> CodeType:
+    code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
+    if code is None:
+        raise InputError(f"no code to run in {spec.name}.")
+    return code  # type: ignore[no-any-return]
+
+
+def _new_main(file: str, loader: Any, spec: importlib.machinery.ModuleSpec | None) -> ModuleType:
+    """As the interpreter's own: spawned workers find it again by `__file__`, or by `__spec__`."""
+    module = ModuleType("__main__")
+    module.__file__ = file
+    module.__loader__ = loader
+    module.__spec__ = spec
+    module.__package__ = spec.parent if spec is not None else None
+    module.__dict__["__cached__"] = spec.cached if spec is not None else None
+    module.__dict__["__builtins__"] = sys.modules["builtins"]
+    if sys.version_info < (3, 14):
+        module.__annotations__ = {}
+    return module
+
+
+def _set_first_path(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
+_former_main: list[ModuleType] = []  # kept alive: a module that dies takes its globals with it
+
+
+def _become_main(module: ModuleType) -> None:
+    _former_main.append(sys.modules["__main__"])
+    sys.modules["__main__"] = module
+
+
+def _execute(code: CodeType, module: ModuleType, session: Session | None) -> None:
+    try:
+        exec(code, module.__dict__)
+    except SystemExit as leaving:
+        _close(session, "" if leaving.code in (None, 0) else f"exit code {leaving.code}")
+        raise
+    except KeyboardInterrupt as error:
+        _show(error)
+        _interrupted.append(True)
+        _close(session, "KeyboardInterrupt")
+        _leave(130)
+    except BaseException as error:  # noqa: BLE001 - shown and turned into exit code 1, as the interpreter does
+        _show(error)
+        _close(session, type(error).__name__)
+        _leave(1)
+    else:
+        _close(session, "")
+
+
+def _leave(code: int) -> NoReturn:
+    raise SystemExit(code) from None
+
+
+def _close(session: Session | None, failure: str) -> None:
+    if session is None:
+        return
+    main = threading.main_thread()
+    if not failure and any(t is not main and not t.daemon and t.is_alive() for t in threading.enumerate()):
+        return  # the job goes on in a thread of its own; the session closes at exit
+    session.close(failure)
+
+
+def _show(error: BaseException) -> None:
+    _strip(error, set())
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    """Take findwall's frames out of a traceback: a person reads the one that plain python would show."""
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = _without_own_frames(error.__traceback__)
+        _strip(error.__cause__, seen)
+        error = error.__context__
+
+
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
+            kept.append(trace)
+        trace = trace.tb_next
+    rebuilt = None
+    for entry in reversed(kept):
+        rebuilt = TracebackType(rebuilt, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rebuilt
+
+
+_interrupted: list[bool] = []
+
+
+def _die_if_interrupted() -> None:
+    """An interrupted python dies of SIGINT itself, so that shells and schedulers see it; so do we."""
+    if not _interrupted:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # closed or replaced: nothing left to flush
+            continue
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

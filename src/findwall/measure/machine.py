@@ -1,0 +1,92 @@
+"""The few questions the measurement asks torch about device and compiler, answered without side effects."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def device_in_use(torch: Any) -> int | None:
+    """The GPU this process computes on; None for a CPU job. CUDA is never initialised for the question."""
+    if not torch.cuda.is_initialized():
+        return None
+    used = [torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())]
+    return max(range(len(used)), key=used.__getitem__) if any(used) else None
+
+
+def reserved_bytes(torch: Any, device: int | None) -> int:
+    return 0 if device is None else int(torch.cuda.memory_reserved(device))
+
+
+class Compilations:
+    """How many frames torch.compile has compiled since the last look."""
+
+    def __init__(self) -> None:
+        self._last = self._total()
+
+    def new(self) -> int:
+        total = self._total()
+        new, self._last = total - self._last, total
+        return max(new, 0)
+
+    @staticmethod
+    def _total() -> int:
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        counters = getattr(dynamo, "counters", None)
+        frames = counters.get("frames") if counters is not None else None
+        return int(frames.get("total", 0)) if frames else 0
+
+
+ALLOCATOR_COUNTS = {
+    "segments": "segment.all.allocated",  # cudaMalloc calls
+    "retries": "num_alloc_retries",
+    "ooms": "num_ooms",
+}
+
+
+def allocator_counts(torch: Any, device: int | None) -> dict[str, int]:
+    if device is None:
+        return {}
+    stats = torch.cuda.memory_stats(device)
+    return {name: int(stats[key]) for name, key in ALLOCATOR_COUNTS.items() if key in stats}
+
+
+def memory(torch: Any, device: int | None) -> tuple[int | None, int | None]:
+    """Peak bytes the job's tensors took, and the device's total."""
+    if device is None:
+        return None, None
+    total = int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.cuda.max_memory_allocated(device)), total
+
+
+def device_name(torch: Any, device: int | None) -> str | None:
+    return None if device is None else str(torch.cuda.get_device_name(device))
+
+
+def inside_backward(torch: Any) -> bool:
+    """A profiler must not be started or stopped inside autograd: its state is put back when that ends."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
+def batch_size(batch: Any) -> tuple[float, str] | None:
+    """Samples or tokens in a batch, from the first tensor in it."""
+    tensor = _first_tensor(batch, 3)
+    if tensor is None or tensor.dim() == 0:
+        return None
+    if tensor.dim() == 2 and not tensor.is_floating_point() and tensor.shape[1] > 1:
+        return float(tensor.numel()), "tokens"
+    return float(tensor.shape[0]), "samples"
+
+
+def _first_tensor(value: Any, depth: int) -> Any | None:
+    if hasattr(value, "dim") and hasattr(value, "is_floating_point"):
+        return value
+    if depth == 0:
+        return None
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for member in members:
+        found = _first_tensor(member, depth - 1)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,336 @@
+"""The measurement's phases, in order: warm-up, timing, lines, trace, control, done."""
+
+from __future__ import annotations
+
+import contextlib
+from statistics import mean, median
+from time import perf_counter_ns
+
+import msgspec
+
+from findwall.measure import machine
+from findwall.measure.control import Control, settling_steps
+from findwall.measure.engine import Engine
+from findwall.measure.runfolder import write_atomically
+from findwall.measure.sampler import LineSampler
+from findwall.measure.tracewindow import TraceWindow, barred
+from findwall.measure.warmup import WINDOW, WarmupTest
+from findwall.model.measurement import StepColumns, Trace
+from findwall.model.measurement import Warmup as WarmupRecord
+
+NS = 1_000_000_000
+TIMED_STEPS = 30
+TIMED_AT_LEAST_NS = 2 * NS  # a few milliseconds of steps would miss pauses and full queues
+TIMED_AT_MOST_NS = 10 * NS
+TIMED_AT_LEAST_STEPS = 5
+LINES_AT_MOST_NS = 2 * NS
+WINDOW_WARM_STEPS = 2
+WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
+PLAN_WAIT_NS = 60 * NS
+
+
+class Warmup:
+    """Until a test says that the job has settled."""
+
+    name = "warm-up"
+
+    def __init__(self, engine: Engine) -> None:
+        engine.look_at_device()
+        self.timer = engine.new_timer()
+        self.timer.start()
+        self.began = perf_counter_ns()
+        self.first = engine.step_number
+        self.test = WarmupTest(self.began)
+
+    def step(self, engine: Engine, now: int) -> None:
+        compiles = engine.compilations.new()
+        self.timer.end_step(now, compiles)
+        wait = engine.options.wait
+        if wait is not None:
+            if engine.step_number >= wait:
+                self._end(engine, now, None, "--wait")
+            return
+        reserved = machine.reserved_bytes(engine.torch, engine.device)
+        settled = self.test.step(now, self.timer.recent(WINDOW), compiles, reserved)
+        if settled is not None:
+            self._end(engine, now, settled, "" if settled else self.test.reason)
+
+    def _end(self, engine: Engine, now: int, settled: bool | None, why: str) -> None:
+        engine.record.warmup = WarmupRecord(engine.step_number, (now - self.began) / NS, settled, why)
+        if settled is False:
+            engine.note(f"the job had not settled after {engine.step_number} steps: {why}")
+        engine.enter(Timing(engine))
+
+    def close(self, engine: Engine) -> None:
+        """Too short a job: the later half of what was seen is the best there is."""
+        self.timer.resolve()
+        columns = self.timer.columns
+        skipped = len(columns) // 2
+        engine.record.steps = _tail(columns, skipped)
+        engine.record.warmup = WarmupRecord(
+            self.first + skipped, (perf_counter_ns() - self.began) / NS, None, self.test.reason
+        )
+        engine.note(
+            f"the job ended after {engine.step_number} steps, before its warm-up was over: the figures are "
+            "of its last steps, and there is no trace. A longer run, or --wait 2 --steps 5, gives more."
+        )
+
+
+def _tail(columns: StepColumns, skipped: int) -> StepColumns:
+    return StepColumns(**{name: getattr(columns, name)[skipped:] for name in columns.__struct_fields__})
+
+
+class Timing:
+    """Step times without the profiler."""
+
+    name = "timing"
+
+    def __init__(self, engine: Engine) -> None:
+        engine.look_at_device()
+        engine.telemetry.start(engine.torch, engine.device)
+        self.before = machine.allocator_counts(engine.torch, engine.device)
+        self.timer = engine.new_timer()
+        self.timer.start()
+        self.plain = 0  # steps without an evaluation inside
+        self.began = perf_counter_ns()
+
+    def step(self, engine: Engine, now: int) -> None:
+        self.timer.end_step(now, engine.compilations.new())
+        self.plain += not self.timer.columns.evaluated[-1]
+        if self._enough(engine.options.steps, now):
+            self.close(engine)
+            after_timing(engine)
+
+    def _enough(self, asked: int | None, now: int) -> bool:
+        if asked is not None:
+            return self.plain >= asked
+        elapsed = now - self.began
+        if elapsed >= TIMED_AT_MOST_NS:
+            return self.plain >= TIMED_AT_LEAST_STEPS
+        return self.plain >= TIMED_STEPS and elapsed >= TIMED_AT_LEAST_NS
+
+    def close(self, engine: Engine) -> None:
+        self.timer.resolve()
+        record = engine.record
+        record.steps = self.timer.columns
+        record.optimizer_device_ns = self.timer.optimizer_device_ns
+        record.peak_memory, record.total_memory = machine.memory(engine.torch, engine.device)
+        after = machine.allocator_counts(engine.torch, engine.device)
+        record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
+        record.telemetry = engine.telemetry.summary()
+        _count_samples(engine)
+        _check_clocks(engine)
+
+
+def _count_samples(engine: Engine) -> None:
+    """Samples a step, where the loader's batches say how many they hold."""
+    steps = engine.record.steps
+    if engine.batch_size is not None and sum(steps.batches):
+        size, unit = engine.batch_size
+        engine.record.samples_per_step = size * sum(steps.batches) / len(steps)
+        engine.record.sample_unit = unit
+
+
+def _check_clocks(engine: Engine) -> None:
+    """Device events and the host clock must tell the same time over the window."""
+    steps = engine.record.steps
+    pairs = [(d, h) for d, h in zip(steps.device_ns, steps.host_ns, strict=True) if d is not None]
+    if len(pairs) < 10:
+        return
+    device, host = sum(d for d, _ in pairs), sum(h for _, h in pairs)
+    if abs(device - host) > 0.02 * host:
+        engine.note(
+            f"device events say {device / 1e6:.1f} ms and the host clock {host / 1e6:.1f} ms for the same "
+            f"{len(pairs)} steps"
+        )
+
+
+def after_timing(engine: Engine) -> None:
+    _audit(engine)
+    engine.save()
+    why = "" if engine.options.trace else "--no-trace"
+    why = why or barred(engine.torch)
+    if why:
+        without_trace(engine, why)
+    elif engine.rank.world_size > 1:
+        engine.enter(Agree(engine))
+    else:
+        engine.enter(Tracing(engine))
+
+
+def without_trace(engine: Engine, why: str) -> None:
+    engine.record.trace = Trace(why_not=why)
+    engine.enter(Lines(engine))
+
+
+ENDED_FIRST = "the job ended first; a smaller --steps gives the trace an earlier turn"
+
+
+def _audit(engine: Engine) -> None:
+    """The environment's audit is another module's; without it the measurement stands."""
+    try:
+        from findwall.measure import environment
+
+        findings = environment.audit(engine.torch)
+        engine.record.environment = {
+            "findings": msgspec.to_builtins(findings),
+            "versions": msgspec.to_builtins(environment.versions()),
+        }
+    except Exception as error:  # noqa: BLE001 - fail open: an audit that breaks must not cost the measurement
+        engine.note(f"the environment could not be audited ({type(error).__name__}: {error})")
+
+
+class Agree:
+    """All ranks trace the same steps: rank 0 says which, in a file, early enough for all to read it."""
+
+    name = "agree"
+
+    def __init__(self, engine: Engine) -> None:
+        self.began = self.looked = perf_counter_ns()
+        self.start: int | None = None
+        if engine.rank.speaks:
+            step_ns = median(engine.record.steps.host_ns)
+            self.start = engine.step_number + max(4, min(200, int(1.5 * NS / max(step_ns, 1))))
+            if engine.folder is not None:
+                write_atomically(engine.folder.plan_path, msgspec.json.encode({"trace_from": self.start}))
+
+    def step(self, engine: Engine, now: int) -> None:
+        if self.start is None and now - self.looked > 20_000_000:
+            self.looked = now
+            self.start = self._read_plan(engine)
+        if self.start is None:
+            if now - self.began > PLAN_WAIT_NS:
+                without_trace(engine, "rank 0 named no step to trace from")
+        elif engine.step_number == self.start:
+            engine.enter(Tracing(engine))
+        elif engine.step_number > self.start:
+            without_trace(engine, "this rank learned of the traced steps too late")
+
+    @staticmethod
+    def _read_plan(engine: Engine) -> int | None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError, AttributeError):
+            plan = msgspec.json.decode(engine.folder.plan_path.read_bytes(), type=dict[str, int])  # type: ignore[union-attr]
+            return plan.get("trace_from")
+        return None
+
+    def close(self, engine: Engine) -> None:
+        engine.record.trace = Trace(why_not=ENDED_FIRST)
+
+
+class Tracing:
+    """A few steps under the profiler."""
+
+    name = "trace"
+
+    def __init__(self, engine: Engine) -> None:
+        self.window = engine.window = TraceWindow(engine.torch, engine.profilers, engine.device is not None)
+        self.began = perf_counter_ns()
+        self.warm_left = self._warm_steps(engine)
+        step_ns = mean(engine.record.steps.host_ns or [1])
+        self.wanted = max(1, min(engine.options.trace_steps, int(WINDOW_AT_MOST_NS / max(step_ns, 1))))
+        self.traced = 0
+        self.first_step: int | None = None
+        engine.safely(lambda: self._prepare(engine))
+
+    def _warm_steps(self, engine: Engine) -> int:
+        """While the profiler starts, loader workers fill their queues: a starved job must drain them."""
+        steps = engine.record.steps
+        waited = sum(steps.loader_ns) > 0.02 * sum(steps.host_ns)
+        return settling_steps(engine) if waited else WINDOW_WARM_STEPS
+
+    def _prepare(self, engine: Engine) -> None:
+        self.window.prepare()
+
+    def step(self, engine: Engine, now: int) -> None:
+        if engine.deferred is not None:
+            self._give_up(engine, "steps end inside backward and no data loader offers another moment")
+        else:
+            engine.safely(lambda: self._advance(engine))
+
+    def _advance(self, engine: Engine) -> None:
+        if self.window.state == "aborted":
+            self._give_up(engine, "the job's own profiler began")
+        elif self.window.state == "prepared":
+            self.warm_left -= 1
+            if self.warm_left <= 0:
+                self.first_step = engine.step_number
+                self.window.start(engine.step_number)
+        elif self.window.state == "recording":
+            self.traced += 1
+            if self.traced >= self.wanted:
+                self._finish(engine)
+            else:
+                self.window.next_step(engine.step_number)
+
+    def _give_up(self, engine: Engine, why: str) -> None:
+        engine.deferred = None
+        self.window.abort()
+        without_trace(engine, why)
+
+    def _finish(self, engine: Engine) -> None:
+        self._keep(engine)
+        engine.save()
+        engine.enter(Lines(engine))
+
+    def _keep(self, engine: Engine) -> None:
+        self.window.stop()
+        trace = Trace(steps=self.traced, first_step=self.first_step, kernels=self.window.kernels())
+        engine.record.trace = trace
+        if engine.device is not None and trace.kernels == 0:
+            trace.why_not = "the profiler gave no kernels"
+        elif engine.folder is None:
+            trace.why_not = "no run folder"
+        else:
+            self._export(engine, trace)
+        engine.record.cost["trace"] = self._cost()
+
+    def _export(self, engine: Engine, trace: Trace) -> None:
+        assert engine.folder is not None
+        try:
+            self.window.export(engine.folder.trace_path)
+            trace.file = engine.folder.trace_path.name
+        except (OSError, RuntimeError) as error:  # a full disk, most of all
+            trace.why_not = f"it could not be written ({error})"
+            engine.note(f"the trace could not be written ({error})")
+
+    def _cost(self) -> dict[str, float]:
+        window = self.window
+        return {
+            "start_s": window.prepare_ns / NS,
+            "stop_s": window.stop_ns / NS,
+            "export_s": window.export_ns / NS,
+            "total_s": (perf_counter_ns() - self.began) / NS,
+        }
+
+    def close(self, engine: Engine) -> None:
+        if self.window.state == "recording" and self.traced >= 1:
+            self._keep(engine)
+        else:
+            self.window.abort()
+            engine.record.trace = Trace(why_not=ENDED_FIRST)
+
+
+class Lines:
+    """Where the host stands, from a sampler thread; not part of any timing."""
+
+    name = "lines"
+
+    def __init__(self, engine: Engine) -> None:
+        self.skip = settling_steps(engine)
+        self.sampler = LineSampler(engine.thread_id)
+        self.began = 0
+
+    def step(self, engine: Engine, now: int) -> None:
+        if self.skip:
+            self.skip -= 1
+            if not self.skip:
+                self.sampler.start()
+                self.began = now
+        elif self.sampler.finished or now - self.began > LINES_AT_MOST_NS:
+            self.close(engine)
+            engine.enter(Control(engine))
+
+    def close(self, engine: Engine) -> None:
+        self.sampler.stop()
+        engine.record.host_samples = self.sampler.samples
+        engine.record.host_lines = self.sampler.lines()

@@ -1,0 +1,179 @@
+"""The run folder: its name is nobody else's, and a kill leaves nothing in it or something readable."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+import findwall
+from findwall.measure.options import Options
+from findwall.measure.ranks import Rank
+from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
+
+RUNS = "findwall-runs"
+SIZE_CAP = 2_000_000_000
+KEEP = 3  # the newest ones stay, whatever their size
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """One rank's view of the folder."""
+
+    path: Path
+    rank: Rank
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rank_path(self) -> Path:
+        return self.path / f"rank{self.rank.rank}"
+
+    @property
+    def trace_path(self) -> Path:
+        return self.rank_path / TRACE_FILE
+
+    @property
+    def plan_path(self) -> Path:
+        """Where rank 0 says which step all ranks trace from."""
+        return self.path / "plan.json"
+
+    def write_measurement(self, measurement: Measurement) -> None:
+        write_atomically(self.rank_path / MEASUREMENT_FILE, msgspec.json.encode(measurement))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def open_folder(script: str, argv: list[str], options: Options, rank: Rank) -> RunFolder | None:
+    """Make the run's folder (rank 0 and single jobs), or find the one rank 0 made; None: not there yet."""
+    parent, name = _place(script, options)
+    if not rank.speaks:
+        found = _follow(parent, rank)
+        return None if found is None else RunFolder(found, rank)
+    notes: list[str] = []
+    try:
+        path = _make_unique(parent, name, exact=options.out is not None)
+    except OSError as error:
+        path = Path(tempfile.mkdtemp(prefix="findwall-"))
+        notes.append(f"{parent} cannot be written ({error.strerror or error}): the run folder is {path}")
+    folder = RunFolder(path, rank, notes)
+    _describe(folder, script, argv, options)
+    if rank.world_size > 1:
+        _point_to(parent, folder)
+    if options.out is None:
+        prune(parent, keep=path)
+    return folder
+
+
+def _place(script: str, options: Options) -> tuple[Path, str]:
+    if options.out is not None:
+        out = Path(options.out).absolute()
+        return out.parent, out.name
+    return Path(RUNS).absolute(), safe_name(script)
+
+
+def safe_name(script: str) -> str:
+    stem = Path(script).stem if script.endswith(".py") else Path(script).name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "job"
+
+
+def _make_unique(parent: Path, name: str, exact: bool) -> Path:
+    """mkdir is the lock: of two findwalls that want a name, one gets it and the other the next."""
+    parent.mkdir(parents=True, exist_ok=True)
+    if exact:
+        path = parent / name
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+        if path.is_dir() and not any(path.iterdir()):
+            return path
+    taken = [
+        int(p.name[len(name) + 1 :]) for p in parent.glob(f"{name}-*") if p.name[len(name) + 1 :].isdigit()
+    ]
+    number = max(taken, default=0)
+    while True:
+        number += 1
+        with contextlib.suppress(FileExistsError):
+            path = parent / f"{name}-{number}"
+            path.mkdir()
+            return path
+
+
+def _describe(folder: RunFolder, script: str, argv: list[str], options: Options) -> None:
+    info = RunInfo(
+        script=script,
+        argv=argv,
+        world_size=folder.rank.world_size,
+        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        findwall=findwall.__version__,
+        python=platform.python_version(),
+        options=options.as_dict(),
+    )
+    write_atomically(folder.path / RUN_FILE, msgspec.json.encode(info))
+
+
+def _pointer(parent: Path, rank: Rank) -> Path:
+    return parent / f".job-{rank.job}"
+
+
+def _point_to(parent: Path, folder: RunFolder) -> None:
+    # Where the folder had to go elsewhere, the other ranks look beside it in the same fall-back place.
+    for place in (parent, Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            write_atomically(_pointer(place, folder.rank), os.fsencode(folder.path))
+            return
+
+
+def _follow(parent: Path, rank: Rank) -> Path | None:
+    for place in (parent, Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            path = Path(os.fsdecode(_pointer(place, rank).read_bytes()))
+            if path.is_dir():
+                return path
+    return None
+
+
+def prune(parent: Path, keep: Path, cap: int = SIZE_CAP) -> list[Path]:
+    """Drop the oldest run folders past the cap. Only folders that carry a run.json of ours are touched."""
+    with contextlib.suppress(OSError):
+        runs = [p for p in parent.iterdir() if p.is_dir() and not p.is_symlink() and (p / RUN_FILE).is_file()]
+        runs.sort(key=lambda p: (p / RUN_FILE).stat().st_mtime, reverse=True)
+        _prune_pointers(parent)
+        return _drop_past(runs, keep, cap)
+    return []
+
+
+def _drop_past(newest_first: list[Path], keep: Path, cap: int) -> list[Path]:
+    dropped = []
+    total = 0
+    for position, run in enumerate(newest_first):
+        total += sum(f.stat().st_size for f in run.rglob("*") if f.is_file() and not f.is_symlink())
+        if total > cap and position >= KEEP and run != keep:
+            shutil.rmtree(run, ignore_errors=True)
+            dropped.append(run)
+    return dropped
+
+
+def _prune_pointers(parent: Path) -> None:
+    for pointer in parent.glob(".job-*"):
+        with contextlib.suppress(OSError):
+            if not Path(os.fsdecode(pointer.read_bytes())).is_dir():
+                pointer.unlink()

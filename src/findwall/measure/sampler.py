@@ -1,0 +1,90 @@
+"""Which line of Python the job's thread stands on: a thread that looks often, for a short while."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+from findwall.model.measurement import Line
+
+PERIOD_S = 0.007  # no divisor of common step times
+SAMPLES = 150
+TOP = 12
+
+_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_paths().get(key, "") for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(path + os.sep for path in paths if path)
+
+
+class LineSampler:
+    """Samples one thread until it has enough, or is stopped."""
+
+    def __init__(self, thread_id: int) -> None:
+        self._thread_id = thread_id
+        self._stop = threading.Event()
+        self._libraries = (*_library_folders(), "<frozen", _OWN)
+        self._seen: Counter[tuple[str, int, str, str]] = Counter()
+        self.samples = 0
+        self._thread = threading.Thread(target=self._sample, name="findwall-lines", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def finished(self) -> bool:
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def _sample(self) -> None:
+        while self.samples < SAMPLES and not self._stop.wait(PERIOD_S):
+            frame = sys._current_frames().get(self._thread_id)
+            if frame is not None:
+                self.samples += 1
+                self._seen[self._place(frame)] += 1
+
+    def _place(self, frame: FrameType) -> tuple[str, int, str, str]:
+        """The innermost line of the person's own code, and the function it is in the end inside of."""
+        innermost = own = frame
+        walk: FrameType | None = frame
+        while walk is not None:
+            if not self._is_library(walk.f_code.co_filename):
+                own = walk
+                break
+            walk = walk.f_back
+        while innermost.f_code.co_filename.startswith(_OWN) and innermost.f_back is not None:
+            innermost = innermost.f_back  # a hook of ours is not what the job does there
+        inside = "" if innermost is own else _function(innermost)
+        return own.f_code.co_filename, own.f_lineno or 0, own.f_code.co_name, inside
+
+    def _is_library(self, file: str) -> bool:
+        return file.startswith(self._libraries) or "site-packages" in file or "dist-packages" in file
+
+    def lines(self) -> list[Line]:
+        top = self._seen.most_common(TOP)
+        return [
+            Line(f"{_short(file)}:{number}", function, count / self.samples, inside)
+            for (file, number, function, inside), count in top
+        ]
+
+
+def _function(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
+
+
+def _short(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return Path(file).name

@@ -1,0 +1,438 @@
+"""A session: findwall inside one process of a job, from before torch's import to the end. It fails open."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from types import ModuleType
+from typing import Any
+
+from findwall.measure import hooks, machine, verdict
+from findwall.measure.engine import Engine
+from findwall.measure.forward import ForwardSeeker, wrap_call
+from findwall.measure.importhook import when_imported
+from findwall.measure.options import Options, disabled
+from findwall.measure.phases import Warmup
+from findwall.measure.ranks import this_rank
+from findwall.measure.runfolder import RunFolder, open_folder
+from findwall.measure.steps import Source
+from findwall.model.measurement import DIAGNOSIS_FILE
+
+_current: Session | None = None
+
+
+def say(text: str) -> None:
+    """One line on the job's stderr, whatever the job has done to sys.stderr."""
+    try:
+        os.write(2, f"findwall: {text}\n".encode(errors="replace"))
+    except OSError:  # the job has closed it: nobody is listening
+        return
+
+
+class Session:
+    """Told by the hooks what happens; drives the engine; prints the verdict."""
+
+    def __init__(self, script: str, argv: list[str], options: Options) -> None:
+        self.script, self.argv, self.options = script, argv, options
+        self.rank = this_rank()
+        self.off = False
+        self.torch: Any | None = None
+        self.engine: Engine | None = None
+        self._folder: RunFolder | None = None
+        self._seeker: ForwardSeeker | None = None
+        self._unwrap: Callable[[], None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._nested: list[int] = []
+        self._optimizer_began = 0
+        self._steps = 0
+        self._thread_id = threading.get_ident()
+        self._closed = False
+        self._stop_now = False
+
+    # Life
+
+    @classmethod
+    def begin(cls, script: str, argv: list[str], options: Options) -> Session | None:
+        """Start watching this process, or say why not and leave the job alone."""
+        global _current
+        try:
+            session = cls(script, argv, options)
+            _current = session
+            _watch_forks()
+            when_imported("torch", session._torch_imported)
+            atexit.register(session.close, "")
+        except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
+            say(f"cannot measure this job ({type(error).__name__}: {error}); it runs as if without findwall")
+            return None
+        return session
+
+    def _torch_imported(self, torch: ModuleType) -> None:
+        if self.off:
+            return
+        try:
+            self.torch = torch
+            self._open_folder()
+            engine = Engine(torch, self.options, self.rank, self._open_folder)
+            self.engine = engine
+            for text in hooks.install(torch, self):
+                engine.note(f"not watched in this torch: {text}")
+            self._seeker = ForwardSeeker(torch, self._thread_id, self._module_found)
+            self._seeker.start()
+        except Exception as error:  # noqa: BLE001 - fail open
+            self.fail(error)
+
+    def _open_folder(self) -> RunFolder | None:
+        if self._folder is None:
+            self._folder = open_folder(self.script, self.argv, self.options, self.rank)
+        return self._folder
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self._folder is None else self._folder.path
+
+    @property
+    def quiet(self) -> bool:
+        return self.engine is None or self.engine.quiet
+
+    def fail(self, error: BaseException) -> None:
+        """findwall broke: say so once, and be gone."""
+        if self.off:
+            return
+        self.off = True
+        say(f"stopped measuring ({type(error).__name__}: {error}); the job runs on")
+        for stop in (self._stop_threads, self._abort_window, lambda: self._save_failure(error)):
+            try:
+                stop()
+            except Exception:  # noqa: BLE001 - already failing: what cannot be tidied stays
+                continue
+
+    def _stop_threads(self) -> None:
+        if self._seeker is not None:
+            self._seeker.stop()
+        if self.engine is not None:
+            self.engine.telemetry.stop()
+        if self._unwrap is not None:
+            self._unwrap()
+            self._unwrap = None
+
+    def _abort_window(self) -> None:
+        if self.engine is not None and self.engine.window is not None:
+            self.engine.window.abort()
+
+    def _save_failure(self, error: BaseException) -> None:
+        if self.engine is not None and self._folder is not None:
+            self.engine.note(f"findwall stopped measuring: {type(error).__name__}: {error}")
+            self.engine.save(final=True)
+
+    # What the hooks tell
+
+    def optimizer_made(self) -> None:
+        if self.engine is not None:
+            self.engine.finder.training_expected = True
+
+    def optimizer_steps(self) -> int:
+        return self._steps
+
+    def optimizer_began(self, optimizer: Any) -> None:
+        if self.off:
+            return
+        key = id(optimizer)
+        if key in self._nested:  # an earlier step() of it left by an exception
+            del self._nested[self._nested.index(key) :]
+        self._nested.append(key)
+        engine = self.engine
+        if engine is None or engine.quiet or len(self._nested) > 1:
+            return
+        self._optimizer_began = perf_counter_ns()
+        if engine.timer is not None:
+            self._guard(engine.timer.optimizer_began)
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        if self.off:
+            return
+        key = id(optimizer)
+        if key in self._nested:
+            del self._nested[self._nested.index(key) :]
+        if self._nested:  # an optimizer inside another one's step
+            return
+        self._steps += 1
+        self._mark(Source.OPTIMIZER, key, self._optimizer_began)
+
+    def graph_replayed(self, graph: Any) -> None:
+        self._mark(Source.REPLAY, id(graph))
+
+    def forward_ended(self, key: int, gradients: bool) -> None:
+        if self.off or self.engine is None or threading.get_ident() != self._thread_id:
+            return
+        if gradients:
+            self.engine.finder.training_expected = True
+        self._mark(Source.FORWARD, key)
+
+    def step(self) -> None:
+        """The job says itself that a step has ended."""
+        self._mark(Source.EXPLICIT, 0)
+
+    def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None:
+        engine = self.engine
+        if self.off or engine is None or threading.get_ident() != engine.thread_id:
+            return
+        self._mark(Source.LOADER, 0)
+        if engine.quiet:
+            return
+        engine.gauge.loader_ns += spent_ns
+        engine.gauge.batches += 1
+        self._guard(lambda: self._after_batch(engine, iterator, batch))
+
+    def _after_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
+        if engine.deferred is not None:
+            action, engine.deferred = engine.deferred, None
+            action()
+        if not engine.record.loader_seen:
+            self._first_batch(engine, iterator, batch)
+
+    def _first_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
+        record = engine.record
+        record.loader_seen = True
+        workers = int(getattr(iterator, "_num_workers", 0) or 0)
+        record.loader_workers = workers
+        engine.prefetched = workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
+        size = machine.batch_size(batch)
+        if size is not None:
+            engine.batch_size = size
+
+    def loader_started(self, spent_ns: int) -> None:
+        engine = self.engine
+        if engine is not None and threading.get_ident() == engine.thread_id:
+            engine.gauge.loader_ns += spent_ns
+
+    def evaluation_began(self) -> None:
+        if self.engine is not None:
+            self.engine.gauge.evaluated = True
+
+    def collected(self, spent_ns: int) -> None:
+        engine = self.engine
+        if engine is not None and threading.get_ident() == engine.thread_id:
+            engine.gauge.gc_ns += spent_ns
+
+    def profiler_wanted(self) -> None:
+        engine = self.engine
+        if engine is None or engine.profilers.starting_ours:
+            return
+        engine.profilers.seen = True
+        if engine.window is not None and engine.window.state in ("prepared", "recording"):
+            self._guard(engine.window.abort)
+
+    def profiler_opened(self, is_open: bool) -> None:
+        if self.engine is not None:
+            self.engine.profilers.marks_steps = is_open
+
+    # Steps
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - fail open
+            self.fail(error)
+
+    def _mark(self, source: Source, key: int, began: int = 0) -> None:
+        """Something ended that may end a step; all of findwall's work on the training thread starts here."""
+        engine = self.engine
+        if self.off or engine is None or engine.done:
+            return
+        now = perf_counter_ns()
+        try:
+            if not engine.quiet and began:
+                engine.gauge.optimizer_ns += now - began
+            if self._capturing():
+                engine.finder.optimizer_captured |= source is Source.OPTIMIZER
+                return
+            if engine.finder.mark(source, key):
+                self._step_ended(engine, now)
+        except Exception as error:  # noqa: BLE001 - fail open
+            self.fail(error)
+        finally:
+            if not engine.quiet:
+                engine.gauge.hook_ns += perf_counter_ns() - now
+        if self._stop_now:
+            self._stop_now = False
+            raise SystemExit(0)
+
+    def _capturing(self) -> bool:
+        torch = self.torch
+        if torch is None or not torch.cuda.is_initialized():
+            return False
+        return bool(torch.cuda.is_current_stream_capturing())
+
+    def _step_ended(self, engine: Engine, now: int) -> None:
+        if engine.finder.take_restart() and engine.record.phase in ("warm-up", "timing"):
+            engine.phase = None
+        if engine.phase is None:
+            self._first_step(engine)
+            return
+        engine.step_ended(now)
+        if engine.done:
+            self._finished(engine)
+
+    def _first_step(self, engine: Engine) -> None:
+        engine.thread_id = threading.get_ident()
+        engine.step_number += 1
+        engine.enter(Warmup(engine))
+        if engine.finder.source in (Source.EXPLICIT, Source.OPTIMIZER) and self._seeker is not None:
+            self._seeker.stop()
+            if self._unwrap is not None:
+                self._unwrap()
+                self._unwrap = None
+
+    def _module_found(self, module: Any) -> None:
+        """Called on the seeker's thread; torch is only asked to hold an attribute."""
+        engine = self.engine
+        if self.off or engine is None or self.torch is None or engine.finder.source is not None:
+            return
+        self._guard(lambda: self._wrap(module))
+
+    def _wrap(self, module: Any) -> None:
+        self._unwrap = wrap_call(self.torch, module, self.forward_ended)
+
+    # The end
+
+    def _finished(self, engine: Engine) -> None:
+        self._stop_threads()
+        engine.save(final=True)
+        self._start_verdict()
+        if self.options.stop:
+            self._end_verdict()
+            self._closed = self._stop_now = True
+            self.off = True
+
+    def _start_verdict(self) -> None:
+        if self.options.verdict and self.rank.speaks and self._folder is not None and self._process is None:
+            self._process = verdict.start(self._folder.path, self.options, self.rank.world_size)
+
+    def _end_verdict(self) -> None:
+        process, self._process = self._process, None
+        if process is None or self._folder is None:
+            return
+        if not verdict.wait(process):
+            say(f"no verdict; `findwall read {self._folder.path}` tries again")
+        elif self.options.json == "-":
+            sys.stdout.write((self._folder.path / DIAGNOSIS_FILE).read_text())
+
+    def close(self, failure: str = "") -> None:
+        """The job has ended. Whatever was measured is kept, and the verdict printed if the job went well."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self.off:
+            self._guard(lambda: self._close(failure))
+        self.off = True
+
+    def _close(self, failure: str) -> None:
+        engine = self.engine
+        if engine is None:
+            say("the job did not import torch: nothing to measure")
+            return
+        self._stop_threads()
+        if not engine.done:
+            self._keep_what_there_is(engine, failure)
+        if self._folder is None or not self.rank.speaks:
+            return
+        if failure:
+            self._end_after_failure(failure)
+        else:
+            if engine.record.steps.host_ns or engine.done:
+                self._start_verdict()
+            self._end_verdict()
+
+    def _keep_what_there_is(self, engine: Engine, failure: str) -> None:
+        engine.record.job_ended = failure or "ended"
+        if engine.phase is not None:
+            engine.phase.close(engine)
+        else:
+            engine.note(NO_STEPS)
+            if self.rank.speaks:
+                say(NO_STEPS)
+        engine.save(final=True)
+
+    def _end_after_failure(self, failure: str) -> None:
+        """The job's own message is what counts now: a verdict under way may end, none is begun."""
+        assert self._folder is not None
+        if self._process is not None and failure != "KeyboardInterrupt":
+            self._end_verdict()
+        else:
+            say(f"the job ended with {failure}; what was measured is in {self._folder.path}")
+
+
+NO_STEPS = (
+    "no step was found: this process called no optimizer, no module often enough, and no data loader. "
+    "A job that starts its own worker processes is measured with torchrun -m findwall run"
+)
+
+
+def _drop_after_fork() -> None:
+    """A forked worker is not the job: no hooks, no threads, no files."""
+    global _current
+    if _current is not None:
+        _current.off = _current._closed = True
+        _current = None
+
+
+def _before_fork() -> None:
+    if _current is not None and _current.engine is not None:
+        _current.engine.telemetry.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    if _current is not None and _current.engine is not None:
+        _current.engine.telemetry.after_fork_in_parent()
+
+
+_forks_watched = False
+
+
+def _watch_forks() -> None:
+    global _forks_watched
+    if not _forks_watched:
+        _forks_watched = True
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_drop_after_fork
+        )
+
+
+class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
+    """Measure a loop in a notebook or script: `with findwall.measure() as m: … m.step()`.
+
+    Takes the options of `findwall run`. Inside a job that `findwall run` started it only passes the steps on.
+    """
+
+    def __init__(self, name: str = "notebook", **options: Any) -> None:
+        self._name = name
+        self._options = Options(**options)
+        self._session: Session | None = None
+        self._is_guest = False
+
+    def __enter__(self) -> measure:
+        if _current is not None and not _current.off:
+            self._session, self._is_guest = _current, True
+        elif not disabled():
+            self._session = Session.begin(self._name, [self._name], self._options)
+        return self
+
+    def step(self) -> None:
+        """The end of one step."""
+        if self._session is not None:
+            self._session.step()
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder, once there is one."""
+        return None if self._session is None else self._session.folder
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._session is not None and not self._is_guest:
+            self._session.close("" if kind is None else kind.__name__)

@@ -1,0 +1,115 @@
+"""Where a step ends, in a job that marks none.
+
+What ends a step, best first: a call that says so, an optimizer's step, the outermost module's forward call,
+the replay of a CUDA graph, a batch from the data loader. A better kind takes over whenever it shows up; a
+poorer one is believed only after a while in which no better one did.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Source(enum.IntEnum):
+    EXPLICIT = 0
+    OPTIMIZER = 1
+    FORWARD = 2
+    REPLAY = 3
+    LOADER = 4
+
+    @property
+    def label(self) -> str:
+        return ("explicit", "optimizer", "forward", "graph-replay", "loader")[self]
+
+
+# Marks of a kind to see, with none of a better kind, before it is believed.
+PATIENCE = {Source.EXPLICIT: 0, Source.OPTIMIZER: 0, Source.FORWARD: 6, Source.REPLAY: 16, Source.LOADER: 16}
+# Where an optimizer exists or gradients are on, steps of it should come: gradient accumulation can be long.
+PATIENCE_IN_TRAINING = 256
+FORGET_AFTER = 64
+
+
+class Anchor:
+    """Of several recurring marks (optimizers, graphs), the one that ends a step: the rarest still recurring.
+
+    With a generator's and a critic's optimizer that is the generator's; with an optimizer for each parameter
+    (stepped inside backward) the last one of the round.
+    """
+
+    def __init__(self) -> None:
+        self.changed = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.key: int | None = None
+        self._known: set[int] = set()
+        self._since = 0  # marks since the anchor's last
+        self._longest = 0
+
+    def mark(self, key: int) -> bool:
+        if key == self.key:
+            self._longest = max(self._longest, self._since)
+            self._since = 0
+            return True
+        if key not in self._known:
+            self._known.add(key)
+            self.changed = self.key is not None
+            self.key, self._since, self._longest = key, 0, 0
+            return True
+        self._since += 1
+        if self._since > 2 * self._longest + max(FORGET_AFTER, 16 * len(self._known)):
+            self._forget()
+            return self.mark(key)
+        return False
+
+
+class StepFinder:
+    """Turns marks into steps."""
+
+    def __init__(self) -> None:
+        self.source: Source | None = None
+        self.restarted = False  # what ends a step has changed: earlier steps are of another kind
+        self.training_expected = False
+        self.optimizer_captured = False  # optimizer.step() ran inside a CUDA-graph capture
+        self._anchors = {source: Anchor() for source in Source}
+        self._seen = dict.fromkeys(Source, 0)
+
+    def mark(self, source: Source, key: int = 0) -> bool:
+        """Something that may end a step has ended. True if a step did."""
+        if (
+            self.source is None
+            or source < self.source
+            or (source is Source.REPLAY and self.optimizer_captured)
+        ):
+            if not self._believe(source):
+                return False
+        elif source != self.source:
+            return False
+        anchor = self._anchors[source]
+        ended = anchor.mark(key)
+        if anchor.changed:
+            anchor.changed = False
+            self.restarted = True
+        return ended
+
+    def _believe(self, source: Source) -> bool:
+        if source is self.source:
+            return True
+        self._seen[source] += 1
+        if source is Source.REPLAY and self.optimizer_captured:
+            patience = 0
+        elif self.training_expected and source > Source.OPTIMIZER:
+            patience = PATIENCE_IN_TRAINING
+        else:
+            patience = PATIENCE[source]
+        if self._seen[source] <= patience:
+            return False
+        self.restarted = self.source is not None
+        self.source = source
+        if source is Source.OPTIMIZER:
+            self.optimizer_captured = False
+        return True
+
+    def take_restart(self) -> bool:
+        restarted, self.restarted = self.restarted, False
+        return restarted

@@ -1,0 +1,146 @@
+"""Step times without the profiler: device events at step ends, never waited for, and the host clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter_ns
+from typing import Any
+
+from findwall.model.measurement import StepColumns
+
+RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
+OPTIMIZER_EVERY = 4  # steps between two that also time the optimizer on the device
+
+
+class Gauge:
+    """What happened since the last step end. Written by the hooks, read and reset at the step's end."""
+
+    __slots__ = ("batches", "evaluated", "gc_ns", "hook_ns", "loader_ns", "optimizer_ns")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.loader_ns = self.optimizer_ns = self.gc_ns = self.hook_ns = self.batches = 0
+        self.evaluated = False
+
+
+class DeviceClock:
+    """CUDA (or HIP) events from a small pool. Nothing here waits, and nothing here runs during a capture."""
+
+    def __init__(self, torch: Any, device: int) -> None:
+        self._event = torch.cuda.Event
+        self._stream = torch.cuda.current_stream
+        self._device = device
+        self._capturing = torch.cuda.is_current_stream_capturing
+        self._pool: list[Any] = []
+        self.lost = 0
+
+    def record(self) -> Any | None:
+        if self._capturing():
+            return None
+        event = self._pool.pop() if self._pool else self._event(enable_timing=True)
+        event.record(self._stream(self._device))
+        return event
+
+    def give_back(self, event: Any | None) -> None:
+        if event is not None:
+            self._pool.append(event)
+
+    def done(self, event: Any) -> bool:
+        return not self._capturing() and bool(event.query())
+
+    def between(self, first: Any, last: Any) -> int | None:
+        """Nanoseconds between two events that are done."""
+        try:
+            return int(first.elapsed_time(last) * 1e6)
+        except RuntimeError:  # the two were recorded on different devices: there is no time between them
+            self.lost += 1
+            return None
+
+
+class StepTimer:
+    """Columns of consecutive steps, from `start()` on."""
+
+    def __init__(self, clock: DeviceClock | None, gauge: Gauge) -> None:
+        self.columns = StepColumns()
+        self.optimizer_device_ns: list[int] = []
+        self._clock = clock
+        self._gauge = gauge
+        self._last_host = 0
+        self._last_event: Any | None = None
+        self._optimizer_event: Any | None = None
+        self._pending: deque[tuple[int, Any, Any, Any]] = deque()
+
+    def start(self) -> None:
+        """A boundary: the step before it is not counted."""
+        self._gauge.reset()
+        self._last_event = None if self._clock is None else self._clock.record()
+        self._last_host = perf_counter_ns()
+
+    def optimizer_began(self) -> None:
+        if self._clock is not None and len(self.columns) % OPTIMIZER_EVERY == 0:
+            self._optimizer_event = self._clock.record()
+
+    def end_step(self, now: int, compiles: int = 0) -> None:
+        gauge, columns = self._gauge, self.columns
+        columns.host_ns.append(now - self._last_host)
+        columns.device_ns.append(None)
+        columns.loader_ns.append(gauge.loader_ns)
+        columns.optimizer_ns.append(gauge.optimizer_ns)
+        columns.gc_ns.append(gauge.gc_ns)
+        columns.hook_ns.append(gauge.hook_ns)
+        columns.batches.append(gauge.batches)
+        columns.compiles.append(compiles)
+        columns.evaluated.append(gauge.evaluated)
+        gauge.reset()
+        self._last_host = now
+        if self._clock is not None:
+            self._end_on_device(self._clock)
+
+    def _end_on_device(self, clock: DeviceClock) -> None:
+        event = clock.record()
+        if event is not None and self._last_event is not None:
+            self._pending.append((len(self.columns) - 1, self._last_event, event, self._optimizer_event))
+        self._optimizer_event = None
+        self._last_event = event
+        self.resolve(RESOLVE_AT_ONCE)
+
+    def resolve(self, at_most: int = 1_000_000) -> None:
+        """Read what the device has passed already."""
+        clock, pending = self._clock, self._pending
+        if clock is None:
+            return
+        for _ in range(min(at_most, len(pending))):
+            index, first, last, optimizer = pending[0]
+            if not clock.done(last):
+                return
+            pending.popleft()
+            self.columns.device_ns[index] = clock.between(first, last)
+            clock.give_back(first)
+            if optimizer is not None:
+                spent = clock.between(optimizer, last)
+                if spent is not None:
+                    self.optimizer_device_ns.append(spent)
+                clock.give_back(optimizer)
+
+    def recent(self, count: int) -> list[int]:
+        """The last steps' nanoseconds: by the device, as far as it has passed them, else by the host."""
+        if self._clock is None:
+            return self.columns.host_ns[-count:]
+        known: list[int] = []
+        for value in reversed(self.columns.device_ns):
+            if value is not None:
+                known.append(value)
+                if len(known) == count:
+                    break
+        return known[::-1]
+
+    def times(self) -> list[int]:
+        """All steps' nanoseconds by one clock: the device's where it knows them all, else the host's."""
+        return best_clock(self.columns)
+
+
+def best_clock(columns: StepColumns) -> list[int]:
+    known = [value for value in columns.device_ns if value is not None]
+    return known if len(known) == len(columns) else columns.host_ns

@@ -1,0 +1,126 @@
+"""The trace window: a few steps under torch.profiler, its start-up paid outside every timing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+# Set by Nsight tools in the processes they watch: CUPTI has one owner.
+TAKEN_BY = {
+    "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
+    "CUDA_INJECTION64_PATH": "another CUDA tool",
+    "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
+}
+
+
+class JobProfilers:
+    """The profilers the job makes for itself. They come first."""
+
+    def __init__(self) -> None:
+        self.starting_ours = False
+        self.seen = False  # the job has traced, or is about to
+        self.marks_steps = False  # a torch.profiler.profile is open: it writes ProfilerStep ranges of its own
+
+
+def barred(torch: Any, environ: Mapping[str, str] | None = None) -> str:
+    """Why there can be no trace now; empty if there can."""
+    environ = os.environ if environ is None else environ
+    for name, owner in TAKEN_BY.items():
+        if environ.get(name):
+            return f"{owner} watches this process ({name} is set)"
+    if not torch.profiler.kineto_available():
+        return "this torch was built without a profiler"
+    if torch.autograd._profiler_enabled() or getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+        return "the job's own profiler is running"
+    return ""
+
+
+class TraceWindow:
+    """One profiler session. All calls come from the thread that trains."""
+
+    def __init__(self, torch: Any, job: JobProfilers, gpu: bool) -> None:
+        self._torch = torch
+        self._job = job
+        self._gpu = gpu
+        self._profile: Any | None = None
+        self._range: Any | None = None
+        self.state = "new"  # new, prepared, recording, stopped, aborted
+        self.prepare_ns = self.record_ns = self.stop_ns = self.export_ns = 0
+
+    def prepare(self) -> None:
+        """Start the profiler's machinery: seconds, the first time in a process. Nothing is kept yet."""
+        began = perf_counter_ns()
+        activity = self._torch.profiler.ProfilerActivity
+        activities = [activity.CPU, *([activity.CUDA] if self._gpu else [])]
+        self._job.starting_ours = True
+        try:
+            self._profile = self._torch.profiler._KinetoProfile(activities=activities, record_shapes=True)
+            self._profile.prepare_trace()
+        finally:
+            self._job.starting_ours = False
+        self.state = "prepared"
+        self.prepare_ns = perf_counter_ns() - began
+
+    def start(self, step: int) -> None:
+        assert self._profile is not None
+        began = perf_counter_ns()
+        self._profile.start_trace()
+        self.state = "recording"
+        self._open_step(step)
+        self.prepare_ns += perf_counter_ns() - began
+
+    def next_step(self, step: int) -> None:
+        self._close_step()
+        self._open_step(step)
+
+    def _open_step(self, step: int) -> None:
+        if self._job.marks_steps:
+            return  # two sets of step ranges would tell nothing
+        self._range = self._torch.autograd.profiler.record_function(f"ProfilerStep#{step}")
+        self._range.__enter__()
+
+    def _close_step(self) -> None:
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+            self._range = None
+
+    def stop(self) -> None:
+        """End the session. The profiler waits for the device here, so that the last kernels are in."""
+        assert self._profile is not None
+        began = perf_counter_ns()
+        self._close_step()
+        self._profile.stop_trace()
+        self.state = "stopped"
+        self.stop_ns = perf_counter_ns() - began
+
+    def abort(self) -> None:
+        """Make room for the job's own profiler."""
+        if self.state == "recording":
+            self.stop()
+        elif self.state == "prepared" and self._profile is not None:
+            # A prepared session has no end of its own: it is started and stopped, and thrown away.
+            self._profile.start_trace()
+            self._profile.stop_trace()
+        self.state = "aborted"
+
+    def kernels(self) -> int | None:
+        """Device events that came; None where the profiler does not say."""
+        results = getattr(getattr(self._profile, "profiler", None), "kineto_results", None)
+        if results is None:
+            return None
+        cpu = self._torch.autograd.DeviceType.CPU
+        return sum(1 for event in results.events() if event.device_type() != cpu)
+
+    def export(self, path: Path) -> None:
+        """A plain file, put in place whole."""
+        assert self._profile is not None
+        began = perf_counter_ns()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"partial-{os.getpid()}.json")
+        self._profile.export_chrome_trace(str(temporary))
+        temporary.replace(path)
+        self._profile = None
+        self.export_ns = perf_counter_ns() - began

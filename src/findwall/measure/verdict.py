@@ -1,0 +1,102 @@
+"""The verdict, worked out in another process: it sees no GPU, is no rank of the job, and is nice to it.
+
+Run as a module it waits for the ranks' files, then calls `findwall read` on the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from findwall.measure.options import Options
+from findwall.measure.ranks import DISTRIBUTED_VARIABLES
+from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, Measurement
+
+COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
+RANKS_WAIT_S = 60.0
+JOB_END_WAIT_S = 300.0
+NICENESS = 10
+
+
+def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> subprocess.Popen[bytes]:
+    """Begin. What the verdict prints goes to `stdout`, the job's stderr."""
+    command = [sys.executable, "-m", "findwall.measure.verdict", str(folder), str(world_size)]
+    if options.json is not None and options.json != "-":
+        command.append(str(Path(options.json).absolute()))
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        env=environment(),
+        cwd=folder,  # the job's folder may hold modules that shadow others
+        start_new_session=True,  # Ctrl-C is the job's
+    )
+
+
+def environment() -> dict[str, str]:
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in DISTRIBUTED_VARIABLES and not name.startswith("TORCHELASTIC_")
+    }
+    environ["CUDA_VISIBLE_DEVICES"] = ""
+    environ.pop("CUDA_INJECTION64_PATH", None)
+    # findwall must be found where this process found it, also when that is not an installed place.
+    own = str(Path(__file__).resolve().parents[2])
+    if "site-packages" not in own and "dist-packages" not in own:
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [own, environ.get("PYTHONPATH", "")]))
+    return environ
+
+
+def wait(process: subprocess.Popen[bytes], timeout: float = JOB_END_WAIT_S) -> bool:
+    """Wait for the verdict at the job's end. A second Ctrl-C ends that too."""
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return False
+    except KeyboardInterrupt:
+        process.kill()
+        return False
+    return process.returncode == 0
+
+
+def missing_ranks(folder: Path, world_size: int) -> list[int]:
+    return [rank for rank in range(world_size) if not _is_final(folder / f"rank{rank}" / MEASUREMENT_FILE)]
+
+
+def _is_final(path: Path) -> bool:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Measurement).final
+    except (OSError, msgspec.MsgspecError):
+        return False
+
+
+def _read_command(folder: Path) -> list[str]:
+    given = os.environ.get(COMMAND_VARIABLE)
+    base = shlex.split(given) if given else [sys.executable, "-m", "findwall", "read"]
+    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE)]
+
+
+def main(arguments: list[str]) -> Any:
+    folder, world_size = Path(arguments[0]), int(arguments[1])
+    os.nice(NICENESS)
+    until = time.monotonic() + RANKS_WAIT_S
+    while world_size > 1 and missing_ranks(folder, world_size) and time.monotonic() < until:
+        time.sleep(0.2)
+    outcome = subprocess.run(_read_command(folder), check=False).returncode
+    if outcome == 0 and len(arguments) > 2 and (folder / DIAGNOSIS_FILE).is_file():
+        shutil.copyfile(folder / DIAGNOSIS_FILE, arguments[2])
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""What a run folder holds of one rank: raw figures, written by `measure`, read by `readers`.
+
+Times are integer nanoseconds. None is "could not be measured", never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+RUN_SCHEMA = "findwall-run/1"
+MEASUREMENT_SCHEMA = "findwall-measurement/1"
+
+RUN_FILE = "run.json"
+MEASUREMENT_FILE = "measurement.json"
+TRACE_FILE = "trace.json"
+DIAGNOSIS_FILE = "diagnosis.json"
+
+
+class RunInfo(msgspec.Struct):
+    """`run.json`: the job as a whole."""
+
+    script: str
+    argv: list[str]
+    world_size: int
+    started: str  # UTC, ISO 8601
+    findwall: str
+    python: str
+    schema: str = RUN_SCHEMA
+    options: dict[str, Any] = {}
+
+
+class StepColumns(msgspec.Struct):
+    """Steps in order, a list a field, all of one length.
+
+    `device_ns` is the time between device events at step ends; `host_ns` the host clock's. Over a window they
+    sum to the same; step by step the host runs ahead.
+    """
+
+    host_ns: list[int] = []
+    device_ns: list[int | None] = []
+    loader_ns: list[int] = []
+    optimizer_ns: list[int] = []  # host time inside optimizer.step()
+    gc_ns: list[int] = []
+    hook_ns: list[int] = []  # findwall's own time
+    batches: list[int] = []  # batches taken from data loaders
+    compiles: list[int] = []  # graphs compiled
+    evaluated: list[bool] = []  # an evaluation ran inside: not a plain step
+
+    def __len__(self) -> int:
+        return len(self.host_ns)
+
+
+class Warmup(msgspec.Struct):
+    steps: int = 0
+    seconds: float = 0.0
+    settled: bool | None = None  # None: not decided (fixed by --wait, or the job ended first)
+    why: str = ""
+
+
+class Line(msgspec.Struct):
+    place: str
+    function: str
+    share: float
+    inside: str = ""  # the innermost function, where it is another one
+
+
+class Trace(msgspec.Struct):
+    """The trace window, or why there is none."""
+
+    file: str | None = None
+    steps: int = 0
+    first_step: int | None = None
+    kernels: int | None = None
+    why_not: str = ""
+
+
+class Measurement(msgspec.Struct):
+    """`rank<k>/measurement.json`."""
+
+    rank: int = 0
+    world_size: int = 1
+    schema: str = MEASUREMENT_SCHEMA
+    phase: str = "starting"  # how far the measurement came: warm-up, timing, trace, control, done
+    final: bool = False  # nothing more will be written
+    job_ended: str = ""  # "" while it runs; else how
+    device_kind: str = "cpu"
+    device_name: str | None = None
+    step_source: str | None = None  # optimizer, forward, graph-replay, loader, explicit
+    steps_seen: int = 0
+    warmup: Warmup = msgspec.field(default_factory=Warmup)
+    steps: StepColumns = msgspec.field(default_factory=StepColumns)
+    control: StepColumns = msgspec.field(default_factory=StepColumns)
+    optimizer_device_ns: list[
+        int
+    ] = []  # device time from optimizer.step()'s start to the step's end, some steps
+    loader_seen: bool = False
+    loader_workers: int | None = None
+    samples_per_step: float | None = None
+    sample_unit: str | None = None
+    peak_memory: int | None = None
+    total_memory: int | None = None
+    allocator: dict[str, Any] = {}
+    host_lines: list[Line] = []
+    host_samples: int = 0
+    telemetry: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    trace: Trace = msgspec.field(default_factory=Trace)
+    cost: dict[str, Any] = {}
+    notes: list[str] = []
