@@ -84,7 +84,9 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
         "host-sync": union(blocking.start[syncing], blocking.end[syncing]),
         "loader-starved": _named(timeline, mine, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON),
         "allocator": _named(timeline, mine, ALLOCATOR, Kind.RUNTIME),
-        "recompilation": _named(timeline, mine, COMPILE, Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD),
+        "recompilation": _named(
+            timeline, mine, COMPILE, Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD
+        ),
         "gc-pause": _named(timeline, mine, GARBAGE, Kind.ANNOTATION, Kind.PYTHON),
     }
     busy = mine & events.is_kind(Kind.OP, Kind.RUNTIME)

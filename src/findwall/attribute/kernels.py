@@ -23,7 +23,7 @@ from findwall.attribute.classes import (
 )
 from findwall.attribute.comms import is_communication
 from findwall.attribute.links import Links
-from findwall.attribute.workmodel.division import Rows, divide, fill_from_names
+from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
 from findwall.attribute.workmodel.floors import TENSOR_CLASSES, floors_of
 from findwall.attribute.workmodel.owners import Owners, owners
 from findwall.attribute.workmodel.parameters import parameter_count
@@ -79,7 +79,8 @@ def kernel_table(
     communication = is_communication(timeline, links, rows)
     device = _columns(timeline, rows, _classes(timeline, links, rows, communication))
     owned = owners(timeline, links, rows)
-    shares = divide(device, owned, parameter_count(timeline, steps_hint))
+    cache = Cache(float(ceilings.l2_bytes or 0), ceilings.sm_count or 0)
+    shares = divide(device, owned, parameter_count(timeline, steps_hint), cache)
     shares.flops[communication] = np.nan
     shares.nbytes[communication] = np.nan
     math_index = _math(device, owned)

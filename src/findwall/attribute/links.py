@@ -69,7 +69,12 @@ def _nest(timeline: Timeline) -> I64:
     open_rows: list[int] = []
     open_ends: list[int] = []
     thread = -1
-    columns = (rows.tolist(), events.thread[rows].tolist(), events.start[rows].tolist(), events.end[rows].tolist())
+    columns = (
+        rows.tolist(),
+        events.thread[rows].tolist(),
+        events.start[rows].tolist(),
+        events.end[rows].tolist(),
+    )
     for index, (row, on, start, end) in enumerate(zip(*columns, strict=True)):
         if on != thread:
             thread = on

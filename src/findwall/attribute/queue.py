@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from findwall.attribute.host import Host
 from findwall.attribute.links import Links
 from findwall.attribute.steps import Steps
-from findwall.model.events import DEVICE_KINDS, Timeline
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64
 
 F64 = NDArray[np.float64]
@@ -36,6 +36,7 @@ class Queue:
     own: I64  # time this row adds to the busy time: overlap counted once
     gap: I64  # idle before it, in the trace
     queued: NDArray[np.bool_]  # it was waiting in the queue: the gap is the device's own turn-around
+    paced: NDArray[np.bool_]  # a copy from or to pageable memory: its length is the host's, not the device's
     latency: int
     turnaround: int
     opens: int  # device time at which the window begins
@@ -53,7 +54,11 @@ def line_up(timeline: Timeline, links: Links, steps: Steps) -> Queue:
     """The rows of the window in device order, and the gap before each."""
     events = timeline.events
     rows = timeline.rows(*DEVICE_KINDS)
-    inside = (events.device[rows] == steps.device) & (events.end[rows] > steps.start) & (events.start[rows] <= steps.end)
+    inside = (
+        (events.device[rows] == steps.device)
+        & (events.end[rows] > steps.start)
+        & (events.start[rows] <= steps.end)
+    )
     rows = rows[inside]
     rows = rows[np.lexsort((events.end[rows], events.start[rows]))]
     start, end = np.maximum(events.start[rows], steps.start), np.minimum(events.end[rows], steps.end)
@@ -70,7 +75,9 @@ def line_up(timeline: Timeline, links: Links, steps: Steps) -> Queue:
     latency = _typical(waits[late & (issued >= before)], LATENCY_NS)
     queued = issued + min(latency, LATENCY_NS) <= before
     turnaround = _typical(gap[late & queued], TURNAROUND_NS)
-    return Queue(rows, start, end, issued, before, own, gap, queued, latency, turnaround, steps.start)
+    pageable = np.array(["pageable" in name.lower() for name in timeline.names], bool)
+    paced = (events.kind[rows] == Kind.MEMCPY) & pageable[events.name[rows]]
+    return Queue(rows, start, end, issued, before, own, gap, queued, paced, latency, turnaround, steps.start)
 
 
 def _typical(values: I64, default: int) -> int:

@@ -209,7 +209,9 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         step = int(of_row[rows].max())
         mine = rows[of_row[rows] == step]
         begin = min(int(markers.edges[step]), int(events.start[mine].min()))
-        notes.append("Only one step has device work: it is taken from its host start to its last kernel's end.")
+        notes.append(
+            "Only one step has device work: it is taken from its host start to its last kernel's end."
+        )
         one = _single(timeline, markers, device, of_row, begin, int(events.end[mine].max()))
         return _noted(one, missing, notes)
     return Steps(
@@ -275,7 +277,9 @@ def _compute_stream(timeline: Timeline, rows: I64) -> int:
     return int(streams[int(np.argmax(np.bincount(index, events.duration[kernels])))])
 
 
-def _first_kernels(timeline: Timeline, rows: I64, of_row: I64, stream: int, count: int) -> tuple[I64, list[int]]:
+def _first_kernels(
+    timeline: Timeline, rows: I64, of_row: I64, stream: int, count: int
+) -> tuple[I64, list[int]]:
     """Device time at which each step's first kernel on the compute stream starts."""
     events = timeline.events
     mine = rows[(events.stream[rows] == stream) & (events.kind[rows] == Kind.KERNEL)]

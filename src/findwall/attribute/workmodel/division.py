@@ -55,12 +55,20 @@ class Rows:
     class_index: NDArray[np.int64]
 
 
-def divide(rows: Rows, owned: Owners, parameters: float | None) -> Shares:
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What decides how often a large operand is fetched. Zero bytes: unknown, so once."""
+
+    nbytes: float = 0.0
+    multiprocessors: int = 0
+
+
+def divide(rows: Rows, owned: Owners, parameters: float | None, cache: Cache) -> Shares:
     count = len(rows.row)
     shares = Shares(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool))
     role = _roles(rows, owned)
     _name_unnamed_parts(rows, owned, role)
-    _share_out(rows, owned, role, shares, parameters)
+    _share_out(rows, owned, role, shares, parameters, cache)
     _lay_out(rows, owned, role, shares)
     _transfers(rows, shares)
     return shares
@@ -115,12 +123,14 @@ def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
             role[index] = free[min(at, len(free) - 1)]
 
 
-def _share_out(rows: Rows, owned: Owners, role: I64, shares: Shares, parameters: float | None) -> None:
+def _share_out(
+    rows: Rows, owned: Owners, role: I64, shares: Shares, parameters: float | None, cache: Cache
+) -> None:
     charged = np.flatnonzero((role >= _MAIN) | (role == _SLICES))
     if len(charged) == 0:
         return
     part = role[charged] + 8  # keys must not be negative
-    figures, inverse = _figures(owned, owned.work[charged], role[charged])
+    figures, inverse = _figures(owned, owned.work[charged], role[charged], cache)
     groups = owned.op[charged] * 64 + part
     fraction = _fractions(groups, rows.duration[charged])
     scale = _list_scale(rows, owned, charged, groups, parameters)
@@ -130,7 +140,7 @@ def _share_out(rows: Rows, owned: Owners, role: I64, shares: Shares, parameters:
     shares.cast[charged] = casts[owned.work[charged]]
 
 
-def _figures(owned: Owners, work: I64, role: I64) -> tuple[F64, I64]:
+def _figures(owned: Owners, work: I64, role: I64, cache: Cache) -> tuple[F64, I64]:
     """(FLOPs, bytes) of each distinct (work, role)."""
     distinct, inverse = np.unique(work * 64 + role + 8, return_inverse=True)
     table = np.zeros((len(distinct), 2))
@@ -141,8 +151,14 @@ def _figures(owned: Owners, work: I64, role: I64) -> tuple[F64, I64]:
         elif kind == _SLICES:
             table[at] = 0.0, 2 * whole.workspace + whole.write_bytes
         else:
-            table[at] = whole.flops, whole.nbytes
+            table[at] = whole.flops, whole.nbytes + _reread(whole, cache)
     return table, inverse
+
+
+def _reread(work: Work, cache: Cache) -> float:
+    if work.product is None or cache.nbytes <= 0 or cache.multiprocessors <= 0:
+        return 0.0
+    return work.product.reread(cache.nbytes, cache.multiprocessors)
 
 
 def _fractions(groups: I64, duration: F64) -> F64:

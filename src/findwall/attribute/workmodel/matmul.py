@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, broadcast
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.work import Product, Work
 
 # op -> positions of (A, B, added matrix or None, whether B is given transposed as in linear)
 _FORMS: dict[str, tuple[int, int, int | None, bool]] = {
@@ -52,6 +52,7 @@ def matmul_work(op: str, arguments: Arguments) -> Work | None:
         math=a.math,
         tensor_core_able=True,
         misaligned=_misaligned(a, b, columns, transposed),
+        product=Product(a.nbytes, b.nbytes, rows, columns, float(inner * a.size)) if batch == 1 else None,
         workspace=4.0 * result,
     )
 

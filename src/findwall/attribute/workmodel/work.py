@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -15,6 +16,38 @@ class Part:
     words: tuple[str, ...]
     flops: float = 0.0
     nbytes: float = 0.0
+
+
+# Outputs a multiprocessor works on at a time: a tile of 128 by 256, as the large kernels have it.
+_TILE = 128 * 256
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product's operands, as far as they decide how often each is read."""
+
+    left: float  # bytes
+    right: float
+    rows: int
+    columns: int
+    inner_bytes: float  # of one row of the left operand
+
+    def reread(self, cache: float, multiprocessors: int) -> float:
+        """Bytes read beyond once each.
+
+        The device works on a block of outputs at a time, as square as it can. An operand that does not stay
+        in cache is read again for every block beside it; a small one stays, and so both are read once.
+        """
+        usable = cache / 2
+        if min(self.left, self.right) <= usable or min(self.rows, self.columns) == 0:
+            return 0.0
+        outputs = multiprocessors * _TILE
+        across = min(self.columns, math.isqrt(outputs))
+        down = min(self.rows, max(outputs // across, 1))
+        left = self.left * (math.ceil(self.columns / across) - 1)
+        right = self.right * (math.ceil(self.rows / down) - 1)
+        panels = (across + down) * self.inner_bytes
+        return min(left, right) if panels <= usable else left + right
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +64,7 @@ class Work:
     tensor_core_able: bool = False
     misaligned: tuple[str, ...] = ()  # the dims that keep 16-bit operands off the fast kernels
     parts: tuple[Part, ...] = ()
+    product: Product | None = None
     workspace: float = 0.0  # bytes of one result in fp32: what a split-K reduction reads a slice of
     layouts: tuple[float, ...] = ()  # bytes of the tensors a library may re-lay out first, in its order
     results: tuple[float, ...] = ()  # bytes of the results it may lay back

@@ -1,0 +1,249 @@
+"""The budget: every nanosecond of the step given to exactly one cause.
+
+This file alone cuts the step into atoms. A device row's own time is one atom; the idle time before it
+is one atom a cause. Which cause takes which atom is the ranked table below, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.fusion import is_fusable, saved_bytes
+from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
+from findwall.attribute.kernels import BOUNDS, F64, KernelTable
+from findwall.attribute.scores import touches_scores
+from findwall.attribute.slices import share_out
+from findwall.attribute.steps import Steps
+from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import I64
+from findwall.model.machine import Ceilings
+
+UNKNOWN = "unknown"
+CAUSES = (*WALL_OF, UNKNOWN)
+ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
+# A queued kernel that starts later than this waits for something the trace does not show.
+LONGEST_TURNAROUND_NS = 20_000
+
+# Class x regime -> cause, for kernels that no stronger claim has taken. "*" stands for any regime.
+CLASS_CAUSE: dict[tuple[str, str], str] = {
+    ("matmul", "compute"): "slow-kernels",
+    ("conv", "compute"): "slow-kernels",
+    ("attention", "compute"): "slow-kernels",
+    ("matmul", "bandwidth"): "memory-roof",
+    ("conv", "bandwidth"): "memory-roof",
+    ("attention", "bandwidth"): "memory-roof",
+    ("matmul", "latency"): "launch-bound",
+    ("conv", "latency"): "launch-bound",
+    ("attention", "latency"): "launch-bound",
+    ("matmul", "unknown"): UNKNOWN,
+    ("conv", "unknown"): UNKNOWN,
+    ("attention", "unknown"): UNKNOWN,
+    ("pointwise", "*"): "unfused-pointwise",
+    ("copy", "*"): "layout-copies",
+    ("gather", "*"): "gather-scatter",
+    ("optimizer", "*"): "unfused-optimizer",
+    ("norm", "*"): "memory-roof",
+    ("reduce", "*"): "memory-roof",
+    ("softmax", "*"): "memory-roof",
+    ("memcpy", "*"): "layout-copies",
+    ("collective", "*"): "exposed-collective",
+    ("other", "*"): UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAtoms:
+    """Device rows of the window: own time, cause, and what of it must remain."""
+
+    index: I64  # into the KernelTable
+    own: F64  # ns over the whole window
+    cause: I64  # -> CAUSES
+    floor: F64  # ns of `own` that no fix of this cause can take; NaN unknown
+
+    def of(self, cause: str) -> I64:
+        """Positions of the atoms of one cause."""
+        found: I64 = np.flatnonzero(self.cause == CAUSES.index(cause))
+        return found
+
+
+def device_atoms(timeline: Timeline, kernels: KernelTable, steps: Steps, ceilings: Ceilings) -> DeviceAtoms:
+    """Cut the window's device time and give each piece to its cause."""
+    on_device = timeline.events.device[kernels.row] == steps.device
+    index = np.flatnonzero(on_device & (kernels.end > steps.start) & (kernels.start < steps.end))
+    index = index[np.argsort(kernels.start[index], kind="stable")]
+    start = np.maximum(kernels.start[index], steps.start)
+    end = np.minimum(kernels.end[index], steps.end)
+    own = share_out(start, end, _level(timeline, kernels, index))
+    cause, floor = _claims(timeline, kernels, index, ceilings)
+    share = own / np.maximum(kernels.duration[index], 1)
+    return DeviceAtoms(index, own, cause, np.minimum(floor * share, own))
+
+
+def _level(timeline: Timeline, kernels: KernelTable, index: I64) -> I64:
+    kind = timeline.events.kind[kernels.row[index]]
+    level: I64 = np.select(
+        [kernels.communication[index], kind == Kind.MEMCPY, kind == Kind.MEMSET], [1, 2, 3], 0
+    ).astype(np.int64)
+    return level
+
+
+def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceilings) -> tuple[I64, F64]:
+    """The ranked table: weaker claims first, stronger ones overwrite them."""
+    cause = _by_class(kernels, index)
+    floor = kernels.floor[index].copy()
+    roof = _is(cause, "slow-kernels") & (floor >= ROOF_SHARE * kernels.duration[index])
+    _claim(cause, roof, "at-the-roof")
+    unmodelled = np.isnan(kernels.bytes[index]) & _is(cause, "memory-roof")
+    _claim(cause, unmodelled, UNKNOWN)
+    _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
+    _claim_fusion(timeline, kernels, index, ceilings, cause, floor)
+    _claim_optimizer(timeline, kernels, index, cause, floor)
+    _claim_attention(timeline, kernels, index, ceilings, cause, floor)
+    for flag, name in ((kernels.misaligned[index], "misaligned-shapes"), (kernels.fast_path_off[index], "fast-path-off")):
+        _claim(cause, flag, name)
+        floor[flag] = kernels.better_floor[index][flag]
+    _claim(cause, kernels.recompute[index], "recompute")
+    floor[kernels.recompute[index]] = 0.0
+    _claim_copies(timeline, kernels, index, cause, floor)
+    _claim(cause, kernels.communication[index], "exposed-collective")
+    floor[kernels.communication[index]] = 0.0
+    return cause, floor
+
+
+def _is(cause: I64, name: str) -> Bool:
+    mask: Bool = cause == CAUSES.index(name)
+    return mask
+
+
+def _claim(cause: I64, where: Bool, name: str) -> None:
+    cause[where] = CAUSES.index(name)
+
+
+def _class_is(kernels: KernelTable, index: I64, *names: str) -> Bool:
+    wanted = [KERNEL_CLASSES.index(name) for name in names]
+    mask: Bool = np.isin(kernels.class_index[index], wanted)
+    return mask
+
+
+def _by_class(kernels: KernelTable, index: I64) -> I64:
+    cause = np.full(len(index), CAUSES.index(UNKNOWN), np.int64)
+    for (name, bound), found in CLASS_CAUSE.items():
+        where = _class_is(kernels, index, name)
+        if bound != "*":
+            where &= kernels.bound[index] == BOUNDS.index(bound)
+        _claim(cause, where, found)
+    other = _class_is(kernels, index, "other") & kernels.modelled[index]
+    _claim(cause, other, "memory-roof")
+    return cause
+
+
+def _claim_fusion(
+    timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceilings, cause: I64, floor: F64
+) -> None:
+    """Floors of chains as one kernel; a reduction inside a chain is part of the chain."""
+    fusable = is_fusable(kernels, index)
+    saved = saved_bytes(timeline, kernels, index, fusable)
+    in_chain = (saved > 0) & _class_is(kernels, index, "reduce", "norm")
+    _claim(cause, in_chain & _is(cause, "memory-roof") & _class_is(kernels, index, "reduce"), "unfused-pointwise")
+    if ceilings.bandwidth is None:
+        return
+    movable = _is(cause, "unfused-pointwise") | _is(cause, "dtype-casts") | _is(cause, "layout-copies")
+    remaining = np.maximum(kernels.bytes[index] - saved, 0.0) / ceilings.bandwidth * 1e9
+    arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * 1e9
+    fused = np.fmax(remaining, np.nan_to_num(arithmetic))
+    floor[movable] = np.fmin(floor, fused)[movable]
+
+
+def _claim_optimizer(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """A fused optimizer already moves only what it must; an unfused one could move a fused one's bytes."""
+    mine = _class_is(kernels, index, "optimizer")
+    fused = np.array(["fused" in name.lower() for name in timeline.names], bool)
+    is_fused = mine & fused[timeline.events.name[kernels.row[index]]]
+    _claim(cause, is_fused, "memory-roof")
+    rest = mine & ~is_fused
+    total = float(np.nansum(kernels.floor[index][rest]))
+    least = _fused_optimizer_share(timeline)
+    if rest.any() and total > 0 and least is not None:
+        floor[rest] = kernels.floor[index][rest] * least
+
+
+# Bytes an element that a fused step must move (in units of one parameter), and that the unfused
+# default moves: reads and writes of parameter, gradient and states.
+_OPTIMIZER_TRAFFIC: dict[str, tuple[float, float]] = {
+    "adam": (7, 20),
+    "adamw": (7, 22),
+    "nadam": (7, 24),
+    "radam": (7, 24),
+    "adamax": (7, 18),
+    "lamb": (7, 24),
+    "rmsprop": (5, 14),
+    "adagrad": (5, 12),
+    "sgd": (5, 8),
+    "lion": (5, 12),
+}
+
+
+def _fused_optimizer_share(timeline: Timeline) -> float | None:
+    """What of an unfused optimizer's traffic a fused one keeps, by the optimizer's name."""
+    for name in timeline.names:
+        if name.startswith("Optimizer.step#"):
+            kind = name.removeprefix("Optimizer.step#").split(".")[0].lower()
+            if kind in _OPTIMIZER_TRAFFIC:
+                must, does = _OPTIMIZER_TRAFFIC[kind]
+                return must / does
+    return None
+
+
+def _claim_attention(
+    timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceilings, cause: I64, floor: F64
+) -> None:
+    """Kernels on the matrix of scores: a fused attention keeps their arithmetic and none of their bytes."""
+    scores = touches_scores(timeline, kernels, index)
+    matmul = _class_is(kernels, index, "matmul")
+    at_roof = matmul & _is(cause, "at-the-roof")
+    scores &= ~at_roof
+    _claim(cause, scores, "unfused-attention")
+    floor[scores & ~matmul] = 0.0
+    ceiling = max((ceilings.flops.get(math, 0.0) for math in ("bf16", "fp16")), default=0.0)
+    if ceiling:
+        arithmetic = kernels.flops[index] / ceiling * 1e9
+        floor[scores & matmul] = arithmetic[scores & matmul]
+
+
+def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """Copies by direction: to the device, to the host, and between devices are three different walls."""
+    kind = timeline.events.kind[kernels.row[index]]
+    lowered = [name.lower() for name in timeline.names]
+    names = timeline.events.name[kernels.row[index]]
+    for words, found in (
+        (("htod", "host -> device", "hosttodevice"), "copy-exposed"),
+        (("dtoh", "device -> host", "devicetohost", "device -> pageable", "device -> pinned"), "host-sync"),
+        (("ptop", "peer"), "exposed-collective"),
+    ):
+        named = np.array([any(word in name for word in words) for name in lowered], bool)
+        where = (kind == Kind.MEMCPY) & named[names]
+        _claim(cause, where, found)
+        floor[where] = 0.0
+    # Setting memory is part of no chain; it moves what it must.
+    _claim(cause, kind == Kind.MEMSET, "memory-roof")
+
+
+def idle_cause_index(cause: str) -> int:
+    """Where idle time of one kind is entered: turn-around belongs to launch-bound."""
+    return CAUSES.index("launch-bound" if cause == TURNAROUND else cause)
+
+
+def idle_by_cause(blame: F64) -> F64:
+    """Sum the gaps' blame over the window into the budget's causes; long queued gaps are unknown."""
+    total = np.zeros(len(CAUSES))
+    for column, cause in enumerate(IDLE_CAUSES):
+        amounts = blame[:, column]
+        if cause == TURNAROUND:
+            strange = amounts > LONGEST_TURNAROUND_NS
+            total[CAUSES.index(UNKNOWN)] += amounts[strange].sum()
+            amounts = amounts[~strange]
+        total[idle_cause_index(cause)] += amounts.sum()
+    return total

@@ -1,0 +1,174 @@
+"""How long the step really is, and how its idle time splits, once the profiler's own cost is taken off.
+
+With a true step time the cost of a recorded host event is solved for; with a trace alone it is
+estimated, and every figure that depends on it becomes an interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES, UNKNOWN, idle_by_cause
+from findwall.attribute.host import Host
+from findwall.attribute.idle import Idle, blame_gaps
+from findwall.attribute.queue import F64, Queue, rerun
+from findwall.errors import InputError
+from findwall.model.events import Header
+from findwall.units import NS_PER_S, NS_PER_US
+
+# Microseconds a recorded host event costs the host: low, likely, high. Seen between 0.5 and 5 on real
+# jobs with known step times; recording shapes is the larger part of it.
+COST_WITH_SHAPES_US = (1.0, 2.6, 4.0)
+COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.0)
+HIGHEST_COST_US = 8.0
+REFUSE_BEYOND = 1.10  # a given step this much shorter than the device's work cannot be this job's
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One consistent reading of the step: its length and the idle time of every cause, in ns a step."""
+
+    step: float
+    busy: float
+    idle: F64  # over CAUSES
+    turnaround: float  # of the launch-bound idle time: the device's own, no host can give it back
+    cost_us: float
+    gaps: Idle  # the split gap by gap, over the whole window, for evidence
+    shrink: float = 1.0  # what device time had to be scaled by to fit the true step
+    shrink_paced: float = 1.0  # the same for pageable copies, which the host paces
+
+    @property
+    def idle_scale(self) -> float:
+        """What one nanosecond of `gaps` is worth in this step."""
+        total = float(self.gaps.blame.sum())
+        return float(self.idle.sum()) / total if total > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReading:
+    """The likely reading, and the two ends of what the trace allows."""
+
+    likely: Scenario
+    short: Scenario
+    long: Scenario
+    source: str  # "given", "measured", "trace" or "estimated"
+    notes: tuple[str, ...]
+
+    @property
+    def scenarios(self) -> tuple[Scenario, Scenario, Scenario]:
+        return self.short, self.likely, self.long
+
+
+def read_step(
+    queue: Queue, host: Host, count: int, header: Header, true_step_s: float | None, source: str
+) -> StepReading:
+    """The step as it is without the profiler. `true_step_s` None: from the trace alone."""
+    if true_step_s is not None:
+        return _from_truth(queue, host, count, header, true_step_s * NS_PER_S, source)
+    return _from_trace(queue, host, count, header)
+
+
+def costs_us(header: Header) -> tuple[float, float, float]:
+    """Low, likely and high cost of a host event for what this trace recorded."""
+    return COST_WITH_SHAPES_US if header.shapes is not False else COST_WITHOUT_SHAPES_US
+
+
+def _from_trace(queue: Queue, host: Host, count: int, header: Header) -> StepReading:
+    low, likely, high = costs_us(header)
+    busy = float(queue.own.sum()) / count
+    scenarios = [_scenario(queue, host, count, busy, cost) for cost in (high, likely, low)]
+    trace = float(rerun(queue, host, 0.0).length) / count
+    short, middle, long = scenarios
+    stretched = trace > 1.01 * middle.step
+    source = "estimated" if stretched else "trace"
+    return StepReading(middle, short, long, source, ())
+
+
+def _scenario(queue: Queue, host: Host, count: int, busy: float, cost_us: float) -> Scenario:
+    gaps = blame_gaps(queue, host, cost_us * NS_PER_US)
+    idle = idle_by_cause(gaps.blame) / count
+    turnaround = _turnaround(queue, gaps, count)
+    return Scenario(busy + float(idle.sum()), busy, idle, turnaround, cost_us, gaps)
+
+
+def _from_truth(
+    queue: Queue, host: Host, count: int, header: Header, step: float, source: str
+) -> StepReading:
+    """Keep kernel time, let idle be what is left, split it by the undilated gaps."""
+    shrink, shrink_paced, notes = _fit_busy(queue, count, step)
+    own = np.where(queue.paced, queue.own * shrink_paced, queue.own) * shrink
+    busy = float(own.sum()) / count
+    cost = _solve_cost(queue, host, count, step)
+    if cost is None:
+        cost = costs_us(header)[1]
+    gaps = blame_gaps(queue, host, cost * NS_PER_US)
+    turnaround = _turnaround(queue, gaps, count)
+    idle = _fit(idle_by_cause(gaps.blame) / count, turnaround, max(step - busy, 0.0))
+    turnaround = min(turnaround, float(idle[CAUSES.index("launch-bound")]))
+    one = Scenario(step, busy, idle, turnaround, cost, gaps, shrink, shrink_paced)
+    return StepReading(one, one, one, source, notes)
+
+
+def _fit_busy(queue: Queue, count: int, step: float) -> tuple[float, float, tuple[str, ...]]:
+    """Scale factors that make the device's work fit the true step: pageable copies give first."""
+    busy = float(queue.own.sum()) / count
+    paced = float(queue.own[queue.paced].sum()) / count
+    if busy <= step:
+        return 1.0, 1.0, ()
+    shrink_paced = max((step - (busy - paced)) / paced, 0.0) if paced > 0 else 1.0
+    work = busy - paced + paced * shrink_paced
+    shrink = min(step / work, 1.0)
+    if 1.0 / shrink > REFUSE_BEYOND:
+        raise InputError(
+            f"A step of {step / 1e6:.3g} ms cannot hold the {busy / 1e6:.3g} ms of device work the trace shows.",
+            "Check the step time given: it is of another job, or in another unit than milliseconds.",
+        )
+    note = (
+        f"The trace shows {busy / 1e6:.2f} ms of device work in a step of {step / 1e6:.2f} ms: "
+        + ("copies from pageable memory, which the host paces, were" if shrink == 1.0 else "it was")
+        + " scaled down to fit."
+    )
+    return shrink, shrink_paced, (note,)
+
+
+def _turnaround(queue: Queue, gaps: Idle, count: int) -> float:
+    """The device's own share of launch-bound idle: true in a trace, so it is kept and not scaled."""
+    own = gaps.blame[:, -1]
+    return float(own[own < 20 * max(queue.turnaround, 1)].sum()) / count
+
+
+def _fit(idle: F64, turnaround: float, wanted: float) -> F64:
+    """Scale the host's causes so that the idle time sums to what the true step leaves."""
+    launch = CAUSES.index("launch-bound")
+    fixed = np.zeros_like(idle)
+    fixed[launch] = min(turnaround, idle[launch])
+    if wanted <= fixed[launch]:
+        fixed[launch] = max(wanted, 0.0)
+        return fixed
+    host = idle - fixed
+    rest = wanted - fixed[launch]
+    if host.sum() <= 0:
+        # The true step is longer than anything the trace shows: nobody knows why.
+        fixed[CAUSES.index(UNKNOWN)] += rest
+        return fixed
+    scaled: F64 = fixed + host * (rest / host.sum())
+    return scaled
+
+
+def _solve_cost(queue: Queue, host: Host, count: int, step: float) -> float | None:
+    """The cost of a host event at which the re-run takes the true step; None if no cost does."""
+    low, high = 0.0, HIGHEST_COST_US
+    length = float(rerun(queue, host, low).length) / count
+    if length <= step:
+        return 0.0 if length > 0.995 * step else None
+    if float(rerun(queue, host, high * NS_PER_US).length) / count > step:
+        return None
+    for _ in range(12):
+        middle = (low + high) / 2
+        if float(rerun(queue, host, middle * NS_PER_US).length) / count > step:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

@@ -1,0 +1,154 @@
+"""Everything that is known of one rank's step, worked out once and shared by every cause and fix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, device_atoms
+from findwall.attribute.dilation import Scenario, StepReading, read_step
+from findwall.attribute.host import Host, watch_host
+from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
+from findwall.attribute.kernels import BOUNDS, F64, KernelTable, kernel_table
+from findwall.attribute.links import Links, link
+from findwall.attribute.queue import Queue, line_up
+from findwall.attribute.steps import Steps, find_steps
+from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
+from findwall.model.events import Timeline
+from findwall.model.intervals import I64
+from findwall.model.machine import MATH_TYPES, Ceilings
+from findwall.model.run import Run
+from findwall.units import ms
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One rank with device events. Times are nanoseconds a step unless a name says otherwise."""
+
+    run: Run
+    timeline: Timeline
+    links: Links
+    steps: Steps
+    host: Host
+    queue: Queue
+    kernels: KernelTable
+    atoms: DeviceAtoms
+    reading: StepReading
+    ceilings: Ceilings
+
+    @property
+    def step(self) -> float:
+        return self.reading.likely.step
+
+    @cached_property
+    def own(self) -> F64:
+        """Device time of every atom, a step, scaled to the true step."""
+        return self._own(self.reading.likely)
+
+    def _own(self, scenario: Scenario) -> F64:
+        paced = np.isin(self.kernels.row[self.atoms.index], self.queue.row[self.queue.paced])
+        scale = np.where(paced, scenario.shrink_paced, 1.0) * scenario.shrink
+        own: F64 = self.atoms.own * scale / self.steps.count
+        return own
+
+    def spent(self, scenario: Scenario | None = None) -> F64:
+        """Time of every cause (over CAUSES); it sums to the step."""
+        scenario = scenario or self.reading.likely
+        device = np.bincount(self.atoms.cause, self._own(scenario), minlength=len(CAUSES))
+        # Sharing out and linearising the queue differ by rounding only; the step is what is kept.
+        device *= scenario.busy / max(device.sum(), 1e-9) if scenario.busy > 0 else 0.0
+        spent: F64 = device + scenario.idle
+        return spent
+
+    def recoverable(self, scenario: Scenario | None = None) -> F64:
+        """What a perfect fix of each cause alone could give back; NaN where no floor is known."""
+        scenario = scenario or self.reading.likely
+        own = self._own(scenario)
+        floor = np.divide(
+            self.atoms.floor * own, self.atoms.own, out=np.full(len(own), np.nan), where=self.atoms.own > 0
+        )
+        gain = np.maximum(own - floor, 0.0)
+        known = ~np.isnan(gain)
+        found = np.bincount(self.atoms.cause[known], gain[known], minlength=len(CAUSES)).astype(np.float64)
+        blind = np.bincount(self.atoms.cause[~known], own[~known], minlength=len(CAUSES))
+        found[(found == 0) & (blind > 0)] = np.nan
+        found += scenario.idle
+        found[CAUSES.index("launch-bound")] -= scenario.turnaround
+        for roof in ROOFS:
+            found[CAUSES.index(roof)] = 0.0
+        found[CAUSES.index(UNKNOWN)] = np.nan
+        return found
+
+    def spent_ms(self, cause: str) -> float:
+        return ms(float(self.spent()[CAUSES.index(cause)]))
+
+    def recoverable_ms(self, cause: str) -> float | None:
+        value = float(self.recoverable()[CAUSES.index(cause)])
+        return None if np.isnan(value) else ms(value)
+
+    def share(self, cause: str) -> float:
+        """Of the step."""
+        return float(self.spent()[CAUSES.index(cause)]) / self.step if self.step > 0 else 0.0
+
+    # -- what a cause or a fix looks at ------------------------------------------------------------
+
+    def atoms_of(self, cause: str) -> I64:
+        """Positions of a cause's device atoms, longest first."""
+        found = self.atoms.of(cause)
+        return found[np.argsort(-self.own[found], kind="stable")]
+
+    def kernel_name(self, atom: int) -> str:
+        return self.timeline.name_of(int(self.kernels.row[self.atoms.index[atom]]))
+
+    def op_row(self, atom: int) -> int:
+        return int(self.kernels.op[self.atoms.index[atom]])
+
+    def op_name(self, atom: int) -> str | None:
+        row = self.op_row(atom)
+        return self.timeline.name_of(row) if row >= 0 else None
+
+    def kernel_class(self, atom: int) -> str:
+        return KERNEL_CLASSES[int(self.kernels.class_index[self.atoms.index[atom]])]
+
+    def bound(self, atom: int) -> str:
+        return BOUNDS[int(self.kernels.bound[self.atoms.index[atom]])]
+
+    def math(self, atom: int) -> str | None:
+        index = int(self.kernels.math_index[self.atoms.index[atom]])
+        return MATH_TYPES[index] if index >= 0 else None
+
+    def idle_rows(self, cause: str) -> tuple[I64, F64]:
+        """Queue positions before which the device idled for this cause, longest first, with ns a step."""
+        column = self.reading.likely.gaps.blame[:, IDLE_CAUSES.index(cause)] * self.reading.likely.idle_scale
+        found = np.flatnonzero(column > 0)
+        found = found[np.argsort(-column[found], kind="stable")]
+        return found, column[found]
+
+    @cached_property
+    def turnaround_ms(self) -> float:
+        assert TURNAROUND in IDLE_CAUSES
+        return ms(self.reading.likely.turnaround)
+
+    def time_by_class(self) -> dict[str, float]:
+        """Device time a step by kernel class, in ns."""
+        classes = self.kernels.class_index[self.atoms.index]
+        total = np.bincount(classes, self.own, minlength=len(KERNEL_CLASSES))
+        return {name: float(total[at]) for at, name in enumerate(KERNEL_CLASSES) if total[at] > 0}
+
+
+def establish(
+    run: Run, timeline: Timeline, ceilings: Ceilings, true_step_s: float | None, source: str
+) -> Facts | None:
+    """The facts of one rank; None if it has no device events."""
+    links = link(timeline)
+    steps = find_steps(timeline, links)
+    if steps.device < 0 or steps.count == 0:
+        return None
+    host = watch_host(timeline, links)
+    queue = line_up(timeline, links, steps)
+    kernels = kernel_table(timeline, links, ceilings, steps.count)
+    reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
+    atoms = device_atoms(timeline, kernels, steps, ceilings)
+    return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings)

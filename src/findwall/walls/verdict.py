@@ -1,0 +1,67 @@
+"""The verdict: the cause with the most recoverable time, or none where the trace does not support one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES, UNKNOWN
+from findwall.attribute.dilation import Scenario
+from findwall.attribute.facts import Facts
+from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
+
+WORTH_IT = 0.05  # of the step: less than this is not a wall
+NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
+BLIND = 0.30  # of the step unknown, with nothing known worth naming: no verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`cause` None: it cannot be told; then `between` holds what it could be."""
+
+    cause: str | None
+    next: str | None = None
+    between: tuple[str, ...] = ()
+    why_not: str = ""  # "dilation" or "unknown"
+
+    @property
+    def wall(self) -> str | None:
+        return WALL_OF[self.cause] if self.cause else None
+
+
+def decide(facts: Facts) -> Verdict:
+    """One verdict for all readings of the step, or none."""
+    ranked = [_rank(facts, scenario) for scenario in facts.reading.scenarios]
+    found = {ranking[0] for ranking in ranked}
+    if len(found) > 1:
+        likely = ranked[1][0]
+        return Verdict(None, between=(likely, *sorted(found - {likely})), why_not="dilation")
+    best = ranked[1][0]
+    if best == UNKNOWN:
+        return Verdict(None, why_not="unknown")
+    return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
+
+
+def _rank(facts: Facts, scenario: Scenario) -> list[str]:
+    """Causes worth naming in one reading, the verdict first."""
+    gain = facts.recoverable(scenario)
+    order = [at for at in np.argsort(-np.nan_to_num(gain, nan=-1.0), kind="stable").tolist() if gain[at] > 0]
+    worth = [at for at in order if gain[at] >= WORTH_IT * scenario.step and CAUSES[at] not in (*ROOFS, UNKNOWN)]
+    if not worth:
+        return [_roof(facts, scenario)]
+    if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE * gain[worth[0]]:
+        first, second = worth[0], worth[1]
+        if QUESTION_OF[CAUSES[second]] < QUESTION_OF[CAUSES[first]]:
+            worth[0], worth[1] = second, first
+    return [CAUSES[at] for at in worth]
+
+
+def _roof(facts: Facts, scenario: Scenario) -> str:
+    """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
+    spent = facts.spent(scenario)
+    if spent[CAUSES.index(UNKNOWN)] > BLIND * scenario.step:
+        return UNKNOWN
+    compute = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "compute")
+    bandwidth = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "bandwidth")
+    return "at-the-roof" if compute >= bandwidth else "memory-roof"
