@@ -28,6 +28,7 @@ from findwall.model.events import (
 from findwall.readers.columns import CHUNK_COLUMNS, Chunk
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
+from findwall.readers.tracks import settle_tracks
 
 _DAY_NS = 24 * 3600 * 10**9
 _TABLES = ("name", "thread", "inputs", "launch", "extra")
@@ -49,11 +50,14 @@ class Assembler:
 
     def add(self, chunk: Chunk) -> None:
         """Take over a chunk's rows, its ids translated."""
-        tables: tuple[list[Any], ...]
-        tables = (chunk.names, chunk.threads, chunk.inputs, chunk.launch, chunk.extra)
-        translations = {
-            name: self._translation(name, table) for name, table in zip(_TABLES, tables, strict=True)
+        tables: dict[str, list[Any]] = {
+            "name": chunk.names,
+            "thread": chunk.threads,
+            "inputs": chunk.inputs,
+            "launch": chunk.launch,
+            "extra": chunk.extra,
         }
+        translations = {name: self._translation(name, table) for name, table in tables.items()}
         for name, column in chunk.columns.items():
             if name in translations:
                 column = translations[name][column]
@@ -83,7 +87,7 @@ class Assembler:
         columns = self._take_columns()
         self._drop_far(columns)
         origin = self._origin(columns)
-        names, details, threads = self._sort(columns, origin)
+        names, details, threads = self._sort(columns)
         processes, thread_rows, events = _with_processes(columns, threads)
         memory = self._memory_samples(origin)
         quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))
@@ -148,12 +152,11 @@ class Assembler:
         columns["end"] -= origin
         return origin
 
-    def _sort(
-        self, columns: dict[str, NDArray[Any]], origin: int
-    ) -> tuple[list[str], Details, list[tuple[str, str]]]:
+    def _sort(self, columns: dict[str, NDArray[Any]]) -> tuple[list[str], Details, list[tuple[str, str]]]:
         """Rows into canonical order, then every table in the order its entries first appear."""
         tables = {name: list(table) for name, table in self._tables.items()}
         self._tables.clear()
+        settle_tracks(columns, tables["thread"])
         order = canonical_order(columns, tables)
         for name in columns:
             columns[name] = columns[name][order]

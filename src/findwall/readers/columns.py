@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import compress
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,8 +24,12 @@ from findwall.readers.timestamps import to_nanoseconds
 
 _HOST = (Kind.OP, Kind.ANNOTATION)
 _DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION, Kind.SYNC)
+# Which rows carry the same arguments: 0 host, 1 calls and frames, 2 device; SKIP (-1) has the last place.
+_GROUP_OF = np.array([0 if k in _HOST else 2 if k in _DEVICE else 1 for k in Kind] + [-1], np.int8)
 CHUNK_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "process")  # a thread knows its process
 
+Kinds = NDArray[np.int16]
+_Kind = TypeVar("_Kind")
 _NO_ARGS = Args()
 _INPUTS = ("dims", "types", "strides", "concrete")
 _LAUNCH = ("grid", "block", "shared_memory", "registers")
@@ -97,10 +102,10 @@ class ChunkBuilder:
         self.damaged: Counter[str] = Counter()
         self.repaired = 0
 
-    def add_host(self, rows: list[Complete]) -> None:
+    def add_host(self, rows: list[Complete], kinds: Kinds) -> None:
         """Operators and ranges: what they were given, and which backward belongs to which forward."""
         args = [row.args or _NO_ARGS for row in rows]
-        part = self._shared(rows)
+        part = self._shared(rows, kinds)
         part["external"] = self._ints([a.external for a in args])
         part["sequence"] = self._ints([a.sequence for a in args])
         part["forward_thread"] = self._ints([a.forward_thread for a in args])
@@ -123,22 +128,22 @@ class ChunkBuilder:
         part["extra"] = self._extras(args, marked)
         self._keep(rows, part)
 
-    def add_calls(self, rows: list[Complete]) -> None:
+    def add_calls(self, rows: list[Complete], kinds: Kinds) -> None:
         """Runtime calls, Python frames, the profiler's own rows."""
         args = [row.args or _NO_ARGS for row in rows]
-        part = self._shared(rows)
+        part = self._shared(rows, kinds)
         part["correlation"] = self._ints([a.correlation for a in args])
         part["external"] = self._external(args)
         self._keep(rows, part)
 
-    def add_device(self, rows: list[Complete]) -> None:
+    def add_device(self, rows: list[Complete], kinds: Kinds) -> None:
         """Whatever ran, or waited, on a device."""
         args = [row.args or _NO_ARGS for row in rows]
-        part = self._shared(rows)
+        part = self._shared(rows, kinds)
         part["correlation"] = self._ints([a.correlation for a in args])
         part["external"] = self._external(args)
-        part["device"] = _device_ids(self._ints([a.device for a in args]), rows)
-        part["stream"] = _stream_ids(self._ints([a.stream for a in args]), rows)
+        part["device"] = _within_32_bits(self._ints([a.device for a in args]))
+        part["stream"] = self._ints([a.stream for a in args])
         part["nbytes"] = self._ints([a.nbytes for a in args])
         part["graph_node"] = self._ints([a.graph_node for a in args])
         keys = zip(
@@ -164,18 +169,18 @@ class ChunkBuilder:
             return None
         time, readable = to_nanoseconds([row.ts for row in rows])
         self._count_damaged(readable)
-        shared = self._shared(rows)
+        kinds = np.fromiter(map(KIND_OF.__getitem__, [row.cat for row in rows]), np.int16, len(rows))
+        shared = self._shared(rows, kinds)
         begins = np.fromiter((type(row) is Begin for row in rows), np.bool_, len(rows))
         columns: list[NDArray[Any]] = [time, shared["thread"], shared["name"], shared["kind"], begins]
         return Edges(*[column[readable] for column in columns])
 
-    def _shared(self, rows: list[Complete]) -> dict[str, NDArray[Any]]:
+    def _shared(self, rows: list[Complete], kinds: Kinds) -> dict[str, NDArray[Any]]:
         count = len(rows)
         name = self.names.ids([row.name for row in rows], count)
-        kind = np.fromiter(map(KIND_OF.__getitem__, [row.cat for row in rows]), np.int16, count)
         tracks = zip([row.pid for row in rows], [row.tid for row in rows], strict=True)
         thread = self.threads.ids(tracks, count)
-        return {"name": name, "kind": kind.astype(np.uint8), "thread": thread}
+        return {"name": name, "kind": kinds.astype(np.uint8), "thread": thread}
 
     def _ints(self, values: list[int]) -> I64:
         try:
@@ -218,20 +223,14 @@ class ChunkBuilder:
 
 def build_chunk(entries: Sequence[Entry]) -> Chunk:
     """Columns for the decoded entries of one block."""
-    by_type: defaultdict[type[Any], list[Any]] = defaultdict(list)
-    for entry in entries:
-        by_type[type(entry)].append(entry)
+    counts = Counter(map(type, entries))
     builder = ChunkBuilder()
-    ignored = {phase: len(by_type[kind]) for kind, phase in PHASE_OF.items() if kind in by_type}
-    skipped = _add_complete(builder, by_type.get(Complete, []))
-    if skipped:
-        ignored["X Trace"] = skipped
-    edges = builder.add_edges(by_type.get(Begin, []) + by_type.get(End, []))
-    instants, labels = by_type.get(Instant, []), by_type.get(Label, [])
-    memory = _memory_samples(instants)
-    for phase, count in (("i", len(instants) - memory.shape[1]), ("M", len(labels))):
-        if count:
-            ignored[phase] = count
+    skipped = _add_complete(builder, _of(Complete, entries, counts))
+    edges = builder.add_edges(_of(Begin, entries, counts) + _of(End, entries, counts))
+    labels = _of(Label, entries, counts)
+    memory = _memory_samples(_of(Instant, entries, counts))
+    ignored = {phase: counts[kind] for kind, phase in PHASE_OF.items()}
+    ignored.update({"X Trace": skipped, "i": counts[Instant] - memory.shape[1], "M": len(labels)})
     return Chunk(
         columns=_joined(builder),
         names=list(builder.names),
@@ -243,31 +242,27 @@ def build_chunk(entries: Sequence[Entry]) -> Chunk:
         labels=[_label(entry) for entry in labels if entry.name == "thread_name"],
         edges=edges,
         events=len(entries),
-        ignored=ignored,
+        ignored={reason: count for reason, count in ignored.items() if count},
         damaged=dict(builder.damaged),
         repaired=builder.repaired,
     )
 
 
+def _of(kind: type[_Kind], entries: Sequence[Entry], counts: Counter[type]) -> list[_Kind]:
+    return [entry for entry in entries if type(entry) is kind] if counts[kind] else []
+
+
 def _add_complete(builder: ChunkBuilder, rows: list[Complete]) -> int:
     """Sort the rows into the groups that carry the same arguments; returns how many are no events."""
-    host: list[Complete] = []
-    calls: list[Complete] = []
-    device: list[Complete] = []
-    skipped: list[Complete] = []
-    place = dict.fromkeys((int(kind) for kind in Kind), calls)
-    place.update(dict.fromkeys(map(int, _HOST), host))
-    place.update(dict.fromkeys(map(int, _DEVICE), device))
-    place[SKIP] = skipped
-    for row in rows:
-        place[KIND_OF[row.cat]].append(row)
-    if host:
-        builder.add_host(host)
-    if calls:
-        builder.add_calls(calls)
-    if device:
-        builder.add_device(device)
-    return len(skipped)
+    if not rows:
+        return 0
+    kinds = np.fromiter(map(KIND_OF.__getitem__, [row.cat for row in rows]), np.int16, len(rows))
+    group = _GROUP_OF[kinds]
+    for number, add in enumerate((builder.add_host, builder.add_calls, builder.add_device)):
+        mask = group == number
+        if mask.any():
+            add(list(compress(rows, mask.tolist())), kinds[mask])
+    return int((kinds == SKIP).sum())
 
 
 def _joined(builder: ChunkBuilder) -> dict[str, NDArray[Any]]:
@@ -316,21 +311,9 @@ def _label(entry: Label) -> tuple[str, str, str]:
     return str(entry.pid), str(entry.tid), entry.args.name if entry.args is not None else ""
 
 
-def _device_ids(device: I64, rows: list[Complete]) -> I64:
-    """A device row stands on its device's process where its arguments do not say which."""
-    for row in np.flatnonzero(device < 0):
-        pid = rows[row].pid
-        device[row] = pid if isinstance(pid, int) and 0 <= pid < 2**31 else -1
-    device[device >= 2**31] = -1
+def _within_32_bits(device: I64) -> I64:
+    device[(device < 0) | (device >= 2**31)] = -1
     return device
-
-
-def _stream_ids(stream: I64, rows: list[Complete]) -> I64:
-    """... and on its stream's track: a number, or "stream 7" in torch 1.8."""
-    for row in np.flatnonzero(stream < 0):
-        digits = str(rows[row].tid).removeprefix("stream ")
-        stream[row] = int(digits) if digits.isdecimal() and len(digits) < 19 else -1
-    return stream
 
 
 __all__ = ["CHUNK_COLUMNS", "Chunk", "Edges", "build_chunk"]

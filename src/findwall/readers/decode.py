@@ -27,7 +27,7 @@ def decode_block(text: bytes) -> Decoded:
     """Read a block that should hold whole entries, separated by commas."""
     with _collector_paused():
         try:
-            return Decoded(build_chunk(MANY_DECODER.decode(b"[%b]" % text.rstrip(_SEPARATORS))))
+            return Decoded(build_chunk(MANY_DECODER.decode(_as_array(text))))
         except UNDECODABLE:
             found = _salvage(text)
         chunk = build_chunk(found.entries)
@@ -38,16 +38,23 @@ def decode_block(text: bytes) -> Decoded:
     return Decoded(chunk, found.closed_at, found.cut_at)
 
 
+def _as_array(text: bytes) -> bytes:
+    """The block as a JSON array, without the comma it may end in."""
+    tail = text[-64:]
+    end = len(text) - len(tail) + len(tail.rstrip(_SEPARATORS))
+    return b"".join((b"[", memoryview(text)[:end], b"]"))
+
+
 def _salvage(text: bytes) -> Salvage:
     """Try what is cheap first: bare numbers put out of the way, then wrong types, then broken text."""
     clean, numbers = BARE_NUMBER.subn(rb"\1null", text)
     if numbers:
         try:
-            return Salvage(MANY_DECODER.decode(b"[%b]" % clean.rstrip(_SEPARATORS)), repaired=numbers)
+            return Salvage(MANY_DECODER.decode(_as_array(clean)), repaired=numbers)
         except UNDECODABLE:
             pass
     try:
-        found = read_each(SPLIT_DECODER.decode(b"[%b]" % clean.rstrip(_SEPARATORS)))
+        found = read_each(SPLIT_DECODER.decode(_as_array(clean)))
     except UNDECODABLE:
         return walk(text)
     found.repaired += numbers

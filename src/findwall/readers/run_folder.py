@@ -1,0 +1,174 @@
+"""A run folder, as `findwall run` leaves it: steps timed without the profiler, telemetry, and a trace a rank.
+
+A job may have been killed at any moment: what is missing is a note, not an error, as long as anything is
+there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from findwall.errors import InputError
+from findwall.model.events import Timeline
+from findwall.model.measurement import (
+    MEASUREMENT_FILE,
+    RUN_FILE,
+    RUN_SCHEMA,
+    Measurement,
+    RunInfo,
+    StepColumns,
+)
+from findwall.model.run import HostLine, Run, StepTimes
+from findwall.readers.torch_trace import read_trace
+
+EVALUATION_IS_RARE = 0.2  # in more steps than that it is part of the step
+
+
+def is_run_folder(path: Path) -> bool:
+    return path.is_dir() and ((path / RUN_FILE).is_file() or bool(_rank_folders(path)))
+
+
+def read_run_folder(path: Path) -> Run:
+    """Everything the folder holds, as one run."""
+    notes: list[str] = []
+    info = _read_info(path, notes)
+    ranks = _read_ranks(path, notes)
+    if not ranks:
+        raise InputError(
+            f"{path} holds no measurement.",
+            "The job was killed before its steps were timed, or findwall failed.",
+        )
+    world_size = info.world_size if info is not None else ranks[0][1].world_size
+    if len(ranks) < world_size:
+        notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
+    timelines = _read_timelines(ranks, notes)
+    first = ranks[0][1]
+    notes.extend(note for _, rank in ranks for note in rank.notes if note not in notes)
+    return Run(
+        kind="run-folder",
+        paths=(str(path),),
+        ranks=timelines,
+        step_times=_step_times(first, notes),
+        host_lines=tuple(HostLine(line.place, line.function, line.share) for line in first.host_lines),
+        environment=_environment(first, info),
+        telemetry=first.telemetry,
+        cost=first.cost,
+        device_kind=first.device_kind,
+        samples_per_step=first.samples_per_step,
+        sample_unit=first.sample_unit,
+        peak_memory=max(
+            (rank.peak_memory for _, rank in ranks if rank.peak_memory is not None), default=None
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
+    try:
+        info = msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunInfo, strict=False)
+    except FileNotFoundError:
+        notes.append(f"{RUN_FILE} is missing")
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        notes.append(f"{RUN_FILE} cannot be read ({error})")
+        return None
+    if info.schema != RUN_SCHEMA:
+        notes.append(f"the folder was written as {info.schema}, this findwall reads {RUN_SCHEMA}")
+    return info
+
+
+def _rank_folders(path: Path) -> list[Path]:
+    found = [p for p in path.glob("rank*") if p.is_dir() and p.name[4:].isdigit()]
+    return sorted(found, key=lambda p: int(p.name[4:]))
+
+
+def _read_ranks(path: Path, notes: list[str]) -> list[tuple[Path, Measurement]]:
+    ranks = []
+    for folder in _rank_folders(path):
+        try:
+            content = (folder / MEASUREMENT_FILE).read_bytes()
+            ranks.append((folder, msgspec.json.decode(content, type=Measurement, strict=False)))
+        except (OSError, msgspec.MsgspecError) as error:
+            notes.append(f"{folder.name}/{MEASUREMENT_FILE} cannot be read ({error})")
+    return ranks
+
+
+def _read_timelines(ranks: list[tuple[Path, Measurement]], notes: list[str]) -> tuple[Timeline, ...]:
+    timelines = []
+    for folder, rank in ranks:
+        if rank.trace.file is None:
+            notes.append(
+                f"no trace of rank {rank.rank}: {rank.trace.why_not or 'the measurement did not get there'}"
+            )
+            continue
+        try:
+            timelines.append(read_trace(folder / rank.trace.file))
+        except InputError as error:
+            notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
+    return tuple(timelines)
+
+
+def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
+    steps = rank.steps
+    kept = _plain_steps(steps, notes)
+    if not kept:
+        notes.append("no step was timed")
+        return None
+    seconds = tuple(value / 1e9 for value in _best_clock(steps, kept))
+    return StepTimes(
+        seconds=seconds,
+        source="measured",
+        discarded=rank.warmup.steps,
+        loader_s=_mean_s(steps.loader_ns, kept) if rank.loader_seen else None,
+        optimizer_s=_optimizer_s(rank, kept),
+        gc_s=_mean_s(steps.gc_ns, kept),
+    )
+
+
+def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
+    """Steps without an evaluation inside; where most have one, it belongs to the step."""
+    every = list(range(len(steps)))
+    plain = [index for index in every if not steps.evaluated[index]]
+    left_out = len(every) - len(plain)
+    if not left_out or left_out > EVALUATION_IS_RARE * len(every):
+        return every
+    notes.append(f"{left_out} of {len(every)} timed steps held an evaluation and are left out")
+    return plain
+
+
+def _best_clock(steps: StepColumns, kept: list[int]) -> list[int]:
+    device = [value for value in (steps.device_ns[index] for index in kept) if value is not None]
+    # The last steps may not have passed the device yet when the job ended.
+    return device if len(device) >= max(1, 0.8 * len(kept)) else [steps.host_ns[index] for index in kept]
+
+
+def _mean_s(column: list[int], kept: list[int]) -> float:
+    return sum(column[index] for index in kept) / len(kept) / 1e9
+
+
+def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
+    if rank.step_source != "optimizer":
+        return None
+    if rank.device_kind == "gpu":
+        timed = rank.optimizer_device_ns
+        return sum(timed) / len(timed) / 1e9 if timed else None
+    return _mean_s(rank.steps.optimizer_ns, kept)
+
+
+def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:
+    return {
+        **rank.environment,
+        "script": None if info is None else info.script,
+        "argv": None if info is None else info.argv,
+        "device_name": rank.device_name,
+        "total_memory": rank.total_memory,
+        "step_source": rank.step_source,
+        "loader_workers": rank.loader_workers,
+        "compiles": sum(rank.steps.compiles),
+        "allocator": rank.allocator,
+        "warmup": msgspec.to_builtins(rank.warmup),
+        "job_ended": rank.job_ended,
+    }
