@@ -16,23 +16,28 @@ def write(diagnosis: Diagnosis, target: str) -> None:
     if target == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return
+    else:
+        save(Path(target), data)
+
+
+def save(path: Path, data: bytes) -> None:
+    """Write a file whole; say in one line why that cannot be done."""
     try:
-        write_atomically(Path(target), data)
+        write_atomically(path, data)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(
-            f"cannot write {target}: {reason}", "Give --json a file in a folder you may write to."
+            f"cannot write {path}: {reason}", "Name a file in a folder you may write to."
         ) from error
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """All of `data` or nothing new: nobody reads half a file. Devices and pipes are written to as they are."""
+    """All of `data` or nothing new: nobody reads half a file. Devices and pipes are written as they are."""
     path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
     try:
         draft.write_bytes(data)
         draft.replace(path)

@@ -42,6 +42,12 @@ def kernel_name(name: str) -> str:
     return f"{base}<{telling}>" if telling else base or name
 
 
+def brief(text: str, limit: int) -> str:
+    """Clean text of at most `limit` characters, cut at its end."""
+    text = clean(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def fit(text: str, width: int, ellipsis: str = "…") -> str:
     """The text cut in its middle to `width` characters: both ends of a name tell it apart."""
     if len(text) <= width:

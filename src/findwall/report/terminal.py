@@ -15,7 +15,8 @@ from rich.text import Text
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
 from findwall.report import phrases
-from findwall.report.names import clean, fit
+from findwall.report.names import brief, clean, fit
+from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
 
 WIDEST = 100  # longer lines are hard to read
@@ -41,9 +42,6 @@ class Glyphs:
 
 UNICODE = Glyphs("✔", "✘", "?", "█", "░")
 ASCII = Glyphs("+", "x", "?", "#", "-")
-_TO_ASCII = str.maketrans(
-    {"·": "|", "–": "-", "—": "-", "…": "~", "×": "x", "µ": "u", "≤": "<", "≥": ">", "’": "'"}
-)
 
 
 def render(diagnosis: Diagnosis, console: Console) -> None:
@@ -52,7 +50,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
         diagnosis,
         width=min(console.width, WIDEST),
         color=console.color_system is not None,
-        unicode=console.encoding.lower().startswith("utf"),
+        unicode=is_unicode(console.encoding),
     )
     console.file.write(text)
     console.file.flush()
@@ -74,7 +72,7 @@ def to_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, unicode:
     assert isinstance(paper.file, io.StringIO)
     lines = (line.rstrip() for line in paper.file.getvalue().splitlines())
     text = "\n".join(lines) + "\n"
-    return text if unicode else text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+    return text if unicode else to_ascii(text)
 
 
 def _sections(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
@@ -90,7 +88,7 @@ def _sections(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Rend
     yield Text()
     yield _verdict(diagnosis, glyphs)
     yield from _advice(diagnosis)
-    yield from _list("notes", [Text(_brief(note, 240)) for note in phrases.notes(diagnosis)], 5)
+    yield from _list("notes", [Text(brief(note, 240)) for note in phrases.notes(diagnosis)], 5)
 
 
 def _facts(diagnosis: Diagnosis) -> Table:
@@ -113,7 +111,7 @@ def _questions(questions: list[Question], glyphs: Glyphs) -> Table:
 
 
 def _answer(question: Question) -> str:
-    text = _brief(question.sentence, 160)
+    text = brief(question.sentence, 160)
     if question.value is None or any(character.isdigit() for character in text):
         return text
     return f"{text} {format_share(question.value)}".strip()
@@ -125,13 +123,15 @@ def _budget(
     """Bars drawn to one scale; the solid part is what a perfect fix could give back."""
     longest = max(row.ms for row in rows)
     places = _places(diagnosis.step.ms or longest)
+    around = 2 + 10 + 19 + 8 + 13  # what stands left and right of the bar and its time
     times = [_time(row, places) for row in rows]
-    wide = max(len(time) for time in times)
-    room = width - 2 - 10 - 19 - wide - 8 - 13
+    if width - around - max(map(len, times)) < 6:  # a narrow window: intervals go before bars do
+        times = [f"{row.ms:.{places}f}" for row in rows]
+    wide = max(map(len, times))
+    room = max(width - around - wide, 4)
     legend = f"{glyphs.recoverable} recoverable {glyphs.floor} floor" if room >= 22 else ""
-    yield Text(
-        f"  {'wall':<10}{'cause':<19}{legend:<{room}}{'ms':>{wide}}{'share':>8}{'recoverable':>13}", "dim"
-    )
+    header = f"  {'wall':<10}{'cause':<19}{legend:<{room}}{'ms':>{wide}}{'share':>8}{'recoverable':>13}"
+    yield Text(header, "dim", no_wrap=True, overflow="ellipsis")
     for row, time in zip(rows, times, strict=True):
         share = format_share(row.ms / diagnosis.step.ms) if diagnosis.step.ms else "?"
         bold = "bold" if row.cause == diagnosis.wall.cause else ""
@@ -140,6 +140,8 @@ def _budget(
             (f"{fit(row.cause, 18):<19}", bold),
             *_bar(row, longest, room, glyphs),
             (f"{time:>{wide}}{share:>8}{_recoverable(row.recoverable_ms, places):>13}", bold),
+            no_wrap=True,
+            overflow="ellipsis",
         )
 
 
@@ -171,7 +173,7 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
     title, sentence = phrases.verdict(diagnosis)
     style = "yellow" if diagnosis.wall.wall is None else "green" if diagnosis.wall.cause in ROOFS else "red"
     return Panel(
-        Text(_brief(sentence, 480), style="bold"),
+        Text(brief(sentence, 480), style="bold"),
         title=Text(title, style=f"bold {style}"),
         title_align="left",
         border_style=style,
@@ -181,10 +183,10 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
 
 
 def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield from _list("evidence", [Text(_brief(line, 150)) for line in phrases.evidence(diagnosis)], 3)
+    yield from _list("evidence", [Text(brief(line, 150)) for line in phrases.evidence(diagnosis)], 3)
     yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], 4)
     refused = [
-        Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {_brief(item.why, 130)}")
+        Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {brief(item.why, 130)}")
         for item in diagnosis.not_worth_it
     ]
     yield from _list("what will not help", refused, 4)
@@ -198,13 +200,8 @@ def _prescription(item: Prescription) -> Text:
     return Text.assemble(
         (clean(" + ".join(item.fixes)), "bold"),
         (f", {gain}" if gain else "", "green"),
-        f": {_brief(item.how, 260)}",
+        f": {brief(item.how, 260)}",
     )
-
-
-def _brief(text: str, limit: int) -> str:
-    text = clean(text)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _list(title: str, lines: list[Text], most: int) -> Iterator[RenderableType]:

@@ -1,0 +1,109 @@
+"""Print the page of a wall, a cause or a fix; without a name, list them."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from findwall.errors import InputError
+
+if TYPE_CHECKING:
+    from findwall.report.page import Page
+
+
+@click.command("explain", help=__doc__)
+@click.argument("name", required=False)
+@click.option(
+    "--write", "folder", type=click.Path(file_okay=False), metavar="FOLDER", help="Write all pages."
+)
+def command(name: str | None, folder: str | None) -> None:
+    from findwall.report import page
+    from findwall.report.stream import say
+
+    pages = all_pages()
+    if folder is not None:
+        write_docs(Path(folder), pages)
+    elif name is None:
+        say(_listing(pages))
+    elif _id(name) in pages:
+        say(page.to_text(pages[_id(name)]))
+    else:
+        close = difflib.get_close_matches(_id(name), pages, n=3)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "`findwall explain` lists them all."
+        raise InputError(f"no wall, cause or fix is called '{name}'", hint)
+
+
+def _id(name: str) -> str:
+    """People also write `host_sync`, `Host-Sync` and `overhead/host-sync`."""
+    return name.strip().lower().replace("_", "-").rpartition("/")[2].strip()
+
+
+def all_pages() -> dict[str, Page]:
+    """Every page by its name: walls, each followed by its causes, then fixes."""
+    from findwall import fixes, walls
+    from findwall.model.catalogue import WALLS
+    from findwall.report.page import parse
+    from findwall.walls.overview import OVERVIEW
+
+    written = walls.cause_modules()
+    moves = {fix: tuple(module.MOVES) for fix, module in fixes.fix_modules().items()}
+    pages = {}
+    for wall, causes in WALLS.items():
+        known = tuple(cause for cause in causes if cause in written)
+        pages[wall] = parse("wall", wall, OVERVIEW[wall], causes=known)
+        for cause in known:
+            helping = tuple(fix for fix, moved in moves.items() if cause in moved)
+            pages[cause] = parse("cause", cause, walls.page(cause), wall=(wall,), fixes=helping)
+    return pages | {fix: parse("fix", fix, fixes.page(fix), moves=moved) for fix, moved in moves.items()}
+
+
+def _listing(pages: dict[str, Page]) -> str:
+    lines = []
+    for name, page in pages.items():
+        indent = "  " if page.kind == "cause" else ""
+        if page.kind == "fix" and "fixes:" not in lines:
+            lines += ["", "fixes:"]
+        lines.append(_one_line(f"{indent}{name:<{22 - len(indent)}}", page.summary))
+    return "\n".join(lines) + "\n"
+
+
+def _one_line(label: str, summary: str) -> str:
+    room = 80 - len(label)
+    return label + (summary if len(summary) <= room else summary[: room - 1].rstrip() + "…")
+
+
+def write_docs(folder: Path, pages: dict[str, Page]) -> None:
+    """The documentation: an index, a file a page, the JSON schema."""
+    from findwall.model.diagnosis import json_schema
+    from findwall.report import document, page
+
+    paths = {
+        name: f"{'fixes' if entry.kind == 'fix' else 'walls'}/{name}.md" for name, entry in pages.items()
+    }
+    files = {paths[name]: page.to_markdown(entry, _from_below(paths)) for name, entry in pages.items()}
+    files["index.md"] = page.index(pages, paths)
+    files["schema.json"] = json_schema().decode()
+    _clear(folder, files)
+    for path, text in files.items():
+        document.save(folder / path, text.encode())
+
+
+def _clear(folder: Path, files: dict[str, str]) -> None:
+    """Make the folders and take away the pages that are no more."""
+    try:
+        for part in ("walls", "fixes"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            for old in (folder / part).glob("*.md"):
+                if f"{part}/{old.name}" not in files:
+                    old.unlink()
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror}", "Name a folder you may write to."
+        ) from error
+
+
+def _from_below(paths: dict[str, str]) -> dict[str, str]:
+    return {name: f"../{path}" for name, path in paths.items()}

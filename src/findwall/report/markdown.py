@@ -1,0 +1,80 @@
+"""The same view as Markdown: short enough for a comment on a pull request."""
+
+from __future__ import annotations
+
+import re
+
+from findwall.model.diagnosis import Diagnosis
+from findwall.report import phrases
+from findwall.report.names import brief, clean
+from findwall.units import format_ms, format_share
+
+MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
+_SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")
+
+
+def to_markdown(diagnosis: Diagnosis) -> str:
+    """The verdict first, then what carries it."""
+    title, sentence = phrases.verdict(diagnosis)
+    blocks = [f"### {escape(title)}", f"**{escape(sentence)}**", _facts(diagnosis), _budget(diagnosis)]
+    blocks += [_list("Evidence", phrases.evidence(diagnosis)), _helps(diagnosis), _refused(diagnosis)]
+    following = phrases.next_wall(diagnosis)
+    blocks.append(f"Next wall: {escape(following)}" if following else "")
+    blocks.append(_list("Notes", phrases.notes(diagnosis)[:5]))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that stays text: no markup, no HTML, no mention, no link."""
+    text = _SIGNS.sub(r"\\\1", clean(text))
+    return text.replace("://", ":\\//").replace("@", "@\u200b")
+
+
+def _facts(diagnosis: Diagnosis) -> str:
+    lines = [escape(phrases.job(diagnosis)), f"step {escape(phrases.step(diagnosis))}"]
+    lines += [escape(text) for text in (phrases.speed(diagnosis), phrases.phases(diagnosis)) if text]
+    mfu = phrases.mfu(diagnosis)
+    lines += [f"MFU {escape(mfu)}"] if mfu else []
+    lines += [
+        f"{MARKS[question.answer]} {question.id}: {escape(question.sentence)}"
+        for question in diagnosis.questions
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _budget(diagnosis: Diagnosis) -> str:
+    rows = phrases.bars(diagnosis)
+    if not rows:
+        return ""
+    lines = ["| wall | cause | time | share | recoverable |", "|---|---|--:|--:|--:|"]
+    for row in rows:
+        share = format_share(row.ms / diagnosis.step.ms) if diagnosis.step.ms else "?"
+        recoverable = (
+            "?"
+            if row.recoverable_ms is None
+            else format_ms(row.recoverable_ms)
+            if row.recoverable_ms
+            else "-"
+        )
+        lines.append(
+            f"| {escape(row.wall)} | {escape(row.cause)} | {format_ms(row.ms)} | {share} | {recoverable} |"
+        )
+    return "\n".join(lines)
+
+
+def _helps(diagnosis: Diagnosis) -> str:
+    lines = []
+    for item in diagnosis.prescriptions[:4]:
+        gain = phrases.gain(item)
+        lines.append(f"{' + '.join(item.fixes)}{f', {gain}' if gain else ''}: {item.how}")
+    return _list("What helps", lines)
+
+
+def _refused(diagnosis: Diagnosis) -> str:
+    return _list(
+        "What will not help", [f"{', '.join(item.fixes)}: {item.why}" for item in diagnosis.not_worth_it[:4]]
+    )
+
+
+def _list(title: str, lines: list[str]) -> str:
+    return "\n".join([f"{title}:", "", *(f"- {escape(brief(line, 300))}" for line in lines)]) if lines else ""

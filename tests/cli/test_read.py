@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import findwall
+from findwall import cli
+from findwall.cli import progress
+from findwall.model.diagnosis import Diagnosis, from_json
+
+DOCUMENTS = Path(__file__).parents[1] / "fixtures" / "documents"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the command asked of `findwall.api.read`, which answers with a hand-written document."""
+    asked: list[dict[str, Any]] = []
+
+    def read(paths: list[str], **options: Any) -> Diagnosis:
+        asked.append({"paths": paths, **options})
+        return from_json((DOCUMENTS / "full.json").read_bytes())
+
+    api = types.ModuleType("findwall.api")
+    api.read = read  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "findwall.api", api)
+    monkeypatch.setattr(findwall, "api", api, raising=False)
+    return asked
+
+
+def test_the_view_goes_to_stdout(calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["read", "a.json", "b.json", "--step-ms", "41.3", "--ceilings", "c.json"]) == 0
+    out, err = capsys.readouterr()
+    assert "THE WALL: compute / misaligned-shapes" in out
+    assert err == ""
+    assert "\x1b" not in out
+    assert calls == [{"paths": ["a.json", "b.json"], "step_ms": 41.3, "ceilings": "c.json", "progress": None}]
+
+
+def test_json_to_stdout_is_all_there_is(
+    calls: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli._run(["read", "a.json", "--json", "-"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["schema"] == "findwall/1"
+    assert err == ""
+
+
+def test_json_to_a_file_comes_with_the_view(
+    calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli._run(["read", "a.json", "--json", str(tmp_path / "out.json")]) == 0
+    assert "THE WALL" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out.json").read_text())["wall"]["wall"] == "compute"
+
+
+def test_an_unwritable_file_does_not_cost_the_answer(
+    calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli._run(["read", "a.json", "--json", str(tmp_path / "no" / "out.json")]) == 2
+    out, err = capsys.readouterr()
+    assert "THE WALL" in out
+    assert err.startswith("findwall: cannot write")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "-inf"])
+def test_a_step_time_that_is_none_is_refused(
+    calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    assert cli._run(["read", "a.json", f"--step-ms={value}"]) == 2
+    assert "is no step time" in capsys.readouterr().err
+    assert calls == []
+
+
+def test_no_bar_where_nobody_sees_it() -> None:
+    with progress.progress_bar("reading") as update:
+        assert update is None
+
+
+def test_a_bar_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[int, int]] = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        progress, "_start", lambda _label, _stack: lambda done, total: shown.append((done, total))
+    )
+    now = 100.0
+    with progress.progress_bar("reading", clock=lambda: now) as update:
+        assert update is not None
+        update(1, 10)
+        now += 0.9
+        update(2, 10)
+        assert shown == []
+        now += 0.2
+        update(3, 10)
+        update(4, 10)
+    assert shown == [(3, 10), (4, 10)]
+
+
+def test_the_bar_itself_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        update = progress._start("reading", stack)
+        update(50, 100)
+        update(100, 100)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from findwall.model.diagnosis import BudgetRow, Diagnosis, Mfu, Range
+from findwall.report import phrases
+from findwall.report.terminal import render, to_text
+
+Document = Callable[[str], Diagnosis]
+ALL = ("full", "no_verdict", "nothing_known", "hostile", "cpu_only")
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_every_line_fits(document: Document, name: str, width: int) -> None:
+    lines = to_text(document(name), width=width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+
+
+@pytest.mark.parametrize("name", ["full", "no_verdict", "nothing_known", "cpu_only"])
+def test_it_is_one_screen(document: Document, name: str) -> None:
+    assert len(to_text(document(name)).splitlines()) <= 46
+
+
+def test_the_full_view_says_everything_once(document: Document) -> None:
+    text = to_text(document("full"))
+    for said in (
+        "NVIDIA H200",
+        "41.3 ms as given",
+        "61.3 ms under the profiler",
+        "198,209 tokens/s",
+        "MFU     26 % of 989 TFLOP/s (bf16 dense, table)",
+        "35–50 %",
+        "✔ busy",
+        "✘ peak",
+        "THE WALL: compute / misaligned-shapes",
+        "what helps",
+        "pad-shapes, at best 28.4 ms:",
+        "what will not help",
+        "bf16-autocast: already on",
+        "next wall  overhead / launch-bound",
+        "other (3 causes)",
+        "forward 12.4 ms",
+    ):
+        assert text.count(said) == 1, said
+
+
+def test_plain_text_has_no_escapes_and_colour_has(document: Document) -> None:
+    assert "\x1b" not in to_text(document("full"))
+    assert "\x1b[" in to_text(document("full"), color=True)
+
+
+def test_ascii_where_the_stream_has_no_more(document: Document) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    for name in ALL:
+        render(document(name), Console(file=stream, width=80))
+    text = raw.getvalue().decode("ascii")
+    assert "+ busy" in text
+    assert "x peak" in text
+    assert "####" in text
+
+
+def test_hostile_names_stay_text(document: Document) -> None:
+    text = to_text(document("hostile"))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+    assert "[bold]x[/bold]" in text  # shown, not obeyed
+    assert ":smile:" in text
+
+
+def test_a_share_above_one_is_refused(document: Document) -> None:
+    assert "MFU" not in to_text(document("hostile"))
+    diagnosis = document("full")
+    diagnosis.mfu = Mfu(0.5, 1.2, 989.0, None, "")
+    assert "HFU" not in to_text(diagnosis)
+
+
+def test_without_a_verdict_it_says_between_what_and_what_to_do(document: Document) -> None:
+    text = to_text(document("no_verdict"))
+    assert "NO VERDICT YET" in text
+    assert "THE WALL" not in text
+    words = " ".join(text.replace("┃", " ").split())
+    assert "compute / misaligned-shapes or overhead / launch-bound" in words
+    assert "--step-ms" in words
+    assert "46.0 ms (38.2–61.3) estimated from the trace" in words
+    assert "6.0 (0.9–21.0)" in text
+    assert "the host issues an op every 12 us" in text  # evidence of both sides
+
+
+def test_unknown_is_never_zero(document: Document) -> None:
+    text = to_text(document("nothing_known"))
+    assert "step  unknown" in text
+    assert "0 ms" not in text
+    assert "0 %" not in text
+    assert "cut off" in text
+    cpu = to_text(document("cpu_only"))
+    row = next(line for line in cpu.splitlines() if "slow-kernels" in line)
+    assert row.endswith("?")
+
+
+def test_the_bars_are_to_scale(document: Document) -> None:
+    rows = [line for line in to_text(document("full")).splitlines() if "░" in line or "█" in line]
+    lengths = [line.count("░") + line.count("█") for line in rows]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] / lengths[1] == pytest.approx(17.2 / 8.4, rel=0.15)
+    assert rows[0].count("█") / lengths[0] == pytest.approx(12.9 / 17.2, rel=0.1)
+
+
+def test_small_causes_are_folded_but_never_the_wall(document: Document) -> None:
+    diagnosis = document("full")
+    assert diagnosis.wall.next is not None
+    diagnosis.wall.cause, diagnosis.wall.next.cause = "gather-scatter", "slow-kernels"
+    causes = [bar.cause for bar in phrases.bars(diagnosis)]
+    assert "gather-scatter" in causes
+    assert "slow-kernels" in causes
+    assert sum(bar.ms for bar in phrases.bars(diagnosis)) == pytest.approx(
+        sum(row.ms for row in diagnosis.budget)
+    )
+
+
+def test_many_causes_become_few_rows(document: Document) -> None:
+    diagnosis = document("full")
+    diagnosis.budget = [BudgetRow("overhead", f"cause-{n}", 2.0, None, None, None) for n in range(20)]
+    assert len(phrases.bars(diagnosis)) <= phrases.MOST_BARS + 1
+
+
+def test_a_predicted_gain_is_an_interval(document: Document) -> None:
+    prescription = document("full").prescriptions[0]
+    prescription.step_ms = Range(30.0, 34.0, 38.0)
+    prescription.safety = "changes-numerics"
+    assert phrases.gain(prescription) == "about 34.0 ms (30.0–38.0 ms), changes numerics"
+
+
+def test_quality_is_silent_when_it_does_not_matter(document: Document) -> None:
+    diagnosis = document("full")
+    assert phrases.quality(diagnosis) == ""
+    diagnosis.quality.launches_without_kernel = 9000
+    diagnosis.quality.modelled_share = 0.5
+    assert "9,000 launches have no kernel" in phrases.quality(diagnosis)
+    assert "only 50 % of kernel time" in phrases.quality(diagnosis)

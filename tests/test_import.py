@@ -1,0 +1,30 @@
+"""A training job, and a person who only asks for help, pay for nothing they do not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("numpy", "torch", "msgspec", "rich")
+
+
+def loaded_by(code: str) -> set[str]:
+    report = "import sys; sys.stderr.write(' '.join(sys.modules))"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return {module.partition(".")[0] for module in run.stderr.split()}
+
+
+def test_importing_findwall_loads_nothing_heavy() -> None:
+    assert not loaded_by("import findwall") & {*HEAVY, "click"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], [], ["read", "--help"], ["explain", "--help"]]
+)
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"import findwall.cli as cli\nassert cli._run({arguments!r}) == 0"
+    assert not loaded_by(code) & set(HEAVY)
