@@ -41,8 +41,8 @@ def hook_share(hook_ns: Sequence[int], step_ns: Sequence[int]) -> float | None:
 def describe(
     hook_ns: Sequence[int],
     step_ns: Sequence[int],
-    pairs: Sequence[tuple[float, float]],
-    after_ns: Sequence[int],
+    pairs: Sequence[tuple[float, float]] = (),
+    after_ns: Sequence[int] = (),
 ) -> dict[str, Any]:
     """The figures every report carries. None: could not be measured."""
     interval = shadow_interval(pairs)

@@ -51,7 +51,8 @@ class Engine:
         self.timer: StepTimer | None = None
         self.phase: Phase | None = None
         self.quiet = False  # a shadow block: steps are counted, nothing is measured
-        self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
+        self.deferred: Callable[[], None] | None = None  # to be done outside of autograd and optimizers
+        self.inside_optimizer = False
         self.batch_size: tuple[float, str] | None = None
         self.prefetched = 0  # batches that loader workers may have ready
         self.done = False
@@ -89,10 +90,16 @@ class Engine:
             self.record.notes.append(text)
 
     def safely(self, action: Callable[[], None]) -> None:
-        """Now, or at the next batch where the step ended inside autograd."""
-        if machine.inside_backward(self.torch):
+        """Now, or, inside autograd or an optimizer's step, at the next moment outside of both."""
+        if self.inside_optimizer or machine.inside_backward(self.torch):
             self.deferred = action
         else:
+            action()
+
+    def catch_up(self) -> None:
+        """Do what was put off, if this is the moment."""
+        if self.deferred is not None and not machine.inside_backward(self.torch):
+            action, self.deferred = self.deferred, None
             action()
 
     def finished(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
 from findwall.measure.importhook import when_imported
-from findwall.measure.optimizerhooks import make_hooks
+from findwall.measure.optimizerhooks import make_hooks, tell_after
 
 
 class Sink(Protocol):
@@ -33,6 +33,7 @@ class Sink(Protocol):
     def optimizer_began(self, optimizer: Any) -> None: ...
     def optimizer_ended(self, optimizer: Any) -> None: ...
     def optimizer_steps(self) -> int: ...
+    def between_steps(self) -> None: ...
     def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None: ...
     def loader_started(self, spent_ns: int) -> None: ...
     def evaluation_began(self) -> None: ...
@@ -79,6 +80,8 @@ def _hook_optimizers(torch: Any, sink: Sink) -> None:
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
     optimizer_class = torch.optim.Optimizer
+    hook_step = tell_after(optimizer_class.profile_hook_step, compiling, sink.between_steps)
+    optimizer_class.profile_hook_step = staticmethod(hook_step)
     original = optimizer_class.__init__
 
     @functools.wraps(original)

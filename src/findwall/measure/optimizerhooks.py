@@ -1,4 +1,4 @@
-"""The two hooks a compiler may trace: `optimizer.step()` inside a compiled function calls them too.
+"""The hooks a compiler may trace: `optimizer.step()` inside a compiled function calls them too.
 
 They stand alone in this file because every other module of the measurement is hidden from the compiler, while
 these must be traceable: to a tracer the first line is a constant, and nothing of findwall enters the graph.
@@ -6,6 +6,7 @@ these must be traceable: to a tracer the first line is a constant, and nothing o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,3 +27,23 @@ def make_hooks(
         ended(optimizer)
 
     return before, after
+
+
+def tell_after(
+    hook_step: Callable[..., Any], compiling: Callable[[], bool], tell: Callable[[], None]
+) -> Callable[..., Any]:
+    """torch puts its hooks around every optimizer's step() by `hook_step`: call `tell` outside of those."""
+
+    def hook_and_tell(function: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = hook_step(function)
+
+        @functools.wraps(hooked)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            result = hooked(*args, **kwargs)
+            if not compiling():
+                tell()
+            return result
+
+        return step
+
+    return hook_and_tell

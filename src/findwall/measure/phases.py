@@ -8,11 +8,12 @@ from time import perf_counter_ns
 
 import msgspec
 
-from findwall.measure import machine
+from findwall.measure import cost, machine
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.runfolder import write_atomically
 from findwall.measure.sampler import LineSampler
+from findwall.measure.steptimer import best_clock
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
 from findwall.model.measurement import StepColumns, Trace
@@ -118,6 +119,7 @@ class Timing:
         after = machine.allocator_counts(engine.torch, engine.device)
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         record.telemetry = engine.telemetry.summary()
+        record.cost.update(cost.describe(record.steps.hook_ns, best_clock(record.steps)))
         _count_samples(engine)
         _check_clocks(engine)
 
@@ -125,7 +127,7 @@ class Timing:
 def _count_samples(engine: Engine) -> None:
     """Samples a step, where the loader's batches say how many they hold."""
     steps = engine.record.steps
-    if engine.batch_size is not None and sum(steps.batches):
+    if engine.batch_size is not None and any(steps.batches):
         size, unit = engine.batch_size
         engine.record.samples_per_step = size * sum(steps.batches) / len(steps)
         engine.record.sample_unit = unit
@@ -242,6 +244,7 @@ class Tracing:
         self.window.prepare()
 
     def step(self, engine: Engine, now: int) -> None:
+        engine.catch_up()  # no better moment came: inside the optimizer's hook then
         if engine.deferred is not None:
             self._give_up(engine, "steps end inside backward and no data loader offers another moment")
         else:

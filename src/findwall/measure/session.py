@@ -162,7 +162,18 @@ class Session:
         if self._nested:  # an optimizer inside another one's step
             return
         self._steps += 1
+        if self.engine is not None:
+            self.engine.inside_optimizer = True
         self._mark(Source.OPTIMIZER, key, self._optimizer_began)
+
+    def between_steps(self) -> None:
+        """An optimizer's step() is left: a moment at which a profiler may be started and stopped."""
+        engine = self.engine
+        if self.off or engine is None or self._nested:
+            return
+        engine.inside_optimizer = False
+        if engine.deferred is not None:
+            self._guard(engine.catch_up)
 
     def graph_replayed(self, graph: Any) -> None:
         self._mark(Source.REPLAY, id(graph))
@@ -190,9 +201,7 @@ class Session:
         self._guard(lambda: self._after_batch(engine, iterator, batch))
 
     def _after_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
-        if engine.deferred is not None:
-            action, engine.deferred = engine.deferred, None
-            action()
+        engine.catch_up()
         if not engine.record.loader_seen:
             self._first_batch(engine, iterator, batch)
 

@@ -1,0 +1,1 @@
+"""Callbacks for those who want them; unmodified trainers need none."""
