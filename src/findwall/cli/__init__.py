@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import os
-import pkgutil
 import re
 import sys
 from dataclasses import dataclass
@@ -44,8 +42,8 @@ class CommandFolder(click.Group):
     """
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        modules = (info.name for info in pkgutil.iter_modules(__path__))
-        return sorted(name for name in modules if _defines_command(_parse(name)))
+        names = (path.stem for path in Path(__file__).parent.glob("*.py"))
+        return sorted(name for name in names if _defines_command(_parse(name)))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(context):
@@ -71,9 +69,7 @@ class CommandFolder(click.Group):
 
 
 def _parse(name: str) -> ast.Module:
-    spec = importlib.util.find_spec(f"{__name__}.{name}")
-    source = spec.loader.get_source(spec.name) if spec and hasattr(spec.loader, "get_source") else ""  # type: ignore[union-attr]
-    return ast.parse(source or "")
+    return ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
 
 
 def _defines_command(module: ast.Module) -> bool:

@@ -7,10 +7,14 @@ these. Needs no GPU and no torch.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import click
 
 from findwall.errors import InputError
+
+if TYPE_CHECKING:
+    from findwall.model.diagnosis import Diagnosis
 
 
 @click.command("read", help=__doc__)
@@ -43,12 +47,10 @@ def command(
         show(diagnosis)
 
 
-def show(diagnosis: object) -> None:
+def show(diagnosis: Diagnosis) -> None:
     """The terminal view on standard output."""
     from rich.console import Console
 
-    from findwall.model.diagnosis import Diagnosis
     from findwall.report import terminal
 
-    assert isinstance(diagnosis, Diagnosis)
     terminal.render(diagnosis, Console())
