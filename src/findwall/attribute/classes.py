@@ -119,6 +119,15 @@ _OP_RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
+_TELLING = 320  # characters: what follows repeats the template in the parameters
+
+
+def telling_part(kernel_name: str) -> str:
+    """The lower-case name without its parameter list."""
+    end = kernel_name.find(">(", 0, _TELLING)
+    return kernel_name[: end + 1 if end > 0 else _TELLING].lower()
+
+
 def classify(kernel_name: str, op_name: str | None, kind: Kind, extra: Extra | None = None) -> str:
     """One of `KERNEL_CLASSES`."""
     if kind == Kind.MEMCPY:
@@ -134,7 +143,7 @@ def classify(kernel_name: str, op_name: str | None, kind: Kind, extra: Extra | N
 
 @functools.lru_cache(maxsize=65536)
 def _classify_kernel(kernel_name: str, op_name: str | None) -> str:
-    name = kernel_name.lower().replace("fbgemm", "")
+    name = telling_part(kernel_name).replace("fbgemm", "")
     if name.startswith("triton_"):
         return _compiled_class(name)
     if "multi_tensor_apply" in name or "foreach" in name:
@@ -239,7 +248,7 @@ _VECTOR = re.compile(
 @functools.lru_cache(maxsize=65536)
 def uses_tensor_cores(kernel_name: str) -> bool | None:
     """None where the name does not tell."""
-    name = kernel_name.lower()
+    name = telling_part(kernel_name)
     if "ffma" in name or "simt" in name:
         return False
     if _TENSOR_CORE.search(name):
@@ -288,7 +297,7 @@ _NAME_MATH = (
 @functools.lru_cache(maxsize=65536)
 def math_in_name(kernel_name: str) -> str | None:
     """The format a kernel's own name gives away."""
-    name = kernel_name.lower()
+    name = telling_part(kernel_name)
     for found, pattern in _NAME_MATH:
         if pattern.search(name):
             return found

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from findwall.attribute.classes import telling_part
 from findwall.attribute.links import Links
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
@@ -43,7 +44,9 @@ def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
 
 def _by_name(timeline: Timeline, names: np.ndarray, pattern: re.Pattern[str]) -> Bool:
     distinct, inverse = np.unique(names, return_inverse=True)
-    hits = np.array([pattern.search(timeline.names[int(name)]) is not None for name in distinct], bool)
+    hits = np.array(
+        [pattern.search(telling_part(timeline.names[int(name)])) is not None for name in distinct], bool
+    )
     marked: Bool = hits[inverse]
     return marked
 

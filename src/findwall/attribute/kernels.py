@@ -167,9 +167,13 @@ def _in_optimizer(timeline: Timeline, links: Links, rows: I64) -> Bool:
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
     ranges = ranges[steps[events.name[ranges]]] if len(ranges) else ranges
     launch = np.maximum(links.launch[rows], 0)
-    for row in ranges.tolist():
-        within = (events.start[launch] >= events.start[row]) & (events.start[launch] < events.end[row])
-        inside |= within & (events.thread[launch] == events.thread[row])
+    for thread in np.unique(events.thread[ranges]).tolist():
+        mine = ranges[events.thread[ranges] == thread]
+        mine = mine[np.argsort(events.start[mine], kind="stable")]
+        last = np.searchsorted(events.start[mine], events.start[launch], "right") - 1
+        ends = np.maximum.accumulate(events.end[mine])
+        within = (last >= 0) & (events.start[launch] < ends[np.maximum(last, 0)])
+        inside |= within & (events.thread[launch] == thread)
     inside &= (links.launch[rows] >= 0) & (events.kind[rows] == Kind.KERNEL)
     return inside
 

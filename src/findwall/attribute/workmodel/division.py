@@ -7,6 +7,7 @@ convolution, the reduction of a split-K product) are told apart by name and get 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,16 +112,24 @@ def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
 
     The two halves of a convolution's backward may both run as plain matrix products: input first.
     """
-    has_parts = np.array([bool(work.parts) for work in owned.works], bool)
-    unnamed = np.flatnonzero((role == _MAIN) & has_parts[owned.work]) if len(has_parts) else np.zeros(0, int)
-    for op in np.unique(owned.op[unnamed]).tolist():
-        mine = unnamed[owned.op[unnamed] == op]
-        mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
+    has_parts = np.array([bool(work.parts) for work in owned.works] + [False], bool)[owned.work]
+    unnamed = (role == _MAIN) & has_parts
+    if not unnamed.any():
+        return
+    theirs = np.flatnonzero((role >= _MAIN) & has_parts & np.isin(owned.op, owned.op[unnamed]))
+    for mine in _by_op(owned, theirs, rows.timeline.events.start[rows.row[theirs]]):
         parts = owned.works[int(owned.work[mine[0]])].parts
-        named = set(role[(owned.op == op) & (role >= 0)].tolist())
+        named = set(role[mine].tolist())
         free = [index for index in range(len(parts)) if index not in named] or [len(parts) - 1]
-        for at, index in enumerate(mine.tolist()):
+        for at, index in enumerate(mine[role[mine] == _MAIN].tolist()):
             role[index] = free[min(at, len(free) - 1)]
+
+
+def _by_op(owned: Owners, rows: I64, order: NDArray[Any]) -> list[I64]:
+    """Rows of the same op together, each group in the order given."""
+    rows = rows[np.lexsort((order, owned.op[rows]))]
+    cuts = np.flatnonzero(np.diff(owned.op[rows])) + 1
+    return [group for group in np.split(rows, cuts) if len(group)]
 
 
 def _share_out(
@@ -194,15 +203,14 @@ def _list_scale(rows: Rows, owned: Owners, charged: I64, groups: I64, parameters
 def _lay_out(rows: Rows, owned: Owners, role: I64, shares: Shares) -> None:
     """Layout kernels inside a convolution: the longest one moves the largest tensor."""
     layout = np.flatnonzero(role == _LAYOUT)
-    for op in np.unique(owned.op[layout]).tolist():
-        mine = layout[owned.op[layout] == op]
+    backwards = ("nhwctonchw", "nhwc2nchw")
+    for mine in _by_op(owned, layout, -rows.duration[layout]):
         work = owned.works[int(owned.work[mine[0]])]
         names = [rows.timeline.names[int(rows.name[index])].lower() for index in mine]
-        back = np.array(["nhwctonchw" in name or "nhwc2nchw" in name for name in names], bool)
+        back = np.array([any(word in name for word in backwards) for name in names], bool)
         for chosen, sizes in ((mine[~back], work.layouts), (mine[back], work.results)):
-            longest_first = chosen[np.argsort(-rows.duration[chosen], kind="stable")]
             largest_first = sorted(sizes, reverse=True)
-            for at, index in enumerate(longest_first.tolist()):
+            for at, index in enumerate(chosen.tolist()):
                 size = largest_first[min(at, len(largest_first) - 1)] if largest_first else 0.0
                 shares.flops[index], shares.nbytes[index] = 0.0, 2 * size
     helper = role == _HELPER

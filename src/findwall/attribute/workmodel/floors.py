@@ -70,11 +70,12 @@ def _savings(rows: Rows, owned: Owners) -> F64:
     distinct, inverse = np.unique(rows.name, return_inverse=True)
     saved = np.array([_saving(rows.timeline.names[int(name)].lower()) for name in distinct], np.float64)
     factor: F64 = saved[inverse] if len(saved) else np.ones(0)
-    marked = np.unique(owned.op[(factor > 1) & (owned.op >= 0)])
-    for op in marked.tolist():
-        mine = owned.op == op
-        factor[mine] = factor[mine].max()
-    return factor
+    if not (factor > 1).any():
+        return factor
+    _, inverse = np.unique(owned.op, return_inverse=True)
+    best = np.ones(int(inverse.max()) + 1)
+    np.maximum.at(best, inverse, factor)
+    return np.where(owned.op >= 0, best[inverse], factor)
 
 
 def _saving(name: str) -> float:

@@ -7,6 +7,7 @@ the same kernel with the same launch shape is known elsewhere, its work is known
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.model.events import Bool, Kind
@@ -15,7 +16,7 @@ from findwall.model.intervals import I64
 _ALIKE = 0.2  # of the duration: how near a twin must be where twins differ in work
 
 
-def fill_from_twins(rows: Rows, shares: Shares, math_index: np.ndarray, allowed: Bool) -> None:
+def fill_from_twins(rows: Rows, shares: Shares, math_index: NDArray[np.int8], allowed: Bool) -> None:
     """Fill unknown work in place from rows of the same name and launch shape."""
     unknown = np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL) & allowed
     known = ~np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL)
@@ -30,32 +31,50 @@ def fill_from_twins(rows: Rows, shares: Shares, math_index: np.ndarray, allowed:
     _match(rows, shares, math_index, np.flatnonzero(shapeless), np.flatnonzero(known), by_name)
 
 
-def _match(rows: Rows, shares: Shares, math_index: np.ndarray, unknown: I64, known: I64, key: I64) -> None:
+def _match(
+    rows: Rows, shares: Shares, math_index: NDArray[np.int8], unknown: I64, known: I64, key: I64
+) -> None:
     known = known[np.isin(key[known], key[unknown])]
-    known = known[np.lexsort((rows.duration[known], key[known]))]
     if len(known) == 0:
         return
-    keys = key[known]
-    first = np.searchsorted(keys, key[unknown], "left")
-    past = np.searchsorted(keys, key[unknown], "right")
-    for index, begin, end in zip(unknown.tolist(), first.tolist(), past.tolist(), strict=True):
-        if end > begin:
-            twin = _nearest(rows, shares, known[begin:end], float(rows.duration[index]))
-            if twin >= 0:
-                shares.flops[index] = shares.flops[twin]
-                shares.nbytes[index] = shares.nbytes[twin]
-                shares.cast[index] = shares.cast[twin]
-                math_index[index] = math_index[twin]
+    twin = _nearest(key, rows.duration, unknown, known)
+    found = twin >= 0
+    unknown, twin = unknown[found], twin[found]
+    near = np.abs(rows.duration[twin] - rows.duration[unknown]) <= _ALIKE * rows.duration[unknown]
+    fits = near | np.isin(key[unknown], _uniform(key[known], shares.nbytes[known]))
+    unknown, twin = unknown[fits], twin[fits]
+    for column in (shares.flops, shares.nbytes, shares.cast, math_index):
+        column[unknown] = column[twin]
 
 
-def _nearest(rows: Rows, shares: Shares, twins: I64, duration: float) -> int:
-    """The twin nearest in duration; any, where all do the same work."""
-    lengths = rows.duration[twins]
-    at = int(np.clip(np.searchsorted(lengths, duration), 1, len(twins)) - 1)
-    if at + 1 < len(twins) and abs(lengths[at + 1] - duration) < abs(lengths[at] - duration):
-        at += 1
-    work = shares.nbytes[twins]
-    same = float(work.max() - work.min()) <= 0.01 * float(work.max())
-    if same or abs(lengths[at] - duration) <= _ALIKE * duration:
-        return int(twins[at])
-    return -1
+def _nearest(key: I64, duration: NDArray[np.float64], unknown: I64, known: I64) -> I64:
+    """For each unknown row the known one of the same key that is nearest in duration; -1 none."""
+    every = np.concatenate((known, unknown))
+    every = every[np.lexsort((duration[every], key[every]))]
+    given = np.isin(every, known)
+    place = np.arange(len(every))
+    before = np.maximum.accumulate(np.where(given, place, -1))
+    after = np.minimum.accumulate(np.where(given, place, len(every))[::-1])[::-1]
+    at = np.flatnonzero(~given)
+    distance, choice = np.full(len(at), np.inf), np.full(len(at), -1, np.int64)
+    for beside, exists in ((before[at], before[at] >= 0), (after[at], after[at] < len(every))):
+        other = every[np.where(exists, beside, 0)]
+        apart = np.where(
+            exists & (key[other] == key[every[at]]), np.abs(duration[other] - duration[every[at]]), np.inf
+        )
+        choice = np.where(apart < distance, other, choice)
+        distance = np.minimum(apart, distance)
+    result = np.full(len(key), -1, np.int64)
+    result[every[at]] = choice
+    chosen: I64 = result[unknown]
+    return chosen
+
+
+def _uniform(key: I64, work: NDArray[np.float64]) -> I64:
+    """Keys whose rows all do the same work."""
+    order = np.argsort(key, kind="stable")
+    distinct, first = np.unique(key[order], return_index=True)
+    highest = np.maximum.reduceat(work[order], first)
+    lowest = np.minimum.reduceat(work[order], first)
+    same: I64 = distinct[highest - lowest <= 0.01 * highest]
+    return same
