@@ -30,8 +30,9 @@ _KERNEL_RULES: tuple[tuple[str, str], ...] = (
         r"subtensoropwithcast|subtensoropwithscalar|castkernel|catarray|direct_copy_kernel|"
         r"(?:bfloat16|float16|float8|half)\w*_copy_kernel|_copy_kernel|transpose_kernel|im2col|col2im|"
         r"copydevicetodevice|scal_kernel|reshape_and_cache|tonhwckernel|permute_kernel|copybuffer|"
-        r"split_with_sizes_copy|cudnn::ops::scaletensor|quantize_with_block_size|padding_kernel",
+        r"split_with_sizes_copy|cudnn::ops::scaletensor|quantize_with_block_size|padding_?kernel|addpadding|fp8rowwise_to_float",
     ),
+    ("other", r"offsetskernel|offsets_range"),
     ("gather", r"split_embedding|embedding|moe::dev::|permute_pooled|rowwise_adagrad"),
     ("softmax", r"soft_?max"),
     (
@@ -77,14 +78,14 @@ _KERNEL_RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         "reduce",
-        r"reduce|nll_loss|nllloss|cross_?entropy|pool|mean_kernel|sum_kernel|norm_kernel|norm2|ctc_loss|argmax|"
+        r"reduce|nll_loss|nllcriterion|nllloss|cross_?entropy|pool|mean_kernel|sum_kernel|norm_kernel|norm2|ctc_loss|argmax|"
         r"lpnorm|cumsum|lpmaxcleanup|cleanup",
     ),
     (
         "pointwise",
         r"elementwise|pointwise|dropout|distribution_|fill|triu|tril|arange|linspace|where_kernel|"
         r"act_and_mul|silu|gelu|relu|sigmoid|upsample|interpolate|softplus|philox|bernoulli|normal_|"
-        r"quant|kernelpointwiseapply|foreach|rotary|rope|optensor|addtensor",
+        r"quant|kernelpointwiseapply|foreach|rotary|rope|optensor|addtensor|scalepackedtensor",
     ),
 )
 _RULES = tuple((name, re.compile(pattern)) for name, pattern in _KERNEL_RULES)
@@ -124,7 +125,10 @@ _TELLING = 320  # characters: what follows repeats the template in the parameter
 
 def telling_part(kernel_name: str) -> str:
     """The lower-case name without its parameter list."""
-    end = kernel_name.find(">(", 0, _TELLING)
+    if kernel_name.startswith("_Z"):  # mangled: the word that tells may come last
+        return kernel_name.lower()
+    # A return type such as enable_if<(8 > (0))> has brackets of its own.
+    end = -1 if kernel_name.startswith("std::") else kernel_name.find(">(", 0, _TELLING)
     return kernel_name[: end + 1 if end > 0 else _TELLING].lower()
 
 
@@ -174,7 +178,7 @@ def _elementwise_class(name: str) -> str:
     """TensorIterator kernels: the functor tells a copy or an index from arithmetic."""
     if "copy_kernel" in name or "direct_copy" in name:
         return "copy"
-    if "index" in name or "gather" in name or "scatter" in name:
+    if "gather" in name or "scatter" in name or "index" in name.replace("kernel_with_index", ""):
         return "gather"
     return "pointwise"
 
@@ -320,8 +324,13 @@ def on_tensor_cores_in_tf32(kernel_name: str) -> bool:
     Memory-efficient attention on fp32 data splits each product in three tf32 ones to keep fp32's accuracy:
     it is no faster than the vector pipe.
     """
-    if "fmha_cutlass" in kernel_name.lower():
+    name = telling_part(kernel_name)
+    if "fmha_cutlass" in name:
         return False
+    if name.startswith(
+        ("cijk_", "igemm_")
+    ):  # AMD's matrix cores take fp32 as it is; only xf32 is the short form
+        return "xf32" in name or "_mx" in name
     return uses_tensor_cores(kernel_name) is True
 
 

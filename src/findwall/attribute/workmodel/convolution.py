@@ -50,21 +50,18 @@ _FORWARD: dict[str, _Layout] = {
     "_slow_conv2d_forward": _Layout(0, 1, 4, 5, -1, -1, bias=3),
     "slow_conv_dilated2d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
 }
-# Older generations have an op a half; their first argument is the size of the result.
-_HALVES = {
-    "cudnn_convolution_backward_input": (1, 2),
-    "cudnn_convolution_backward_weight": (1, 2),
-    "miopen_convolution_backward_input": (1, 2),
-    "miopen_convolution_backward_weight": (1, 2),
-}
+# Older generations have an op a half inside an op of the whole; only that one, (x, gradient, weight), has s
+WHOLE_BACKWARD = frozenset({"cudnn_convolution_backward", "miopen_convolution_backward"})
+HALVES = frozenset(f"{name}_{half}" for name in WHOLE_BACKWARD for half in ("input", "weight"))
 _BACKWARD = frozenset({"convolution_backward", "convolution_backward_overrideable"})
-OPS = frozenset(_FORWARD) | frozenset(_HALVES) | _BACKWARD
+FORWARD = frozenset(_FORWARD)
+OPS = FORWARD | HALVES | _BACKWARD
 
 
 def convolution_work(op: str, arguments: Arguments) -> Work | None:
     if op in _FORWARD:
         return _forward(_FORWARD[op], arguments)
-    if op in _HALVES:
+    if op in HALVES:
         return _half(op, arguments)
     return _backward(arguments)
 
@@ -74,7 +71,7 @@ def _forward(at: _Layout, arguments: Arguments) -> Work | None:
     if x is None or weight is None or len(x.dims) < 3 or len(weight.dims) < 3:
         return None
     transposed = at.always_transposed or arguments.flag(at.transposed) is True
-    spatial = _result_extents(at, arguments, x, weight, transposed)
+    spatial = _recorded_extents(arguments) or _result_extents(at, arguments, x, weight, transposed)
     if spatial is None:
         return None
     groups = int(arguments.number(at.groups) or 1) if at.groups >= 0 else 1
@@ -91,6 +88,7 @@ def _forward(at: _Layout, arguments: Arguments) -> Work | None:
         workspace=result * 4 / x.size,
         layouts=(x.nbytes, weight.nbytes),
         results=(result,),
+        padded=(x.nbytes, weight.nbytes),
     )
 
 
@@ -110,8 +108,7 @@ def _result_extents(
     padding = _spread(arguments.numbers(at.padding), len(kernel))
     dilation = _spread(arguments.numbers(at.dilation) if at.dilation >= 0 else [1], len(kernel))
     if stride is None or padding is None or dilation is None:
-        # One tap and no recorded stride: what a 1 x 1 convolution nearly always is.
-        return list(extents) if all(tap == 1 for tap in kernel) else None
+        return None
     result = []
     for size, tap, step, pad, spread in zip(extents, kernel, stride, padding, dilation, strict=False):
         reach = spread * (tap - 1)
@@ -121,6 +118,12 @@ def _result_extents(
             else (size + 2 * pad - reach - 1) // step + 1
         )
     return result if all(size > 0 for size in result) else None
+
+
+def _recorded_extents(arguments: Arguments) -> list[int] | None:
+    """Without recorded strides the result may have been found elsewhere and put after x and weight."""
+    result = arguments.tensor(2) if len(arguments) == 3 and not arguments.inputs.concrete else None
+    return list(result.dims[2:]) if result is not None else None
 
 
 def _visited(stride: list[int] | None, weight: Tensor) -> float:
@@ -136,34 +139,21 @@ def _spread(values: list[int] | None, count: int) -> list[int] | None:
 
 
 def _half(op: str, arguments: Arguments) -> Work | None:
-    """One half alone. The other tensor's size was not recorded as a tensor; it is read off the pair."""
-    at, other = _HALVES[op]
-    gradient, given = arguments.tensor(at), arguments.tensor(other)
-    if gradient is None or given is None or len(gradient.dims) < 3 or len(given.dims) < 3:
+    """One half, from the inputs of the whole: (x, gradient, weight)."""
+    x, gradient, weight = (arguments.tensor(index) for index in range(3))
+    if x is None or gradient is None or weight is None or len(weight.dims) < 3:
         return None
-    size = arguments.numbers(0)
-    if op.endswith("input"):  # given is the weight
-        macs = gradient.elements * given.dims[1] * math.prod(given.dims[2:])
-        result = _size_of(size, gradient) or float(gradient.nbytes * given.dims[1] / max(given.dims[0], 1))
-    else:  # given is the input; without the weight's size take the one tap that must be there
-        taps = math.prod(size[2:]) if size else 1
-        macs = gradient.elements * (size[1] if size else given.dims[1]) * taps
-        result = _size_of(size, gradient) or float(gradient.dims[1] * given.dims[1] * gradient.size)
-        if not size and gradient.dims[2:] != given.dims[2:]:
-            return None
+    given, result = (weight, x) if op.endswith("input") else (x, weight)
     return Work(
-        flops=2.0 * macs,
+        flops=2.0 * _macs(x, weight, gradient.elements, False),
         read_bytes=gradient.nbytes + given.nbytes,
-        write_bytes=result,
+        write_bytes=result.nbytes,
         math=gradient.math,
         tensor_core_able=True,
+        misaligned=_misaligned(x, weight),
         layouts=(gradient.nbytes, given.nbytes),
-        results=(result,),
+        results=(result.nbytes,),
     )
-
-
-def _size_of(size: list[int] | None, like: Tensor) -> float | None:
-    return float(math.prod(size) * like.size) if size else None
 
 
 def _backward(arguments: Arguments) -> Work | None:
@@ -190,6 +180,7 @@ def _backward(arguments: Arguments) -> Work | None:
         workspace=weight.elements * 4.0,
         layouts=(gradient.nbytes, gradient.nbytes, x.nbytes, weight.nbytes),
         results=(x.nbytes, weight.nbytes),
+        padded=(x.nbytes, weight.nbytes),
     )
 
 

@@ -24,6 +24,7 @@ F64 = NDArray[np.float64]
 _MAIN, _HELPER, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6
 _SLICE_WORDS = (
     "splitkreduce",
+    "reducesplitk",
     "splitk_reduce",
     "reduce_1block",
     "epilogue::impl::globalkernel",
@@ -95,16 +96,15 @@ def _roles(rows: Rows, owned: Owners) -> I64:
 
 
 def _role(work: Work, name: str, kernel_class: str) -> int:
+    if work.tensor_core_able:
+        if any(word in name for word in _SLICE_WORDS):
+            return _SLICES
+        if kernel_class not in _TENSOR_CLASSES:
+            return _LAYOUT if kernel_class == "copy" and work.layouts else _HELPER
     for index, part in enumerate(work.parts):
         if any(word in name for word in part.words):
             return index
-    if not work.tensor_core_able:
-        return _MAIN
-    if any(word in name for word in _SLICE_WORDS):
-        return _SLICES
-    if kernel_class in _TENSOR_CLASSES:
-        return _MAIN
-    return _LAYOUT if kernel_class == "copy" and work.layouts else _HELPER
+    return _MAIN
 
 
 def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
@@ -203,19 +203,25 @@ def _list_scale(rows: Rows, owned: Owners, charged: I64, groups: I64, parameters
 def _lay_out(rows: Rows, owned: Owners, role: I64, shares: Shares) -> None:
     """Layout kernels inside a convolution: the longest one moves the largest tensor."""
     layout = np.flatnonzero(role == _LAYOUT)
-    backwards = ("nhwctonchw", "nhwc2nchw")
     for mine in _by_op(owned, layout, -rows.duration[layout]):
         work = owned.works[int(owned.work[mine[0]])]
         names = [rows.timeline.names[int(rows.name[index])].lower() for index in mine]
-        back = np.array([any(word in name for word in backwards) for name in names], bool)
-        for chosen, sizes in ((mine[~back], work.layouts), (mine[back], work.results)):
-            largest_first = sorted(sizes, reverse=True)
-            for at, index in enumerate(chosen.tolist()):
-                size = largest_first[min(at, len(largest_first) - 1)] if largest_first else 0.0
+        direction = np.array([_direction(name) for name in names])
+        for at, sizes in enumerate((work.layouts, work.results, work.padded)):
+            largest_first = sorted(sizes, reverse=True) or [0.0]
+            for rank, index in enumerate(mine[direction == at].tolist()):
+                size = largest_first[min(rank, len(largest_first) - 1)]
                 shares.flops[index], shares.nbytes[index] = 0.0, 2 * size
     helper = role == _HELPER
     # What a library does beside the op's own work (offsets, semaphores) need not be done at all.
     shares.flops[helper], shares.nbytes[helper] = 0.0, 0.0
+
+
+def _direction(name: str) -> int:
+    """0 into the library's layout, 1 back from it, 2 widening the channels."""
+    if "padding" in name:
+        return 2
+    return 1 if "nhwctonchw" in name or "nhwc2nchw" in name else 0
 
 
 def fill_from_names(rows: Rows, shares: Shares, allowed: Bool) -> None:

@@ -54,7 +54,8 @@ def floors_of(
     floor[np.isnan(least)] = np.nan
     bound = _bounds(rows, compute, memory, least, ceilings)
     misaligned = _misaligned(rows, owned, on_tensors & (bound != LATENCY), floor)
-    slow_pipe = on_tensors & ~tensor_core & (bound == COMPUTE) & _is_math(math_index, ("fp32", "fp64"))
+    slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
+    slow_pipe &= on_tensors & (bound == COMPUTE)
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(

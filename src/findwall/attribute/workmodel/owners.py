@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from findwall.attribute.links import Links
+from findwall.attribute.workmodel.convolution import HALVES
 from findwall.attribute.workmodel.lookup import op_work
+from findwall.attribute.workmodel.pairing import Results, without_namespace
 from findwall.attribute.workmodel.work import Work
 from findwall.model.events import I32, Timeline
 from findwall.model.intervals import I64
@@ -25,15 +27,21 @@ class Owners:
 class _Evaluated:
     """Work by (op name, inputs), each worked out once."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, links: Links) -> None:
         self.timeline = timeline
+        self.links = links
         self.works: list[Work] = []
         self._index: dict[tuple[int, int], int] = {}
+        self._results = Results(timeline)
+        self._halves = np.array([without_namespace(name) in HALVES for name in timeline.names], bool)
 
     def of(self, ops: I64) -> I64:
         """The index of each op's work, -1 where it has none."""
-        names: I32 = self.timeline.events.name[ops]
-        inputs: I32 = self.timeline.events.inputs[ops]
+        events = self.timeline.events
+        names: I32 = events.name[ops]
+        half = self._halves[names]
+        source = np.where(half, np.maximum(self.links.parent[ops], 0), ops) if half.any() else ops
+        inputs: I32 = events.inputs[source]
         width = int(inputs.max(initial=-1)) + 2
         keys = names.astype(np.int64) * width + inputs + 1
         distinct, inverse = np.unique(keys, return_inverse=True)
@@ -44,7 +52,8 @@ class _Evaluated:
     def _one(self, name: int, inputs: int) -> int:
         index = self._index.get((name, inputs))
         if index is None:
-            work = op_work(self.timeline.names[name], self.timeline.details.inputs_of(inputs))
+            op_name, recorded = self.timeline.names[name], self.timeline.details.inputs_of(inputs)
+            work = op_work(op_name, recorded) or op_work(op_name, self._results.completed(op_name, recorded))
             index = -1
             if work is not None:
                 index = len(self.works)
@@ -58,7 +67,7 @@ _CLIMB = 12  # ops above the innermost one at most
 
 def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
     """Climb from each row's innermost op to the nearest one with a model."""
-    evaluated = _Evaluated(timeline)
+    evaluated = _Evaluated(timeline, links)
     op = links.op[rows].copy()
     op[_replayed(timeline, links, rows)] = -1
     work = np.full(len(rows), -1, np.int64)

@@ -161,7 +161,9 @@ def _pool(arguments: Arguments) -> Work | None:
     if x is None or len(x.dims) < 3:
         return None
     spatial = x.dims[2:]
-    window = arguments.numbers(1) or [1]
+    window = arguments.numbers(1)
+    if window is None:  # sizes were not recorded: what is written is not known, what is read is
+        return Work(flops=2.0 * x.elements, read_bytes=x.nbytes, math="fp32")
     stride = arguments.numbers(2) or window
     out = [
         max(size // max(step, 1), 1) for size, step in zip(spatial, _fit(stride, len(spatial)), strict=False)

@@ -68,6 +68,7 @@ class Work:
     workspace: float = 0.0  # bytes of one result in fp32: what a split-K reduction reads a slice of
     layouts: tuple[float, ...] = ()  # bytes of the tensors a library may re-lay out first, in its order
     results: tuple[float, ...] = ()  # bytes of the results it may lay back
+    padded: tuple[float, ...] = ()  # bytes of the tensors it may widen to whole vectors of channels
     cast: bool = False  # a copy that changes the type
     per_parameter: bool = False  # figures are of one parameter: its lists were not recorded
     type_from_kernel: bool = False  # figures assume 4 bytes an element; the kernel's name may say otherwise
