@@ -82,7 +82,7 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
 def _decode_or_default(raw: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return kind()
 
 

@@ -287,7 +287,9 @@ def _object(names: tuple[str, ...], values: tuple[bytes, ...]) -> bytes:
     members = [b'"%b":%b' % (name.encode(), value) for name, value in present]
     if not members:
         return b""
-    return msgspec.json.format(b"{%b}" % b",".join(members), indent=-1)
+    text = msgspec.json.format(b"{%b}" % b",".join(members), indent=-1)
+    # Values that were skipped over have not been checked for stray bytes yet.
+    return text if text.isascii() else text.decode("utf-8", "replace").encode()
 
 
 def _memory_samples(instants: list[Instant]) -> NDArray[np.int64]:

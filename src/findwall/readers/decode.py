@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from findwall.readers.entries import MANY_DECODER, SPLIT_DECODER
 from findwall.readers.repair import BARE_NUMBER, UNDECODABLE, Salvage, read_each, walk
 
 _SEPARATORS = b", \t\r\n"
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class Decoded:
 
 
 def decode_block(text: bytes) -> Decoded:
-    """Read a block that should hold whole entries, separated by commas."""
+    """Read a block that should hold whole entries, separated by commas; the last one also what follows."""
     with _collector_paused():
         try:
             return Decoded(build_chunk(MANY_DECODER.decode(_as_array(text))))
@@ -46,19 +48,40 @@ def _as_array(text: bytes) -> bytes:
 
 
 def _salvage(text: bytes) -> Salvage:
-    """Try what is cheap first: bare numbers put out of the way, then wrong types, then broken text."""
+    """Try what is cheap first: the end of the array, bare numbers, then wrong types, then broken text."""
     clean, numbers = BARE_NUMBER.subn(rb"\1null", text)
-    if numbers:
+    end = _array_end(clean)
+    closed_at = None if end is None else len(text) - len(clean) + end
+    if end is not None and clean[end:] != text[closed_at:]:
+        return walk(text)  # bare numbers after the events too: the places do not correspond
+    for attempt in (_all_at_once, _one_by_one):
         try:
-            return Salvage(MANY_DECODER.decode(_as_array(clean)), repaired=numbers)
+            found = attempt(_as_array(clean[:end]))
         except UNDECODABLE:
-            pass
+            continue
+        found.repaired += numbers
+        found.closed_at = closed_at
+        return found
+    return walk(text)
+
+
+def _all_at_once(array: bytes) -> Salvage:
+    return Salvage(MANY_DECODER.decode(array))
+
+
+def _one_by_one(array: bytes) -> Salvage:
+    return read_each(SPLIT_DECODER.decode(array))
+
+
+def _array_end(text: bytes) -> int | None:
+    """Where the array of events ends, if this text is whole up to there and the array ends in it."""
     try:
-        found = read_each(SPLIT_DECODER.decode(_as_array(clean)))
-    except UNDECODABLE:
-        return walk(text)
-    found.repaired += numbers
-    return found
+        SPLIT_DECODER.decode(b"[" + text)
+    except UNDECODABLE as error:
+        trailing = _TRAILING.search(str(error))
+        # The error counts from the bracket put in front, and names the first byte after the array.
+        return text.rindex(b"]", 0, int(trailing[1]) - 1) if trailing else None
+    return text.rindex(b"]")
 
 
 @contextmanager

@@ -38,7 +38,12 @@ _POSSIBLE_END = re.compile(rb"\}(?=\s*(?:,\s*\{|,?\s*\]|,?\s*\Z))")
 _SEPARATORS = re.compile(rb"[\s,]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[-+]?\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE | re.DOTALL)
 _BRACE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
-_LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole surrogate pair
+    rb'|\\u([0-9a-fA-F]{4})|\\["\\/bfnrt]|(\\)'
+)
+_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+', re.DOTALL)
+_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]]', re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _GUESSES = 8  # ends tried before the braces are counted
 
@@ -92,7 +97,7 @@ def _read_one(text: bytes, start: int, found: Salvage) -> int | None:
     for attempt, match in enumerate(_POSSIBLE_END.finditer(text, start)):
         end = match.end()
         if attempt == _GUESSES:
-            counted = _count_braces(text, start)
+            counted = _closing(text, start, _BRACE, b"{")
             if counted is None:
                 break
             end = counted
@@ -132,6 +137,13 @@ def _take(found: Salvage, piece: bytes) -> bool:
 def _skip(text: bytes, position: int, found: Salvage) -> int:
     """Something that is no entry at all."""
     found.damaged["not an event"] += 1
+    value = _VALUE.match(text, position)
+    if value:
+        return value.end()
+    if text[position] == ord("["):
+        end = _closing(text, position, _BRACKET, b"[")
+        if end is not None:
+            return end
     following = text.find(b"{", position)
     return len(text) if following < 0 else following
 
@@ -155,14 +167,14 @@ def _is_truncated(error: BaseException | None, piece: bytes) -> bool:
     return "truncated" in str(error)
 
 
-def _count_braces(text: bytes, start: int) -> int | None:
-    """Where the object that opens here closes, strings left aside."""
+def _closing(text: bytes, start: int, tokens: re.Pattern[bytes], opener: bytes) -> int | None:
+    """Where what opens here closes, strings left aside."""
     depth = 0
-    for match in _BRACE.finditer(text, start):
+    for match in tokens.finditer(text, start):
         token = match.group()
-        if token == b"{":
+        if token == opener:
             depth += 1
-        elif token == b"}":
+        elif len(token) == 1:
             depth -= 1
             if depth == 0:
                 return match.end()
@@ -178,8 +190,16 @@ def _mended_token(match: re.Match[bytes]) -> bytes:
     token = match.group()
     if not token.startswith(b'"'):
         return b"null"
-    inner = _LONE_BACKSLASH.sub(rb"\\\\", token[1:-1])
+    inner = _ESCAPE.sub(_mended_escape, token[1:-1])
     return b'"%b"' % _CONTROL.sub(lambda found: b"\\u%04x" % found.group()[0], inner)
+
+
+def _mended_escape(match: re.Match[bytes]) -> bytes:
+    code, lone_backslash = match.groups()
+    if lone_backslash:
+        return rb"\\"
+    is_half = code is not None and code[:1] in b"dD" and code[1:2] in b"89abcdefABCDEF"
+    return rb"\ufffd" if is_half else match.group()
 
 
 def _from_fields(fields: dict[str, Raw]) -> Entry | None:
