@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, device_atoms
+from findwall.attribute.cores import cores_as_device
 from findwall.attribute.dilation import Scenario, StepReading, read_step
 from findwall.attribute.host import Host, watch_host
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
@@ -141,13 +142,16 @@ class Facts:
 def establish(
     run: Run, timeline: Timeline, ceilings: Ceilings, true_step_s: float | None, source: str
 ) -> Facts | None:
-    """The facts of one rank; None if it has no device events."""
+    """The facts of one rank; None if it has no device events. A CPU job's device is its cores."""
+    on_cores = run.device_kind == "cpu"
+    if on_cores:
+        timeline = cores_as_device(timeline)
     links = link(timeline)
     steps = find_steps(timeline, links)
     if steps.device < 0 or steps.count == 0:
         return None
     host = watch_host(timeline, links)
-    queue = line_up(timeline, links, steps)
+    queue = line_up(timeline, links, steps, synchronous=on_cores)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
     atoms = device_atoms(timeline, kernels, steps, ceilings)

@@ -40,6 +40,7 @@ class Queue:
     latency: int
     turnaround: int
     opens: int  # device time at which the window begins
+    synchronous: bool = False  # the host runs the work itself (a CPU job): nothing ever queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Rerun:
     length: float
 
 
-def line_up(timeline: Timeline, links: Links, steps: Steps) -> Queue:
+def line_up(timeline: Timeline, links: Links, steps: Steps, synchronous: bool = False) -> Queue:
     """The rows of the window in device order, and the gap before each."""
     events = timeline.events
     rows = timeline.rows(*DEVICE_KINDS)
@@ -74,10 +75,12 @@ def line_up(timeline: Timeline, links: Links, steps: Steps) -> Queue:
     waits = start - issued
     latency = _typical(waits[late & (issued >= before)], LATENCY_NS)
     queued = issued + min(latency, LATENCY_NS) <= before
+    if synchronous:
+        queued = np.zeros(len(rows), bool)
     turnaround = _typical(gap[late & queued], TURNAROUND_NS)
     pageable = np.array(["pageable" in name.lower() for name in timeline.names], bool)
     paced = (events.kind[rows] == Kind.MEMCPY) & pageable[events.name[rows]]
-    return Queue(rows, start, end, issued, before, own, gap, queued, paced, latency, turnaround, steps.start)
+    return Queue(rows, start, end, issued, before, own, gap, queued, paced, latency, turnaround, steps.start, synchronous)
 
 
 def _typical(values: I64, default: int) -> int:
@@ -86,6 +89,8 @@ def _typical(values: I64, default: int) -> int:
 
 def rerun(queue: Queue, host: Host, cost_ns: float, without: int | None = None) -> Rerun:
     """Run the queue with each host event `cost_ns` cheaper, and one owner's blocking calls left out."""
+    if queue.synchronous or len(queue.row) == 0:
+        return _rerun_synchronous(queue, host, cost_ns)
     order = np.lexsort((queue.start, queue.issued))
     issued = queue.issued[order].astype(np.float64)
     own = queue.own[order].astype(np.float64)
@@ -102,6 +107,13 @@ def rerun(queue: Queue, host: Host, cost_ns: float, without: int | None = None) 
     result = np.zeros(len(order))
     result[order] = np.maximum(idle, 0)
     return Rerun(result, length)
+
+
+def _rerun_synchronous(queue: Queue, host: Host, cost_ns: float) -> Rerun:
+    """Where the host runs the work itself, each gap shrinks by the cost of its own events and no more."""
+    events = (host.weight_before(queue.start) - host.weight_before(queue.before)) / 1000.0
+    gap = np.maximum(queue.gap - events * cost_ns, 0.0)
+    return Rerun(gap, float(queue.own.sum() + gap.sum()))
 
 
 def _saved(queue: Queue, host: Host, at: I64, cost_ns: float) -> F64:

@@ -1,0 +1,46 @@
+"""findwall from Python: `findwall.read(path)` gives the Diagnosis of files that exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from findwall.model.diagnosis import Diagnosis
+
+if TYPE_CHECKING:
+    from findwall.measure.session import measure as measure
+
+__all__ = ["measure", "read"]
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+def read(
+    paths: Paths,
+    *,
+    step_ms: float | None = None,
+    ceilings: str | PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Diagnosis:
+    """The Diagnosis of a trace, a folder of ranks or a run folder.
+
+    `step_ms` is the true step time, measured without the profiler; `ceilings` a file of measured ceilings.
+    """
+    from findwall.examine import examine
+    from findwall.hardware import load_ceilings
+    from findwall.readers import open_run
+
+    several = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
+    run = open_run([Path(path) for path in several], progress=progress)
+    return examine(run, step_ms=step_ms, ceilings=measured)
+
+
+def __getattr__(name: str) -> object:
+    if name == "measure":
+        from findwall.measure.session import measure
+
+        return measure
+    raise AttributeError(f"module 'findwall.api' has no attribute {name!r}")

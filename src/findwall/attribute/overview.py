@@ -1,0 +1,64 @@
+"""The device's whole span at a glance: busy, idle, streams, devices, communication and what hides it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.comms import is_communication
+from findwall.attribute.links import Links
+from findwall.model.events import DEVICE_KINDS, Timeline
+from findwall.model.intervals import I64, union
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTime:
+    stream: int
+    rows: int
+    busy: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """One device over its span, in ns."""
+
+    device: int
+    span: int
+    busy: int
+    communication: int
+    hidden: int  # of the communication: other kernels ran beside it
+    streams: tuple[StreamTime, ...]
+
+
+def device_times(timeline: Timeline, links: Links) -> list[DeviceTime]:
+    """Every device of this rank, in order of its number."""
+    rows = timeline.rows(*DEVICE_KINDS)
+    communication = is_communication(timeline, links, rows)
+    devices = timeline.events.device[rows]
+    return [
+        _device(timeline, rows[devices == device], communication[devices == device], device)
+        for device in np.unique(devices).tolist()
+    ]
+
+
+def _device(timeline: Timeline, rows: I64, communication: np.ndarray, device: int) -> DeviceTime:
+    events = timeline.events
+    start, end = events.start[rows], events.end[rows]
+    talk = union(start[communication], end[communication])
+    work = union(start[~communication], end[~communication])
+    streams = []
+    for stream in np.unique(events.stream[rows]).tolist():
+        mine = events.stream[rows] == stream
+        streams.append(StreamTime(stream, int(mine.sum()), union(start[mine], end[mine]).length))
+    span = int(end.max() - start.min())
+    busy = union(start, end).length
+    return DeviceTime(device, span, busy, talk.length, (talk & work).length, tuple(streams))
+
+
+def peak_memory(timeline: Timeline) -> int | None:
+    """The most the allocator held, in bytes, if the trace recorded it."""
+    if timeline.memory is None or len(timeline.memory.allocated) == 0:
+        return None
+    most = int(timeline.memory.allocated.max())
+    return most if most >= 0 else None

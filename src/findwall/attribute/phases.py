@@ -1,0 +1,90 @@
+"""The same milliseconds seen from the other side: loader, copy, forward, backward, optimizer, module."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import names_matching
+from findwall.attribute.idle import IDLE_CAUSES
+from findwall.attribute.kernels import F64
+from findwall.model.events import Bool, Kind
+from findwall.model.intervals import I64, union
+
+PHASES = ("loader", "copy", "forward", "backward", "optimizer", "other")
+OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)
+
+
+def split_by_phase(facts: Facts) -> dict[str, float]:
+    """Nanoseconds of the step in each phase; they sum to the step."""
+    total = np.zeros(len(PHASES))
+    rows = facts.kernels.row[facts.atoms.index]
+    total += np.bincount(_phase_of(facts, rows), facts.own, minlength=len(PHASES))
+    busy = total.sum()
+    total *= facts.reading.likely.busy / busy if busy > 0 else 0.0
+    total += _idle_by_phase(facts)
+    missing = facts.step - total.sum()
+    total[PHASES.index("other")] += missing  # idle whose gap is unknown
+    return {phase: float(total[at]) for at, phase in enumerate(PHASES)}
+
+
+def _idle_by_phase(facts: Facts) -> F64:
+    """Idle time belongs to what the device waited for; a host busy loading is in the loader."""
+    blame = facts.reading.likely.gaps.blame
+    scale = facts.reading.likely.idle_scale
+    total = np.zeros(len(PHASES))
+    if len(blame) == 0:
+        return total
+    phase = _phase_of(facts, facts.queue.row)
+    for column, cause in enumerate(IDLE_CAUSES):
+        amounts = blame[:, column] * scale
+        if cause in ("loader-starved", "copy-exposed"):
+            total[PHASES.index("loader" if cause == "loader-starved" else "copy")] += amounts.sum()
+        else:
+            total += np.bincount(phase, amounts, minlength=len(PHASES))
+    return total
+
+
+def _phase_of(facts: Facts, rows: I64) -> I64:
+    """The phase each device row was launched in."""
+    events, links = facts.timeline.events, facts.links
+    launch = links.launch[rows]
+    safe = np.maximum(launch, 0)
+    issued = events.start[safe]
+    phase = np.full(len(rows), PHASES.index("forward"), np.int64)
+    phase[links.backward[safe]] = PHASES.index("backward")
+    phase[_within(facts, issued)] = PHASES.index("optimizer")
+    loading = facts.host.activities["loader-starved"]
+    phase[loading.covered_within(issued, issued + 1) > 0] = PHASES.index("loader")
+    direction = names_matching(facts.timeline, re.compile(r"HtoD|DtoH", re.IGNORECASE))
+    copies = (events.kind[rows] == Kind.MEMCPY) & direction[events.name[rows]]
+    phase[copies] = PHASES.index("copy")
+    phase[launch < 0] = PHASES.index("other")
+    return phase
+
+
+def _within(facts: Facts, at: I64) -> Bool:
+    """Times inside an optimizer range."""
+    events = facts.timeline.events
+    rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
+    if len(rows) == 0:
+        return np.zeros(len(at), bool)
+    rows = rows[names_matching(facts.timeline, OPTIMIZER)[events.name[rows]]]
+    ranges = union(events.start[rows], events.end[rows])
+    inside: Bool = ranges.covered_within(at, at + 1) > 0
+    return inside
+
+
+def split_by_module(facts: Facts, most: int = 20) -> dict[str, float]:
+    """Device time by module where the trace recorded a hierarchy; empty otherwise."""
+    ops = facts.kernels.op[facts.atoms.index]
+    extras = np.where(ops >= 0, facts.timeline.events.extra[np.maximum(ops, 0)], -1)
+    total: dict[str, float] = {}
+    for extra_id in np.unique(extras[extras >= 0]).tolist():
+        extra = facts.timeline.details.extra_of(extra_id)
+        if extra is not None and extra.module:
+            spent = float(facts.own[extras == extra_id].sum())
+            total[extra.module] = total.get(extra.module, 0.0) + spent
+    return dict(sorted(total.items(), key=lambda item: -item[1])[:most])

@@ -1,0 +1,7 @@
+"""From a Run to its Diagnosis: establish the facts, decide, prescribe, write it all into the document."""
+
+from __future__ import annotations
+
+from findwall.examine.examination import examine
+
+__all__ = ["examine"]

@@ -1,0 +1,175 @@
+"""The document of a run whose device was traced."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES, UNKNOWN
+from findwall.attribute.facts import Facts
+from findwall.attribute.mfu import utilisation
+from findwall.attribute.overview import device_times, peak_memory
+from findwall.attribute.phases import split_by_module, split_by_phase
+from findwall.examine.questions import answer_questions
+from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput
+from findwall.examine.remarks import gather_notes
+from findwall.fixes.prescribe import prescribe
+from findwall.model.catalogue import WALL_OF
+from findwall.model.diagnosis import (
+    SCHEMA,
+    BudgetRow,
+    DeviceTimeline,
+    Diagnosis,
+    Dilation,
+    Mfu,
+    ModuleRow,
+    Next,
+    Phase,
+    Quality,
+    Source,
+    TimelineSummary,
+    Wall,
+)
+from findwall.model.run import Run
+from findwall.units import format_ms, ms
+from findwall.walls import cause_modules
+from findwall.walls.verdict import Verdict, decide
+
+LEAST_ROW = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
+
+
+def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
+    """The verdict of the rank that speaks, with all ranks' devices in the timeline."""
+    facts = ranks[0]
+    verdict = decide(facts)
+    prescriptions, not_worth_it = prescribe(facts, verdict)
+    use = utilisation(facts)
+    return Diagnosis(
+        schema=SCHEMA,
+        source=Source(run.kind, list(run.paths), len(run.ranks)),
+        machine=machine(run, facts.ceilings),
+        step=step_of(facts),
+        questions=answer_questions(facts),
+        wall=_wall(facts, verdict),
+        timeline=_timeline(ranks),
+        quality=_quality(facts),
+        budget=_budget(facts),
+        phases=[Phase(phase, ms(spent)) for phase, spent in split_by_phase(facts).items()],
+        memory=memory(run, peak_memory(facts.timeline)),
+        prescriptions=prescriptions,
+        not_worth_it=not_worth_it,
+        mfu=Mfu(use.mfu, use.hfu, use.peak / 1e12 if use.peak else None, use.flops, use.source),
+        throughput=throughput(run, facts.step),
+        kernels=kernel_rows(facts),
+        trials=[],
+        notes=gather_notes(facts),
+        modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
+        environment=[str(line) for line in run.environment.get("findings", [])],
+        cost=run.cost,
+    )
+
+
+def _wall(facts: Facts, verdict: Verdict) -> Wall:
+    if verdict.cause is not None:
+        following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
+        return Wall(verdict.wall, verdict.cause, cause_modules()[verdict.cause].sentence(facts), following)
+    between = [[WALL_OF[cause], cause] for cause in verdict.between if cause in WALL_OF]
+    return Wall(None, None, _undecided(facts, verdict), None, between)
+
+
+def _undecided(facts: Facts, verdict: Verdict) -> str:
+    reading = facts.reading
+    if verdict.why_not == "dilation":
+        causes = " and ".join(verdict.between)
+        return (
+            f"The trace alone cannot tell {causes} apart: without the profiler the step takes anything between "
+            f"{format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few steps without "
+            "the profiler and give that as --step-ms, or let `findwall run` measure the job."
+        )
+    blind = facts.share(UNKNOWN)
+    return (
+        f"{blind:.0%} of the step is in device work whose cost cannot be worked out"
+        f"{_why_blind(facts)}, and nothing else in it is worth 5 %."
+    )
+
+
+def _why_blind(facts: Facts) -> str:
+    if not facts.ceilings.known:
+        return f": no ceilings are known for this device ({facts.ceilings.device or 'unnamed'}); give --ceilings FILE"
+    if not facts.timeline.header.shapes:
+        return ": the trace has no shapes; record it with record_shapes=True"
+    graphs = facts.timeline.events.graph_node[facts.kernels.row[facts.atoms.index]] > 0
+    if graphs.any():
+        return ": kernels replayed from a CUDA graph carry no shapes; trace the same step once without the graph"
+    return " (kernels of unknown ops)"
+
+
+def _timeline(ranks: list[Facts]) -> TimelineSummary:
+    per_device = []
+    speaking = None
+    for rank, facts in enumerate(ranks):
+        for device in device_times(facts.timeline, facts.links):
+            if rank == 0 and device.device == facts.steps.device:
+                speaking = device
+            streams = [{"stream": s.stream, "events": s.rows, "busy_ms": ms(s.busy)} for s in device.streams]
+            idle = 1 - device.busy / device.span if device.span else None
+            number = facts.timeline.header.rank if facts.timeline.header.rank is not None else rank
+            per_device.append(DeviceTimeline(device.device, number, ms(device.busy), idle, streams))
+    if speaking is None:
+        return TimelineSummary(None, None, None, None, None, per_device)
+    talk = speaking.communication
+    return TimelineSummary(
+        span_ms=ms(speaking.span),
+        busy_ms=ms(speaking.busy),
+        idle_share=1 - speaking.busy / speaking.span if speaking.span else None,
+        comm_ms=ms(talk),
+        comm_hidden_share=speaking.hidden / talk if talk else None,
+        per_device=per_device,
+    )
+
+
+def _quality(facts: Facts) -> Quality:
+    quality, kernels = facts.timeline.quality, facts.kernels
+    launched = ~kernels.orphan
+    total = float(kernels.duration[launched].sum())
+    reading = facts.reading
+    profiled = float(facts.steps.lengths.mean())
+    known = reading.source in ("given", "measured")
+    return Quality(
+        events=quality.events,
+        kernels_without_launch=facts.links.kernels_without_launch,
+        launches_without_kernel=facts.links.launches_without_kernel,
+        steps_without_device_work=len(facts.steps.without_device_work),
+        cut_off=quality.cut_off,
+        dilation=Dilation(
+            profiled / facts.step if facts.step > 0 else None,
+            "measured" if known else "estimated",
+            reading.likely.cost_us,
+        ),
+        damaged=quality.damaged,
+        repaired=quality.repaired,
+        ignored=dict(quality.ignored),
+        above_spec_share=float(kernels.duration[kernels.above_spec].sum()) / total if total else None,
+        modelled_share=float(kernels.duration[launched & kernels.modelled].sum()) / total if total else None,
+    )
+
+
+def _budget(facts: Facts) -> list[BudgetRow]:
+    """A row a cause, largest first; the rows sum to the step."""
+    spent, gain = facts.spent(), facts.recoverable()
+    low, high = facts.spent(facts.reading.short), facts.spent(facts.reading.long)
+    rows = []
+    small = 0.0
+    for at in np.argsort(-spent, kind="stable").tolist():
+        cause = CAUSES[at]
+        if spent[at] <= LEAST_ROW * facts.step or cause == UNKNOWN:
+            small += float(spent[at])
+            continue
+        evidence = cause_modules()[cause].evidence(facts)
+        recoverable = None if np.isnan(gain[at]) else ms(max(float(gain[at]), 0.0))
+        bounds = sorted((ms(float(low[at])), ms(float(spent[at])), ms(float(high[at]))))
+        rows.append(
+            BudgetRow(WALL_OF[cause], cause, ms(float(spent[at])), bounds[0], bounds[-1], recoverable, evidence)
+        )
+    if small > 0:
+        rows.append(BudgetRow(None, UNKNOWN, ms(small), None, None, None))
+    return rows

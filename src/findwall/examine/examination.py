@@ -1,0 +1,45 @@
+"""Which examination a run gets: of its device, of its cores, or of its timings alone."""
+
+from __future__ import annotations
+
+import math
+
+from findwall.attribute.facts import Facts, establish
+from findwall.errors import InputError
+from findwall.examine.device import diagnose_device
+from findwall.examine.without import diagnose_without_device
+from findwall.hardware import table_ceilings
+from findwall.model.diagnosis import Diagnosis
+from findwall.model.machine import Ceilings
+from findwall.model.run import Run
+from findwall.units import NS_PER_MS, NS_PER_S
+
+
+def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> Diagnosis:
+    """The Diagnosis of a run. `step_ms`: the true step time, if a person gave one."""
+    if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
+        raise InputError(f"A step of {step_ms} ms is no step time.", "Give --step-ms a positive number.")
+    ceilings = ceilings or _ceilings(run)
+    facts = [found for found in (_facts(run, at, ceilings, step_ms) for at in range(len(run.ranks))) if found]
+    if facts:
+        return diagnose_device(run, facts)
+    return diagnose_without_device(run, ceilings, step_ms)
+
+
+def _facts(run: Run, rank: int, ceilings: Ceilings, step_ms: float | None) -> Facts | None:
+    if step_ms is not None:
+        seconds, source = step_ms * NS_PER_MS / NS_PER_S, "given"
+    elif run.step_times is not None:
+        seconds, source = run.step_times.mean, "measured"
+    else:
+        return establish(run, run.ranks[rank], ceilings, None, "trace")
+    return establish(run, run.ranks[rank], ceilings, seconds, source)
+
+
+def _ceilings(run: Run) -> Ceilings:
+    """Ceilings that came with the run, else the table's row for the device's exact name."""
+    if run.ceilings.known:
+        return run.ceilings
+    names = [properties.name for timeline in run.ranks for properties in timeline.header.devices[:1]]
+    name = names[0] if names else str(run.environment.get("device_name") or "")
+    return table_ceilings(name)

@@ -1,0 +1,87 @@
+"""The four questions, always asked and answered in this order, each with its number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.mfu import MATRIX_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.diagnosis import Question
+from findwall.units import format_ms, format_share, ms
+
+STABLE_SPREAD = 0.20  # (p90 - p10) / median
+BUSY_SHARE = 0.90
+MATRIX_SHARE = 0.50
+ROOF_SHARE = 0.75
+
+
+def answer_questions(facts: Facts) -> list[Question]:
+    return [_stable(facts), _busy(facts), _matmul(facts), _peak(facts)]
+
+
+def _yes(condition: bool) -> str:
+    return "yes" if condition else "no"
+
+
+def spread(seconds: np.ndarray) -> float | None:
+    """(p90 - p10) / median; None from fewer than two steps."""
+    if len(seconds) < 2:
+        return None
+    low, middle, high = np.percentile(seconds, [10, 50, 90])
+    return float((high - low) / middle) if middle > 0 else None
+
+
+def _stable(facts: Facts) -> Question:
+    timed = facts.run.step_times
+    measured = timed is not None and len(timed.seconds) > 1
+    seconds = np.array(timed.seconds) if measured and timed is not None else facts.steps.lengths / 1e9
+    value = spread(seconds)
+    if value is None:
+        return Question("stable", "unknown", None, "Only one step was seen: whether steps vary cannot be told.")
+    of = f"over {len(seconds)} {'steps' if measured else 'profiled steps'}"
+    text = f"Step times vary by {format_share(value)} {of}."
+    return Question("stable", _yes(value <= STABLE_SPREAD), value, text)  # type: ignore[arg-type]
+
+
+def _busy(facts: Facts) -> Question:
+    shares = [scenario.busy / scenario.step if scenario.step > 0 else 0.0 for scenario in facts.reading.scenarios]
+    likely, low, high = shares[1], min(shares), max(shares)
+    idle = format_ms(ms(facts.step - facts.reading.likely.busy))
+    if _yes(low >= BUSY_SHARE) != _yes(high >= BUSY_SHARE):
+        text = f"The GPU works {format_share(low)} to {format_share(high)} of the step: the profiler hides which."
+        return Question("busy", "unknown", likely, text)
+    text = f"The GPU works {format_share(likely)} of the step and idles {idle}."
+    return Question("busy", _yes(likely >= BUSY_SHARE), likely, text)  # type: ignore[arg-type]
+
+
+def _matrix(facts: Facts) -> np.ndarray:
+    wanted = [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES]
+    mask: np.ndarray = np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
+    return mask
+
+
+def _matmul(facts: Facts) -> Question:
+    busy = float(facts.own.sum())
+    if busy <= 0:
+        return Question("matmul", "unknown", None, "No device time was seen.")
+    value = float(facts.own[_matrix(facts)].sum()) / busy
+    text = f"{format_share(value)} of the busy time is matmul, convolution or attention."
+    return Question("matmul", _yes(value >= MATRIX_SHARE), value, text)  # type: ignore[arg-type]
+
+
+def _peak(facts: Facts) -> Question:
+    matrix = _matrix(facts)
+    index = facts.atoms.index
+    floor = np.fmin(facts.kernels.floor[index], facts.kernels.better_floor[index])
+    known = matrix & ~np.isnan(floor)
+    time = float(facts.kernels.duration[index][known].sum())
+    if not matrix.any():
+        return Question("peak", "unknown", None, "There are no matmuls to hold against the ceiling.")
+    if time < 0.5 * float(facts.kernels.duration[index][matrix].sum()):
+        why = "no ceilings are known for this GPU" if not facts.ceilings.known else "most of them have no shapes"
+        return Question("peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}.")
+    value = float(floor[known].sum()) / time
+    source = facts.ceilings.source
+    text = f"The matmuls run at {format_share(value)} of what this GPU can reach on such work ({source} ceilings)."
+    return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]

@@ -1,0 +1,61 @@
+"""What was missing, what was estimated, what was refused: the document's notes."""
+
+from __future__ import annotations
+
+from findwall.attribute.budget import UNKNOWN
+from findwall.attribute.facts import Facts
+from findwall.units import format_ms, format_share, ms
+
+MATTERS = 0.01  # of the step or of the kernel time: less is not worth a sentence
+
+
+def gather_notes(facts: Facts) -> list[str]:
+    """Every remark once, the ones that change how to read the verdict first."""
+    notes = [
+        *_about_step(facts),
+        *facts.reading.notes,
+        *facts.steps.notes,
+        *_about_recording(facts),
+        *_about_model(facts),
+        *facts.timeline.quality.notes,
+        *facts.run.notes,
+    ]
+    return list(dict.fromkeys(notes))
+
+
+def _about_step(facts: Facts) -> list[str]:
+    reading = facts.reading
+    if reading.source != "estimated":
+        return []
+    low, high = format_ms(ms(reading.short.step)), format_ms(ms(reading.long.step))
+    return [
+        f"The step is estimated ({low} to {high}): profiling stretched it to "
+        f"{format_ms(ms(float(facts.steps.lengths.mean())))}. Give --step-ms for a true budget."
+    ]
+
+
+def _about_recording(facts: Facts) -> list[str]:
+    notes, header = [], facts.timeline.header
+    if not header.shapes:
+        notes.append("No shapes were recorded: FLOPs and bytes are known only where kernel names tell them (record_shapes=True).")
+    if not facts.ceilings.known:
+        device = facts.ceilings.device or "the device's name is missing"
+        notes.append(f"No ceilings are known for this GPU ({device}): no roofline is drawn. Give --ceilings FILE.")
+    devices = {int(device) for device in facts.timeline.events.device[facts.kernels.row].tolist()}
+    if len(devices) > 1:
+        notes.append(f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process.")
+    return notes
+
+
+def _about_model(facts: Facts) -> list[str]:
+    notes = []
+    total = float(facts.kernels.duration.sum())
+    above = float(facts.kernels.duration[facts.kernels.above_spec].sum())
+    if total and above > MATTERS * total:
+        notes.append(
+            f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data sat in cache, "
+            "or its work is overestimated."
+        )
+    if facts.share(UNKNOWN) > 5 * MATTERS:
+        notes.append(f"{format_share(facts.share(UNKNOWN))} of the step is of unknown cause.")
+    return notes

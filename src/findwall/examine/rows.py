@@ -1,0 +1,123 @@
+"""Rows of the document that need no judgement: machine, step, kernels, memory, throughput."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.kernels import BOUNDS
+from findwall.examine.questions import STABLE_SPREAD, spread
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
+from findwall.model.machine import Ceilings
+from findwall.model.run import Run
+from findwall.units import GIB, ms
+
+MOST_KERNELS = 200
+
+
+def machine(run: Run, ceilings: Ceilings) -> Machine:
+    devices = [properties for timeline in run.ranks for properties in timeline.header.devices]
+    used = {(rank, int(device)) for rank, timeline in enumerate(run.ranks) for device in _devices(timeline.events.device)}
+    name = devices[0].name if devices else run.environment.get("device_name")
+    figures: dict[str, object] = {f"{math}_tflops": flops / 1e12 for math, flops in ceilings.flops.items()}
+    figures |= {f"{math}_spec_tflops": flops / 1e12 for math, flops in ceilings.spec_flops.items()}
+    figures["memory_gbps"] = ceilings.bandwidth / 1e9 if ceilings.bandwidth else None
+    figures["memory_spec_gbps"] = ceilings.spec_bandwidth / 1e9 if ceilings.spec_bandwidth else None
+    figures["source"] = ceilings.source
+    figures["origin"] = ceilings.origin or None
+    return Machine(name or None, len(used), figures)
+
+
+def _devices(column: np.ndarray) -> list[int]:
+    found: list[int] = np.unique(column[column >= 0]).tolist()
+    return found
+
+
+def step_of(facts: Facts) -> Step:
+    """The step's length with its spread; of steps that were not profiled wherever those were timed."""
+    reading, timed = facts.reading, facts.run.step_times
+    measured = timed is not None and reading.source == "measured"
+    seconds = np.array(timed.seconds) if measured and timed is not None else facts.steps.lengths / 1e9
+    low, middle, high = np.percentile(seconds, [10, 50, 90]) * 1e3
+    of_step = measured or reading.source == "trace"
+    varies = spread(seconds)
+    if measured:
+        half = 1.96 * float(seconds.std(ddof=1)) / np.sqrt(len(seconds)) * 1e3 if len(seconds) > 1 else 0.0
+        ends = (ms(facts.step) - half, ms(facts.step) + half)
+    else:
+        ends = (ms(reading.short.step), ms(reading.long.step))
+    return Step(
+        ms=ms(facts.step),
+        low_ms=float(ends[0]),
+        high_ms=float(ends[1]),
+        source=reading.source,  # type: ignore[arg-type]
+        median_ms=float(middle) if of_step else None,
+        p10_ms=float(low) if of_step else None,
+        p90_ms=float(high) if of_step else None,
+        profiled_ms=ms(float(facts.steps.lengths.mean())),
+        count=len(seconds),
+        discarded=timed.discarded if timed is not None else 0,
+        stable=None if varies is None else varies <= STABLE_SPREAD,
+        found_by=facts.steps.found_by,
+        busy_ms=ms(reading.likely.busy),
+    )
+
+
+def kernel_rows(facts: Facts) -> list[KernelRow]:
+    """Kernels of the window, merged by name, op and class, longest first; figures a step."""
+    kernels, index, count = facts.kernels, facts.atoms.index, facts.steps.count
+    names = facts.timeline.events.name[kernels.row[index]].astype(np.int64)
+    ops = np.where(kernels.op[index] >= 0, facts.timeline.events.name[np.maximum(kernels.op[index], 0)], -1)
+    keys = np.stack([names, ops.astype(np.int64), kernels.class_index[index].astype(np.int64)], axis=1)
+    if len(keys) == 0:
+        return []
+    distinct, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    width = len(distinct)
+    calls = np.bincount(group, minlength=width) / count
+    time = np.bincount(group, kernels.duration[index], minlength=width) / count
+
+    def total(column: np.ndarray) -> np.ndarray:
+        known = ~np.isnan(column)
+        found = np.bincount(group[known], column[known], minlength=width) / count
+        whole = np.bincount(group[known], minlength=width) == np.bincount(group, minlength=width)
+        return np.where(whole, found, np.nan)
+
+    flops, moved, floor = total(kernels.flops[index]), total(kernels.bytes[index]), total(kernels.floor[index])
+    bound = np.zeros((width, len(BOUNDS)))
+    np.add.at(bound, (group, kernels.bound[index].astype(np.int64)), kernels.duration[index])
+    rows = []
+    for at in np.argsort(-time, kind="stable")[:MOST_KERNELS].tolist():
+        name, op, kind = distinct[at].tolist()
+        rows.append(
+            KernelRow(
+                name=facts.timeline.names[name],
+                op=facts.timeline.names[op] if op >= 0 else None,
+                class_=KERNEL_CLASSES[kind],
+                calls=float(calls[at]),
+                ms=ms(float(time[at])),
+                flops=_known(flops[at]),
+                bytes=_known(moved[at]),
+                floor_ms=None if np.isnan(floor[at]) else ms(float(floor[at])),
+                bound=BOUNDS[int(np.argmax(bound[at]))],  # type: ignore[arg-type]
+            )
+        )
+    return rows
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def memory(run: Run, traced: int | None) -> Memory:
+    peak = run.peak_memory if run.peak_memory is not None else traced
+    totals = [properties.total_memory for timeline in run.ranks for properties in timeline.header.devices]
+    total = totals[0] if totals else run.environment.get("total_memory")
+    return Memory(peak / GIB if peak else None, total / GIB if total else None)
+
+
+def throughput(run: Run, step_ns: float) -> Throughput | None:
+    if run.samples_per_step is None or step_ns <= 0:
+        return None
+    return Throughput(run.samples_per_step * len(run.ranks or (1,)) / (step_ns / 1e9), f"{run.sample_unit or 'samples'}/s")
