@@ -25,6 +25,7 @@ from findwall.attribute.comms import is_communication
 from findwall.attribute.links import Links
 from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
 from findwall.attribute.workmodel.floors import TENSOR_CLASSES, floors_of
+from findwall.attribute.workmodel.flow import Device, fill_from_chain
 from findwall.attribute.workmodel.owners import Owners, owners
 from findwall.attribute.workmodel.parameters import parameter_count
 from findwall.attribute.workmodel.recompute import recomputed
@@ -86,8 +87,9 @@ def kernel_table(
     math_index = _math(device, owned)
     fill_from_twins(device, shares, math_index, ~communication)
     fill_from_names(device, shares, ~communication)
+    fill_from_chain(device, shares, ~communication, _limits(ceilings))
     tensor_core = _by_name(device, lambda name: uses_tensor_cores(name) is True)
-    floors = floors_of(device, shares, math_index, owned, tensor_core, ceilings)
+    floors = floors_of(device, shares, math_index, owned.works, tensor_core, ceilings)
     return KernelTable(
         row=rows,
         start=timeline.events.start[rows],
@@ -109,6 +111,15 @@ def kernel_table(
         modelled=~np.isnan(shares.nbytes),
         cast=shares.cast,
         orphan=links.launch[rows] < 0,
+    )
+
+
+def _limits(ceilings: Ceilings) -> Device:
+    return Device(
+        multiprocessors=ceilings.sm_count or 0,
+        flops=max(ceilings.spec_flops.values(), default=np.inf),
+        bandwidth=ceilings.spec_bandwidth or np.inf,
+        cache=float(ceilings.l2_bytes or 0),
     )
 
 

@@ -30,5 +30,14 @@ def compiled_work(name: str, arguments: Arguments) -> Work | None:
 
 def _operations(name: str) -> float:
     """Vector operations an element, by the ops whose names the generator joined."""
-    words = name.split("_fused_", 1)[-1].split("_")
-    return sum(OPERATIONS.get(word, 0.0) for word in words) or 2.0
+    words = [word for word in name.split("_fused_", 1)[-1].split("_") if word]
+    found: set[str] = set()
+    at = 0
+    while at < len(words):
+        length = next((n for n in (3, 2, 1) if "_".join(words[at : at + n]) in OPERATIONS), 0)
+        if length:
+            found.add("_".join(words[at : at + length]))
+        at += max(length, 1)
+    # A backward op recomputes what its forward op beside it needs anyway.
+    found -= {name.removesuffix("_backward") for name in found if name.endswith("_backward")}
+    return sum(OPERATIONS[name] for name in found) or 2.0

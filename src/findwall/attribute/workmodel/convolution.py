@@ -178,10 +178,17 @@ def _backward(arguments: Arguments) -> Work | None:
         misaligned=_misaligned(x, weight),
         parts=tuple(parts),
         workspace=weight.elements * 4.0,
-        layouts=(gradient.nbytes, gradient.nbytes, x.nbytes, weight.nbytes),
-        results=(x.nbytes, weight.nbytes),
+        layouts=_laid_out(mask, gradient, x, weight),
+        results=tuple(t.nbytes for t, wanted in zip((x, weight), mask, strict=False) if wanted),
         padded=(x.nbytes, weight.nbytes),
     )
+
+
+def _laid_out(mask: list[bool], gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[float, ...]:
+    """The input's half reads gradient and weight, the weight's half gradient and input."""
+    first = (gradient.nbytes, weight.nbytes) if mask[0] else ()
+    second = (gradient.nbytes, x.nbytes) if len(mask) > 1 and mask[1] else ()
+    return (*first, *second)
 
 
 def _misaligned(x: Tensor, weight: Tensor) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
 from findwall.attribute.workmodel.owners import Owners
+from findwall.attribute.workmodel.savings import savings
 from findwall.attribute.workmodel.work import Work
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
@@ -25,22 +26,27 @@ _MAIN, _HELPER, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6
 _SLICE_WORDS = (
     "splitkreduce",
     "reducesplitk",
+    "reduce_wgrad",
     "splitk_reduce",
     "reduce_1block",
     "epilogue::impl::globalkernel",
     "scal_kernel",
 )
+# Kernels that carry a convolution into the Winograd or Fourier domain and back: the products are elsewhere.
+_TRANSFORM_WORDS = ("winograd_nonfused", "generatewinograd", "fft2d_", "fft1d_", "flip_filter")
 _TENSOR_CLASSES = ("matmul", "conv", "attention")
 _CHUNK = 65536  # elements a block of a multi-tensor kernel takes
 
 
 @dataclass(slots=True)
 class Shares:
-    """FLOPs and bytes a row; NaN where unknown. `cast`: a copy that changes the type."""
+    """What each row does."""
 
-    flops: F64
-    nbytes: F64
-    cast: Bool
+    flops: F64  # NaN unknown
+    nbytes: F64  # NaN unknown
+    cast: Bool  # a copy that changes the type
+    saving: F64  # how many times fewer products than `flops` it may do
+    work: I64  # the op's work it has a share of -> Owners.works; -1 none
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,9 @@ class Cache:
 
 def divide(rows: Rows, owned: Owners, parameters: float | None, cache: Cache) -> Shares:
     count = len(rows.row)
-    shares = Shares(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool))
+    unknown = np.full(count, np.nan)
+    saving = savings(rows.timeline.names, rows.name, owned.op)
+    shares = Shares(unknown, unknown.copy(), np.zeros(count, bool), saving, owned.work.copy())
     role = _roles(rows, owned)
     _name_unnamed_parts(rows, owned, role)
     _share_out(rows, owned, role, shares, parameters, cache)
@@ -99,6 +107,8 @@ def _role(work: Work, name: str, kernel_class: str) -> int:
     if work.tensor_core_able:
         if any(word in name for word in _SLICE_WORDS):
             return _SLICES
+        if any(word in name for word in _TRANSFORM_WORDS):
+            return _HELPER
         if kernel_class not in _TENSOR_CLASSES:
             return _LAYOUT if kernel_class == "copy" and work.layouts else _HELPER
     for index, part in enumerate(work.parts):
@@ -108,9 +118,10 @@ def _role(work: Work, name: str, kernel_class: str) -> int:
 
 
 def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
-    """Main kernels of an op that is all parts take, in launch order, the parts no other kernel named.
+    """Main kernels of an op that is all parts take the parts no other kernel named.
 
-    The two halves of a convolution's backward may both run as plain matrix products: input first.
+    The two halves of a convolution's backward may both run as plain matrix products: input first. A half may
+    launch the same kernel several times.
     """
     has_parts = np.array([bool(work.parts) for work in owned.works] + [False], bool)[owned.work]
     unnamed = (role == _MAIN) & has_parts
@@ -121,8 +132,10 @@ def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
         parts = owned.works[int(owned.work[mine[0]])].parts
         named = set(role[mine].tolist())
         free = [index for index in range(len(parts)) if index not in named] or [len(parts) - 1]
-        for at, index in enumerate(mine[role[mine] == _MAIN].tolist()):
-            role[index] = free[min(at, len(free) - 1)]
+        seen: dict[int, int] = {}
+        for index in mine[role[mine] == _MAIN].tolist():
+            order = seen.setdefault(int(rows.name[index]), len(seen))
+            role[index] = free[min(order, len(free) - 1)]
 
 
 def _by_op(owned: Owners, rows: I64, order: NDArray[Any]) -> list[I64]:

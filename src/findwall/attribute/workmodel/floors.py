@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from findwall.attribute.classes import CLASS_INDEX
 from findwall.attribute.workmodel.division import Rows, Shares
-from findwall.attribute.workmodel.owners import Owners
+from findwall.attribute.workmodel.work import Work
 from findwall.model.events import Bool, Kind
+from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 
 F64 = NDArray[np.float64]
@@ -19,8 +20,8 @@ I8 = NDArray[np.int8]
 
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
 TENSOR_CLASSES = np.array([CLASS_INDEX[name] for name in ("matmul", "conv", "attention")])
-# A kernel that ends this soon is mostly start-up and tail, whatever it does.
-_SHORT_NS = 5000.0
+# Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
+_START_NS = 4000.0
 _REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
 # A kernel picked for operands that are not laid out on 16 bytes, or of a generation that predates the rule.
 _FALLBACK = re.compile(r"align[124](?!\d)|_75_|sm75|turing|cutlass_7\d|volta_|wmma")
@@ -38,11 +39,11 @@ class Floors:
 
 
 def floors_of(
-    rows: Rows, shares: Shares, math_index: I8, owned: Owners, tensor_core: Bool, ceilings: Ceilings
+    rows: Rows, shares: Shares, math_index: I8, works: list[Work], tensor_core: Bool, ceilings: Ceilings
 ) -> Floors:
     on_tensors = np.isin(rows.class_index, TENSOR_CLASSES)
     flops = np.where(shares.flops > 0, shares.flops, 0.0)
-    done = flops / _savings(rows, owned)
+    done = flops / shares.saving
     compute = 1e9 * done / _ceiling(ceilings.flops, math_index)
     # Vector arithmetic of unknown speed is left out: bytes alone still bound it from below.
     compute = np.where(np.isnan(compute) & ((flops == 0) | ~on_tensors), 0.0, compute)
@@ -53,7 +54,7 @@ def floors_of(
     floor = np.fmin(least, rows.duration)
     floor[np.isnan(least)] = np.nan
     bound = _bounds(rows, compute, memory, least, ceilings)
-    misaligned = _misaligned(rows, owned, on_tensors & (bound != LATENCY), floor)
+    misaligned = _misaligned(rows, works, shares.work, on_tensors & (bound != LATENCY), floor)
     slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
     slow_pipe &= on_tensors & (bound == COMPUTE)
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
@@ -61,28 +62,6 @@ def floors_of(
     return Floors(
         floor, bound, misaligned, fast_off, better, _above_spec(rows, shares, done, math_index, ceilings)
     )
-
-
-def _savings(rows: Rows, owned: Owners) -> F64:
-    """How many times fewer products than the direct method: Winograd and Fourier convolutions.
-
-    The transform and the product may be kernels of their own, so one such kernel speaks for its op.
-    """
-    distinct, inverse = np.unique(rows.name, return_inverse=True)
-    saved = np.array([_saving(rows.timeline.names[int(name)].lower()) for name in distinct], np.float64)
-    factor: F64 = saved[inverse] if len(saved) else np.ones(0)
-    if not (factor > 1).any():
-        return factor
-    _, inverse = np.unique(owned.op, return_inverse=True)
-    best = np.ones(int(inverse.max()) + 1)
-    np.maximum.at(best, inverse, factor)
-    return np.where(owned.op >= 0, best[inverse], factor)
-
-
-def _saving(name: str) -> float:
-    if "winograd" in name or "wino" in name:
-        return 2.25 * 1.78  # tiles of 4 x 4 save up to four times
-    return 4.0 if "fft" in name or "cgemm" in name else 1.0
 
 
 def _ceiling(by_math: dict[str, float], math_index: I8) -> F64:
@@ -101,16 +80,16 @@ def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, ceilings: Ceiling
     known = ~np.isnan(least)
     bound = np.full(len(least), UNKNOWN, np.int8)
     bound[known] = np.where(compute[known] > memory[known], COMPUTE, BANDWIDTH)
-    short = (rows.duration < _SHORT_NS) & (least < 0.5 * rows.duration)
+    short = (least + _START_NS >= rows.duration) & (least < 0.5 * rows.duration)
     sms = ceilings.sm_count or 0
     few = (rows.blocks < 0.5 * sms) & (least < 0.25 * rows.duration)
     bound[known & (short | few) & (rows.kind != Kind.MEMCPY)] = LATENCY
     return bound
 
 
-def _misaligned(rows: Rows, owned: Owners, candidates: Bool, floor: F64) -> Bool:
+def _misaligned(rows: Rows, works: list[Work], of_work: I64, candidates: Bool, floor: F64) -> Bool:
     """Odd dims, and a kernel that shows it: by its name, or by staying far below the ceiling."""
-    odd = np.array([bool(work.misaligned) for work in owned.works] + [False], bool)[owned.work]
+    odd = np.array([bool(work.misaligned) for work in works] + [False], bool)[of_work]
     found: Bool = candidates & odd
     for index in np.flatnonzero(found).tolist():
         name = rows.timeline.names[int(rows.name[index])].lower()

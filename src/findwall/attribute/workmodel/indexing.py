@@ -7,6 +7,7 @@ import math
 from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
 
+_CACHED = 40e6  # bytes: about what the L2 of a large device keeps
 _SORT_WORDS = (
     "sort",
     "cub::",
@@ -65,10 +66,9 @@ def _row_bytes(tensor: Tensor) -> float:
     return float(max(math.prod(tensor.dims[1:]) * tensor.size, 1))
 
 
-def _fetched(table: Tensor, rows: int) -> float:
-    """Bytes of so many rows of a table, in whole sectors; never more than the table where it is small."""
-    each = max(_row_bytes(table), float(SECTOR))
-    return min(rows * each, max(table.nbytes, rows * 0.0))
+def _fetched(table: Tensor, nbytes: float) -> float:
+    """Bytes fetched out of a table by number: one that a cache holds is read once at most."""
+    return min(nbytes, table.nbytes) if table.nbytes <= _CACHED else nbytes
 
 
 def _embedding(arguments: Arguments) -> Work | None:
@@ -77,7 +77,7 @@ def _embedding(arguments: Arguments) -> Work | None:
         return None
     return Work(
         flops=0.0,
-        read_bytes=index.nbytes + _fetched(table, index.elements),
+        read_bytes=index.nbytes + _fetched(table, index.elements * max(_row_bytes(table), SECTOR)),
         write_bytes=index.elements * _row_bytes(table),
         math="fp32",
     )
@@ -91,7 +91,7 @@ def _embedding_backward(arguments: Arguments) -> Work | None:
     rows = index.elements
     touched = rows * float(gradient.dims[-1] * gradient.size)
     vocabulary = arguments.number(2)
-    if vocabulary:
+    if vocabulary:  # the rows are sorted first, so each is written once
         touched = min(touched, vocabulary * gradient.dims[-1] * gradient.size)
     add = gradient.nbytes + 2 * index.nbytes + 2 * touched
     sort = 8.0 * index.nbytes
@@ -118,7 +118,7 @@ def _gather(arguments: Arguments) -> Work | None:
     x, index = arguments.tensor(0), arguments.tensor(2)
     if x is None or index is None:
         return None
-    read = min(index.elements * float(SECTOR if _scattered(x, arguments) else x.size), max(x.nbytes, 1.0))
+    read = _fetched(x, index.elements * float(SECTOR if _scattered(x, arguments) else x.size))
     return Work(read_bytes=index.nbytes + read, write_bytes=float(index.elements * x.size), math="fp32")
 
 
@@ -133,7 +133,7 @@ def _scatter(arguments: Arguments) -> Work | None:
     if target is None or index is None:
         return None
     each = float(SECTOR if _scattered(target, arguments) else target.size)
-    touched = min(index.elements * each, max(target.nbytes, 1.0))
+    touched = _fetched(target, index.elements * each)
     given = min(source.nbytes, index.elements * float(source.size)) if source is not None else 0.0
     return Work(float(index.elements), index.nbytes + given + touched, touched, "fp32")
 

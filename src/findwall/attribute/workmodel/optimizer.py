@@ -56,4 +56,6 @@ def _traffic(op: str, arguments: Arguments) -> tuple[float, float, float]:
         return 0.0, 1.0, 0.0
     if op == "_foreach_copy_":
         return 1.0, 1.0, 0.0
+    if op.startswith("_foreach_addcmul"):  # of the gradients with themselves: they are read once
+        lists = 2
     return float(max(lists, 1)), 1.0, 20.0 if ("sqrt" in op or "div" in op) else 4.0

@@ -43,7 +43,7 @@ def _match(
     near = np.abs(rows.duration[twin] - rows.duration[unknown]) <= _ALIKE * rows.duration[unknown]
     fits = near | np.isin(key[unknown], _uniform(key[known], shares.nbytes[known]))
     unknown, twin = unknown[fits], twin[fits]
-    for column in (shares.flops, shares.nbytes, shares.cast, math_index):
+    for column in (shares.flops, shares.nbytes, shares.cast, shares.saving, shares.work, math_index):
         column[unknown] = column[twin]
 
 

@@ -1,0 +1,187 @@
+"""Kernels with neither op nor twin, as in a replayed graph: their sizes from the chain they stand in.
+
+What one kernel of a chain writes the next one reads. Elementwise kernels give their element counts away, a
+row-wise norm its rows; so a product between them has its inner dimension from the kernel before it and its
+columns from the kernel after it, or from its own tiles.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.attribute.classes import CLASS_INDEX
+from findwall.attribute.workmodel.division import Rows, Shares
+from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
+from findwall.model.events import Bool, Kind
+from findwall.model.intervals import I64
+
+F64 = NDArray[np.float64]
+
+_ROW_A_BLOCK = re.compile(
+    r"layer_norm_kernel|rms_norm|rmsnorm|rowwisemoments|layernormforward", re.IGNORECASE
+)
+_TILES = re.compile(r"(?:nvjet\w*?_[a-z]+_|tilesize|gemm_(?:\w*?_)?|MT)(\d+)x(\d+)")
+_SPLIT = re.compile(r"split_?k", re.IGNORECASE)
+_SHORT_NS = 10000.0  # attention whose length is unknown is start-up below this, whatever it computes
+_REDUCTION_BYTES = 2 * 4.0  # an element of two fp32 slices
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The kernels of one stream in order, without what moves no activations."""
+
+    at: I64  # -> Rows
+    elements: F64  # of elementwise kernels: what they read and write; of norms: the same, once known
+    norm_rows: F64  # of row-wise norms
+    gemm: Bool
+    slices: Bool
+    attention: Bool
+
+    @property
+    def norm(self) -> Bool:
+        return ~np.isnan(self.norm_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What bounds a guess: infinite or zero where the device is not known."""
+
+    multiprocessors: int
+    flops: float  # the fastest it could be
+    bandwidth: float
+    cache: float
+
+
+def fill_from_chain(rows: Rows, shares: Shares, allowed: Bool, device: Device) -> None:
+    """Fill unknown norms, products and attention in place, stream by stream.
+
+    A guess that would need more than the device has is dropped.
+    """
+    unknown = np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL) & allowed
+    if not unknown.any():
+        return
+    track = rows.timeline.events.thread[rows.row]
+    for stream in np.unique(track[unknown]).tolist():
+        chain = _chain(rows, np.flatnonzero((track == stream) & (rows.kind == Kind.KERNEL)))
+        if len(chain.at) < 2:
+            continue
+        height, width = _norms(rows, chain)
+        _fill(rows, shares, unknown, chain, height, width, device)
+
+
+def _chain(rows: Rows, mine: I64) -> _Chain:
+    mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
+    mine = mine[rows.class_index[mine] != CLASS_INDEX["copy"]]
+    names = [rows.timeline.names[int(name)] for name in rows.name[mine]]
+    kinds = rows.class_index[mine]
+    slices = np.array(["splitkreduce" in name.lower() for name in names], bool)
+    by_row = np.array([_ROW_A_BLOCK.search(name) is not None for name in names], bool)
+    return _Chain(
+        at=mine,
+        elements=_elements(rows, mine),
+        norm_rows=np.where(by_row, rows.blocks[mine], np.nan),
+        gemm=(kinds == CLASS_INDEX["matmul"]) & ~slices,
+        slices=slices,
+        attention=kinds == CLASS_INDEX["attention"],
+    )
+
+
+def _elements(rows: Rows, mine: I64) -> F64:
+    """Element counts of elementwise kernels, once per distinct (name, launch)."""
+    timeline = rows.timeline
+    wide = any("vectorized_elementwise_kernel<8" in name for name in timeline.names)
+    launch = timeline.events.launch[rows.row[mine]].astype(np.int64)
+    width = int(launch.max(initial=-1)) + 2
+    distinct, inverse = np.unique(rows.name[mine] * width + launch + 1, return_inverse=True)
+    found = np.full(len(distinct), np.nan)
+    for at, key in enumerate(distinct.tolist()):
+        name = timeline.names[key // width]
+        work = elementwise_work(name, timeline.details.launch_of(key % width - 1), wide)
+        if work is not None:
+            found[at] = work.write_bytes / (item_size_in_name(name) or 4)
+    counts: F64 = found[inverse] if len(found) else np.zeros(0)
+    return counts
+
+
+def _norms(rows: Rows, chain: _Chain) -> tuple[F64, F64]:
+    """Rows and width of the stream of activations at each place, by the nearest norm before it.
+
+    A norm reads what the elementwise kernel before it wrote; norms of the same launch are alike.
+    """
+    before = np.concatenate(([np.nan], chain.elements[:-1]))
+    width = before / chain.norm_rows
+    width[~(width == np.floor(width))] = np.nan
+    launch = rows.timeline.events.launch[rows.row[chain.at]]
+    for shape in np.unique(launch[chain.norm]).tolist():
+        alike = chain.norm & (launch == shape)
+        known = width[alike][~np.isnan(width[alike])]
+        if len(known):
+            values, counts = np.unique(known, return_counts=True)
+            width[alike] = values[np.argmax(counts)]
+    chain.elements[chain.norm] = (chain.norm_rows * width)[chain.norm]
+    return _carried(chain.norm_rows), _carried(width)
+
+
+def _carried(values: F64) -> F64:
+    """Each place's last known value; the first known one before that."""
+    known = np.flatnonzero(~np.isnan(values))
+    if len(known) == 0:
+        return values
+    last = np.searchsorted(known, np.arange(len(values)), "right") - 1
+    carried: F64 = values[known[np.maximum(last, 0)]]
+    return carried
+
+
+def _fill(
+    rows: Rows, shares: Shares, unknown: Bool, chain: _Chain, height: F64, width: F64, device: Device
+) -> None:
+    stream = height * width
+    produced = np.where(chain.attention, stream, chain.elements)
+    given = np.concatenate(([np.nan], produced[:-1]))
+    following = _following(chain)
+    wanted = np.where(np.isnan(following), _tiled(rows, chain, height, device.multiprocessors), following)
+    size = np.array([item_size_in_name(rows.timeline.names[int(name)]) or 2 for name in rows.name[chain.at]])
+    inner, columns = given / height, wanted / height
+    sound = (inner >= 1) & (columns >= 1) & (inner == np.floor(inner)) & (columns == np.floor(columns))
+    product = chain.gemm & sound
+    flops, nbytes = np.full(len(stream), np.nan), np.full(len(stream), np.nan)
+    flops[product] = (2 * height * inner * columns)[product]
+    nbytes[product] = (2.0 * (given + inner * columns + wanted))[product]
+    nbytes[chain.norm] = (2 * chain.elements * size)[chain.norm]
+    nbytes[chain.slices] = ((_REDUCTION_BYTES + 2) * following)[chain.slices]
+    brief = chain.attention & (rows.duration[chain.at] < _SHORT_NS)
+    nbytes[brief] = (4 * 2 * stream)[brief]
+    flops[~product] = np.where(np.isnan(nbytes), np.nan, 0.0)[~product]
+    seconds = rows.duration[chain.at] / 1e9
+    possible = (flops <= seconds * device.flops) & (nbytes <= seconds * device.bandwidth + device.cache)
+    todo = unknown[chain.at] & possible
+    shares.flops[chain.at[todo]] = flops[todo]
+    shares.nbytes[chain.at[todo]] = nbytes[todo]
+
+
+def _following(chain: _Chain) -> F64:
+    """What the next kernel reads, looking past the reduction of a split product."""
+    after = np.concatenate((chain.elements[1:], [np.nan]))
+    second = np.concatenate((after[1:], [np.nan]))
+    skip = np.concatenate((chain.slices[1:], [False]))
+    found: F64 = np.where(skip, second, after)
+    return found
+
+
+def _tiled(rows: Rows, chain: _Chain, height: F64, multiprocessors: int) -> F64:
+    """Outputs of a product whose tiles all run at once, so that its blocks count them."""
+    found = np.full(len(chain.at), np.nan)
+    for index in np.flatnonzero(chain.gemm).tolist():
+        name = rows.timeline.names[int(rows.name[chain.at[index]])]
+        tile = _TILES.search(name)
+        blocks = rows.blocks[chain.at[index]]
+        if tile is None or _SPLIT.search(name) or not blocks < multiprocessors:
+            continue
+        sides = sorted((int(tile.group(1)), int(tile.group(2))))
+        narrow = height[index] < sides[0]  # fewer rows than a tile is high: the tiles lie side by side
+        found[index] = blocks * sides[1] * (height[index] if narrow else sides[0])
+    return found
