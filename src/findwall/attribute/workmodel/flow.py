@@ -8,6 +8,7 @@ columns from the kernel after it, or from its own tiles.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,19 +68,18 @@ def fill_from_chain(rows: Rows, shares: Shares, allowed: Bool, device: Device) -
     track = rows.timeline.events.thread[rows.row]
     for stream in np.unique(track[unknown]).tolist():
         chain = _chain(rows, np.flatnonzero((track == stream) & (rows.kind == Kind.KERNEL)))
-        if len(chain.at) < 2:
+        if not chain.norm.any():  # nothing here tells how many rows there are
             continue
         height, width = _norms(rows, chain)
         _fill(rows, shares, unknown, chain, height, width, device)
 
 
 def _chain(rows: Rows, mine: I64) -> _Chain:
-    mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
     mine = mine[rows.class_index[mine] != CLASS_INDEX["copy"]]
-    names = [rows.timeline.names[int(name)] for name in rows.name[mine]]
+    mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
     kinds = rows.class_index[mine]
-    slices = np.array(["splitkreduce" in name.lower() for name in names], bool)
-    by_row = np.array([_ROW_A_BLOCK.search(name) is not None for name in names], bool)
+    slices = _by_name(rows, mine, lambda name: "splitkreduce" in name.lower()).astype(bool)
+    by_row = _by_name(rows, mine, lambda name: _ROW_A_BLOCK.search(name) is not None).astype(bool)
     return _Chain(
         at=mine,
         elements=_elements(rows, mine),
@@ -88,6 +88,14 @@ def _chain(rows: Rows, mine: I64) -> _Chain:
         slices=slices,
         attention=kinds == CLASS_INDEX["attention"],
     )
+
+
+def _by_name(rows: Rows, mine: I64, value: Callable[[str], float]) -> F64:
+    """A property of the kernel's name, worked out once per distinct name."""
+    distinct, inverse = np.unique(rows.name[mine], return_inverse=True)
+    found = np.array([value(rows.timeline.names[int(name)]) for name in distinct], np.float64)
+    spread: F64 = found[inverse] if len(found) else np.zeros(0)
+    return spread
 
 
 def _elements(rows: Rows, mine: I64) -> F64:
@@ -144,7 +152,7 @@ def _fill(
     given = np.concatenate(([np.nan], produced[:-1]))
     following = _following(chain)
     wanted = np.where(np.isnan(following), _tiled(rows, chain, height, device.multiprocessors), following)
-    size = np.array([item_size_in_name(rows.timeline.names[int(name)]) or 2 for name in rows.name[chain.at]])
+    size = _by_name(rows, chain.at, lambda name: item_size_in_name(name) or 2)
     inner, columns = given / height, wanted / height
     sound = (inner >= 1) & (columns >= 1) & (inner == np.floor(inner)) & (columns == np.floor(columns))
     product = chain.gemm & sound
@@ -174,14 +182,17 @@ def _following(chain: _Chain) -> F64:
 
 def _tiled(rows: Rows, chain: _Chain, height: F64, multiprocessors: int) -> F64:
     """Outputs of a product whose tiles all run at once, so that its blocks count them."""
-    found = np.full(len(chain.at), np.nan)
-    for index in np.flatnonzero(chain.gemm).tolist():
-        name = rows.timeline.names[int(rows.name[chain.at[index]])]
-        tile = _TILES.search(name)
-        blocks = rows.blocks[chain.at[index]]
-        if tile is None or _SPLIT.search(name) or not blocks < multiprocessors:
-            continue
-        sides = sorted((int(tile.group(1)), int(tile.group(2))))
-        narrow = height[index] < sides[0]  # fewer rows than a tile is high: the tiles lie side by side
-        found[index] = blocks * sides[1] * (height[index] if narrow else sides[0])
+    low = _by_name(rows, chain.at, lambda name: min(_tile(name)))
+    high = _by_name(rows, chain.at, lambda name: max(_tile(name)))
+    blocks = rows.blocks[chain.at]
+    # Fewer rows than a tile is high: the tiles lie side by side.
+    outputs = blocks * high * np.minimum(low, height)
+    found: F64 = np.where(chain.gemm & (blocks < multiprocessors), outputs, np.nan)
     return found
+
+
+def _tile(name: str) -> tuple[float, float]:
+    tile = _TILES.search(name)
+    if tile is None or _SPLIT.search(name):
+        return np.nan, np.nan
+    return float(tile.group(1)), float(tile.group(2))
