@@ -310,7 +310,7 @@ def test_a_gpu_session_fills_every_ceiling(monkeypatch: pytest.MonkeyPatch) -> N
     session = Session(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0))
     with torch.no_grad():
         found = session.measure(((16, 32, 8),))
-    assert [rate.name for rate in found.matmul] == ["fp32", "tf32", "fp16", "bf16", "fp8"]
+    assert [rate.name for rate in found.matmul] == ["bf16", "fp16", "fp8", "tf32", "fp32"]
     assert [rate.name for rate in found.memory] == ["read", "write", "copy"]
     assert [rate.name for rate in found.launches] == ["eager launch", "graph launch"]
     assert all(rate.burst for rate in (*found.matmul, *found.memory))
