@@ -1,0 +1,38 @@
+"""Reduce gradients once for several micro-batches: `no_sync`.
+
+What it does:
+With gradient accumulation only the last micro-batch needs its gradients averaged. `with
+model.no_sync():` around the others leaves their collectives out, and the optimizer steps once for
+all of them.
+
+When it does not help:
+There is no communication, or it is hidden already.
+
+Risk:
+A larger effective batch, which changes training. With sharded parameters (FSDP) unreduced gradients
+take the memory that sharding saved.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import collectives, is_training
+
+MOVES = ("exposed-collective", "small-collectives", "slow-link")
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    if collectives(facts) == 0:
+        return no_use("there is no communication in this step")
+    if not is_training(facts):
+        return no_use("nothing is trained here: there are no gradients to reduce")
+    spent = sum(facts.spent_ms(cause) for cause in MOVES)
+    if spent <= 0:
+        return no_use("all communication runs under computation")
+    return use(
+        "Accumulate gradients over several micro-batches with `model.no_sync()` around all but the last: "
+        f"{a_step(spent)} of communication is waited for."
+    )

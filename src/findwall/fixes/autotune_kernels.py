@@ -1,0 +1,40 @@
+"""Let the library try its kernels and keep the fastest for these shapes.
+
+What it does:
+Libraries choose matmul and convolution kernels by rules of thumb. `torch.backends.cudnn.benchmark =
+True` times the candidates for each convolution shape once; `torch.compile(model,
+mode="max-autotune")` does it for matmuls, with generated kernels among the candidates.
+
+When it does not help:
+Kernels already run near the ceiling, or shapes change all the time, so that every step is tuned
+anew.
+
+Risk:
+Runs are not bit-identical from start to start, as another kernel may win. Tuning takes seconds to
+minutes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import of_class, time_of
+
+MOVES = ("slow-kernels",)
+SAFETY = "changes-numerics"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    slow = facts.atoms_of("slow-kernels")
+    if time_of(facts, slow) <= 0:
+        return no_use("the matmuls and convolutions run near the ceiling")
+    conv = slow[of_class(facts, "conv")[slow]]
+    ways = []
+    if len(conv):
+        ways.append("`torch.backends.cudnn.benchmark = True`")
+    if len(np.setdiff1d(slow, conv)):
+        ways.append('`torch.compile(model, mode="max-autotune")`')
+    return use(f"{' and '.join(ways)}: {a_step(time_of(facts, slow))} run well under the ceiling.")

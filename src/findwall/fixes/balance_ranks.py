@@ -1,0 +1,39 @@
+"""Give every rank the same amount of work.
+
+What it does:
+A collective ends when its last rank arrives. Sort or bucket samples by length so that all ranks get
+batches of equal cost, shard by tokens instead of samples, even out pipeline stages and experts, and
+look at the late rank's machine: clocks, loader, a neighbour on its GPU. The late rank is the one
+that waits least.
+
+When it does not help:
+All ranks arrive together. From one rank's trace a slow link and a late rank look the same.
+
+Risk:
+Sorting by length changes the order of samples.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.fixes.job import collectives
+
+MOVES = ("straggler", "pipeline-bubble")
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = sum(facts.spent_ms(cause) for cause in MOVES)
+    if spent > 0:
+        return use(
+            "Split work evenly (batches of equal cost, samples bucketed by length, stages of equal "
+            "time) and look at the "
+            f"machine of the late rank: {a_step(spent)} are spent waiting for it."
+        )
+    if collectives(facts) == 0:
+        return no_use("there is no communication in this step")
+    if len(facts.run.ranks) < 2:
+        return cannot_tell("one rank alone cannot tell a late rank from a slow link: read all ranks together")
+    return no_use("the ranks arrive together")

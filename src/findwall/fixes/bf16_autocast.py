@@ -1,0 +1,105 @@
+"""Run the forward pass under autocast in bfloat16: matmuls on the tensor cores, activations in half
+the bytes.
+
+What it does:
+Inside `torch.autocast("cuda", dtype=torch.bfloat16)` matmuls, convolutions and attention take
+16-bit inputs; reductions, norms and losses stay in fp32. bfloat16 has fp32's range, so no loss
+scaling is needed. Tensor cores are several times faster than the fp32 units and twice as fast as
+TF32, and activations between matmuls take half the memory and half the bandwidth.
+
+When it does not help:
+The matmuls already run in 16 bits. Or the step waits for data, the host or communication: then the
+device only waits longer. Chains of pointwise kernels on fp32 data that no matmul feeds stay fp32
+under autocast; such data must be made bfloat16 itself.
+
+Risk:
+8 bits of mantissa instead of 24 in what autocast covers. Most training is indifferent; check the
+loss curve. On GPUs without bfloat16 (V100, T4) it is float16 with a GradScaler.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.workmodel.arguments import Arguments
+from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.fixes.job import SIXTEEN_BITS, TENSOR_CLASSES, gains, is_training, math_times, of_class, time_of
+from findwall.model.intervals import I64
+from findwall.model.machine import MATH_TYPES
+
+MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
+SAFETY = "changes-numerics"
+POPULAR = True
+WIDE = ("fp32", "tf32", "fp64")
+LEAST = 0.1  # of the time in matmuls: less in fp32 than this is not worth a change of type
+
+
+def advise(facts: Facts) -> Advice:
+    times = math_times(facts)
+    wide = sum(times.get(name, 0.0) for name in WIDE)
+    if wide > LEAST * sum(times.values()):
+        return _for_matmuls(facts, wide)
+    chain = _wide_pointwise(facts)
+    if not times and time_of(facts, chain) > 0:
+        return use(
+            f"Keep the data in bfloat16 (`x.to(torch.bfloat16)`): {a_step(time_of(facts, chain))} of "
+            f"pointwise "
+            "kernels on fp32 data would move half the bytes.",
+            min(gains(facts, chain), 0.5 * time_of(facts, chain)),
+        )
+    if not times:
+        known = bool(facts.kernels.modelled.any())
+        return no_use("there is no matmul in this step") if known else cannot_tell(_MISSING)
+    return no_use(f"the matmuls already run in {next(iter(times))}")
+
+
+_MISSING = "number formats are not known: the trace has no shapes (record_shapes=True)"
+
+
+def _for_matmuls(facts: Facts, wide: float) -> Advice:
+    narrow = next((name for name in ("bf16", "fp16") if name in facts.ceilings.flops), "bf16")
+    if facts.ceilings.flops and not set(SIXTEEN_BITS) & set(facts.ceilings.flops):
+        return no_use(f"{facts.ceilings.device} multiplies 16-bit numbers no faster")
+    dtype = "bfloat16" if narrow == "bf16" else "float16"
+    after = (
+        "no GradScaler is needed"
+        if narrow == "bf16"
+        else "with torch.amp.GradScaler, as this GPU has no bfloat16"
+    )
+    part = "forward pass and loss" if is_training(facts) else "model"
+    return use(
+        f"Run the {part} under `torch.autocast('cuda', dtype=torch.{dtype})`: {a_step(wide)} of matmuls "
+        f"run in "
+        f"fp32 or TF32 now{'; ' + after if is_training(facts) else ''}.",
+        _gain(facts),
+    )
+
+
+def _gain(facts: Facts) -> float:
+    """Matmuls at their floor, and half the bytes of pointwise work and scores on fp32 data."""
+    multiplies = of_class(facts, *TENSOR_CLASSES)
+    formats = np.isin(facts.kernels.math_index[facts.atoms.index], [MATH_TYPES.index(name) for name in WIDE])
+    claimed = np.concatenate(
+        [facts.atoms.of(cause) for cause in ("fast-path-off", "slow-kernels", "unfused-attention")]
+    )
+    matmuls = claimed[(multiplies & formats)[claimed]]
+    scores = facts.atoms_of("unfused-attention")
+    moved = np.concatenate([_wide_pointwise(facts), scores[~multiplies[scores]]])
+    return gains(facts, matmuls) + min(gains(facts, moved), 0.5 * time_of(facts, moved))
+
+
+def _wide_pointwise(facts: Facts) -> I64:
+    """Atoms of unfused chains whose op's first tensor is fp32."""
+    atoms = facts.atoms_of("unfused-pointwise")
+    inputs = facts.timeline.events.inputs[np.maximum(facts.kernels.op[facts.atoms.index[atoms]], 0)]
+    distinct, inverse = np.unique(inputs, return_inverse=True)
+    is_wide = np.array([_is_wide(facts, at) for at in distinct.tolist()], bool)
+    found: I64 = atoms[is_wide[inverse.reshape(-1)]]
+    return found
+
+
+def _is_wide(facts: Facts, inputs_id: int) -> bool:
+    inputs = facts.timeline.details.inputs_of(inputs_id)
+    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    return bool(tensors) and tensors[0].dtype.lower() == "float"

@@ -1,0 +1,41 @@
+"""Send fewer, larger messages.
+
+What it does:
+Each collective costs tens of microseconds before the first byte moves. Many small ones (a reduction
+for every parameter, a gather for every layer norm) become few when gradients are put into buckets
+(DDP's `bucket_cap_mb`), parameters are wrapped in larger FSDP units, and scalars are packed into
+one tensor.
+
+When it does not help:
+Messages are large already: then bandwidth decides.
+
+Risk:
+A bucket leaves only when its last gradient is there: too large ones cannot overlap.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import collectives
+
+MOVES = ("small-collectives", "exposed-collective")
+SAFETY = "safe"
+POPULAR = False
+FEW = 8  # a step: so few messages are not what costs the time
+
+
+def advise(facts: Facts) -> Advice:
+    count = collectives(facts)
+    if count == 0:
+        return no_use("there is no communication in this step")
+    spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
+    if spent <= 0 or count < FEW:
+        return no_use(
+            f"only {count:,.0f} collectives a step" if count < FEW else "no communication is waited for"
+        )
+    return use(
+        f"Pack the {count:,.0f} collectives a step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
+        f"whole blocks; "
+        f"scalars: stack them first): {a_step(spent)} are waited for."
+    )

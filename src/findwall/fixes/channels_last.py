@@ -1,0 +1,86 @@
+"""Keep images channels-last in memory, as the tensor cores read them.
+
+What it does:
+Convolutions on tensor cores want the channels of a pixel side by side (NHWC). Given the default
+layout (NCHW), the library turns the input round and the result back, layer after layer, and adds
+the bias in a kernel of its own. One change at the start keeps the whole network in the right order:
+
+    model = model.to(memory_format=torch.channels_last)
+    images = images.to(memory_format=torch.channels_last)
+
+When it does not help:
+Nothing is convolved, or the network is channels-last already. Ops that do not know the layout turn
+it back: then the copies only move elsewhere, and those ops are what to look at.
+
+Risk:
+None for the results beyond rounding. Code that calls `.view` on activations or relies on
+`.is_contiguous()` must be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.workmodel.arguments import Arguments
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import gains, of_class, time_of
+from findwall.model.events import Kind
+from findwall.model.intervals import I64
+
+MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
+SAFETY = "safe"
+POPULAR = True
+_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+
+
+def advise(facts: Facts) -> Advice:
+    convolved = time_of(facts, np.flatnonzero(of_class(facts, "conv")))
+    layouts = _layouts(facts)
+    if convolved <= 0 and not layouts:
+        return no_use("there are no convolutions in this step")
+    if layouts and sum(layouts) > len(layouts) / 2:
+        return no_use("the convolutions already read channels-last tensors")
+    turned = facts.atoms_of("layout-copies")
+    inside = np.concatenate([_under_convolution(facts, cause) for cause in MOVES[1:]])
+    if time_of(facts, turned) + time_of(facts, inside) <= 0:
+        return no_use("no layout copy and no slow convolution is left to move")
+    return use(
+        "`model.to(memory_format=torch.channels_last)`, and the same for its input; leave out every "
+        f"`.contiguous()` and `.permute` between: {a_step(time_of(facts, turned))} only turn tensors round.",
+        gains(facts, turned) + gains(facts, inside),
+    )
+
+
+def _layouts(facts: Facts) -> list[bool]:
+    """For each distinct input of a convolution whether it is channels-last already."""
+    events = facts.timeline.events
+    ops = facts.timeline.rows(Kind.OP)
+    names = np.array([facts.timeline.names.index(name) for name in _present(facts)], np.int64)
+    ops = ops[np.isin(events.name[ops], names)]
+    found = []
+    for inputs_id in np.unique(events.inputs[ops]).tolist():
+        inputs = facts.timeline.details.inputs_of(inputs_id)
+        tensor = Arguments(inputs).tensor(0) if inputs is not None else None
+        if tensor is not None and len(tensor.dims) >= 4 and tensor.strides is not None:
+            found.append(tensor.strides[1] == 1 and tensor.dims[1] > 1)
+    return found
+
+
+def _present(facts: Facts) -> list[str]:
+    known = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution")
+    return [name for name in known if name in facts.timeline.names]
+
+
+def _under_convolution(facts: Facts, cause: str) -> I64:
+    """Atoms of a cause that a convolution, or the backward of one, launched."""
+    atoms = facts.atoms_of(cause)
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    verdicts: dict[int, bool] = {}
+    for op in np.unique(ops).tolist():
+        around = [op, *facts.links.ancestors(op)[:3]] if op >= 0 else []
+        verdicts[op] = any(_CONVOLUTION.search(facts.timeline.name_of(row)) for row in around)
+    found: I64 = atoms[np.array([verdicts[op] for op in ops.tolist()], bool)]
+    return found

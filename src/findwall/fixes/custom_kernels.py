@@ -1,0 +1,42 @@
+"""Write, or fetch, a kernel for the one op that carries the time.
+
+What it does:
+Where neither a library nor the compiler has a good kernel for an op and its shapes, one written for
+it (Triton, CUTLASS, CUDA) can reach the ceiling: gathers fused with what follows, a loss that never
+writes its logits, matmuls with unusual epilogues.
+
+When it does not help:
+The time is spread over many ops, or the kernels already run at their floor.
+
+Risk:
+Code to maintain, with a backward pass and tests of its own.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, no_use, use
+from findwall.units import format_ms, format_share
+from findwall.walls.evidence import Carrier, carriers, name_carrier
+
+MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
+SAFETY = "needs-review"
+POPULAR = False
+LEAST = 0.05  # of the step, in one kernel: less is not worth writing one
+
+
+def advise(facts: Facts) -> Advice:
+    found = [one for cause in MOVES for one in carriers(facts, cause, 1) if one.floor_ms is not None]
+    if not found:
+        return no_use("no kernel's floor is known")
+    worst = max(found, key=_left)
+    if _left(worst) < LEAST * facts.step / 1e6:
+        return no_use("no single kernel is far enough from its floor")
+    return use(
+        f"A kernel of its own for {name_carrier(facts, worst)}: {format_ms(worst.ms)} a step at "
+        f"{format_share(worst.reached)} of what the hardware can do."
+    )
+
+
+def _left(one: Carrier) -> float:
+    return one.ms - (one.floor_ms or 0.0)

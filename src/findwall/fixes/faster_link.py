@@ -1,0 +1,37 @@
+"""Move the bytes over a faster link, or move fewer of them.
+
+What it does:
+NVLink is an order of magnitude faster than PCIe, and PCIe than Ethernet. Keep heavy traffic (tensor
+parallelism, sharding) inside a node, check that NCCL found the fast path (`NCCL_DEBUG=INFO`,
+`nvidia-smi topo -m`), and send fewer bytes: gradients in bfloat16 (`bf16_compress_hook`), hybrid
+sharding, a smaller ZeRO stage.
+
+When it does not help:
+Communication is hidden, or waits for a late rank and not for bytes.
+
+Risk:
+Compressed gradients are rounded. Other placements need the scheduler's help.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import collectives
+
+MOVES = ("slow-link", "exposed-collective")
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    if collectives(facts) == 0:
+        return no_use("there is no communication in this step")
+    spent = sum(facts.spent_ms(cause) for cause in MOVES)
+    if spent <= 0:
+        return no_use("all communication runs under computation")
+    return use(
+        "Check the path (`nvidia-smi topo -m`, NCCL_DEBUG=INFO), keep heavy traffic inside a node, and "
+        "send fewer bytes "
+        f"(bf16_compress_hook, hybrid sharding): {a_step(spent)} are waited for."
+    )

@@ -1,0 +1,42 @@
+"""Stay in one number format from layer to layer.
+
+What it does:
+A cast reads a tensor and writes it again in another format. Activations that go to fp32 after every
+layer and back before the next, or weights that autocast converts anew for every micro-batch, are
+traffic without arithmetic. Let norms and activations take 16-bit input (they compute in fp32
+inside), keep weights in bfloat16 with fp32 masters in the optimizer, and cast once at the edges.
+
+When it does not help:
+Casts are a small part of the step, or a compiler already folds them into their neighbours.
+
+Risk:
+What was computed in fp32 on purpose (losses, softmax over a large vocabulary, running statistics)
+should stay so.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.walls.evidence import carriers, shapes_text
+from findwall.walls.places import line_of
+
+MOVES = ("dtype-casts",)
+SAFETY = "changes-numerics"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("dtype-casts")
+    if spent <= 0:
+        return no_use("no tensor changes its number format in the step")
+    first = carriers(facts, "dtype-casts", 1)
+    shape = shapes_text(facts, first[0].op_row, 1) if first else ""
+    line = line_of(facts, first[0].op_row) if first else None
+    largest = f" the largest is of {shape}" if shape else ""
+    where = f" at {line}" if line else ""
+    return use(
+        "Leave out `.float()` and `.to(dtype)` between layers, and hold the weights in the format they "
+        "are used in: "
+        f"{a_step(spent)} are casts;{largest}{where}.".replace(";.", ".")
+    )

@@ -1,0 +1,55 @@
+"""Leave tensors where they lie: no `.contiguous()`, `cat`, `clone` or permute that only moves data.
+
+What it does:
+A permuted tensor costs nothing until something wants it contiguous; then the whole of it is read
+and written in another order. Choose one layout at the start (channels last for images; batch,
+heads, sequence as the attention kernel wants it), write results into place (`out=`, slices of one
+buffer) instead of concatenating, and let matmuls take transposed views, which they can.
+
+When it does not help:
+Copies are a small part of the step, or a library makes them inside an op: then its input's layout
+is what to change.
+
+Risk:
+None for the results; views share memory, so writing in place must be looked at.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.walls.evidence import carriers, shapes_text
+from findwall.walls.places import line_of
+
+MOVES = ("layout-copies",)
+SAFETY = "safe"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("layout-copies")
+    if spent <= 0:
+        return no_use("no tensor is copied only to be laid out anew")
+    parts = []
+    for one in carriers(facts, "layout-copies", 2):
+        line = line_of(facts, one.op_row)
+        name = asked_for(facts, one.op_row) or one.op or "a copy"
+        described = f"{name} {shapes_text(facts, one.op_row, 1)}".strip()
+        parts.append(f"{described}{f' at {line}' if line else ''}")
+    named = f": {'; '.join(dict.fromkeys(parts))}" if parts else ""
+    return use(
+        f"Keep one layout from end to end and leave out `.contiguous()`, `.clone()` and `cat`{named} "
+        f"({a_step(spent)} of copies)."
+    )
+
+
+def asked_for(facts: Facts, op_row: int) -> str | None:
+    """The outermost library op around a copy: `aten::contiguous`, not the `copy_` inside it."""
+    if op_row < 0:
+        return None
+    name = facts.timeline.name_of(op_row)
+    for row in facts.links.ancestors(op_row):
+        if not facts.timeline.name_of(row).startswith("aten::"):
+            break
+        name = facts.timeline.name_of(row)
+    return name

@@ -1,0 +1,37 @@
+"""Keep the compiled region whole: no Python in it that the compiler has to leave for.
+
+What it does:
+At a print, an `.item()`, an unsupported library call or data-dependent control flow the compiler
+ends one graph and starts another. Between them runs plain Python, nothing is fused across, and
+every piece checks its guards anew. `torch.compile(model, fullgraph=True)` raises an error at the
+first break, and `TORCH_LOGS=graph_breaks` lists them all.
+
+When it does not help:
+The model is not compiled, or its graph has no breaks.
+
+Risk:
+None for the results. Code has to be rearranged.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import is_compiled
+
+MOVES = ("graph-breaks",)
+SAFETY = "safe"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    if not is_compiled(facts):
+        return no_use("nothing is compiled here, so no graph can break")
+    spent = facts.spent_ms("graph-breaks")
+    if spent <= 0:
+        return no_use("no time is lost between compiled pieces")
+    return use(
+        "`torch.compile(model, fullgraph=True)` stops at the first break; `TORCH_LOGS=graph_breaks` "
+        "lists them: "
+        f"{a_step(spent)} are lost between compiled pieces."
+    )

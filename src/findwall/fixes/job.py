@@ -1,0 +1,183 @@
+"""What a fix asks of a job: number formats, optimizers, compilation, graphs, copies, the loader."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import OWNERS
+from findwall.attribute.kernels import F64
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.events import Bool, Kind
+from findwall.model.intervals import I64
+from findwall.model.machine import MATH_TYPES
+from findwall.units import ms
+from findwall.walls.places import Wait, waits
+
+TENSOR_CLASSES = ("matmul", "conv", "attention")
+SIXTEEN_BITS = ("fp16", "bf16")
+_GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
+_COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFunction")
+_OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)")
+_GRAPH_LAUNCH = re.compile(r"GraphLaunch")
+_UPLOAD = re.compile(r"HtoD|Host -> Device|HostToDevice", re.IGNORECASE)
+_DOWNLOAD = re.compile(r"DtoH|Device -> (?:Host|Pageable|Pinned)|DeviceToHost", re.IGNORECASE)
+
+
+_PAGEABLE = re.compile("pageable", re.IGNORECASE)
+
+
+# -- device time -----------------------------------------------------------------------------------
+
+
+def gains(facts: Facts, atoms: I64) -> float:
+    """What some atoms could give back, in ms a step; where no floor is known, nothing."""
+    own = facts.own[atoms]
+    window = facts.atoms.own[atoms]
+    floor = np.divide(facts.atoms.floor[atoms] * own, window, out=np.full(len(own), np.nan), where=window > 0)
+    return ms(float(np.nansum(np.maximum(own - floor, 0.0))))
+
+
+def time_of(facts: Facts, atoms: I64) -> float:
+    """In ms a step."""
+    return ms(float(facts.own[atoms].sum()))
+
+
+def of_class(facts: Facts, *names: str) -> Bool:
+    """Which atoms are of these kernel classes."""
+    wanted = [KERNEL_CLASSES.index(name) for name in names]
+    mask: Bool = np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
+    return mask
+
+
+def math_times(facts: Facts, *classes: str) -> dict[str, float]:
+    """Time of kernels that multiply, by number format, longest first, in ms a step."""
+    mine = np.flatnonzero(of_class(facts, *(classes or TENSOR_CLASSES)))
+    formats = facts.kernels.math_index[facts.atoms.index[mine]]
+    known = formats >= 0
+    total = np.bincount(formats[known], facts.own[mine][known], minlength=len(MATH_TYPES))
+    found = {name: ms(float(total[at])) for at, name in enumerate(MATH_TYPES) if total[at] > 0}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def small_kernels(facts: Facts) -> float:
+    """Device rows a step."""
+    return len(facts.atoms.index) / max(facts.steps.count, 1)
+
+
+def busy_share(facts: Facts) -> float:
+    return facts.reading.likely.busy / facts.step if facts.step > 0 else 0.0
+
+
+def rows_of(facts: Facts, atoms: I64) -> I64:
+    """The device rows of some atoms."""
+    return facts.kernels.row[facts.atoms.index[atoms]]
+
+
+def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
+    """Which of these rows have such a name; each distinct name is looked at once."""
+    distinct, inverse = np.unique(facts.timeline.events.name[rows], return_inverse=True)
+    hits = np.array([bool(pattern.search(facts.timeline.names[at])) for at in distinct.tolist()], bool)
+    mask: Bool = hits[inverse.reshape(-1)]
+    return mask
+
+
+# -- how the job is written ------------------------------------------------------------------------
+
+
+def is_training(facts: Facts) -> bool:
+    return bool(facts.links.backward.any()) or bool(optimizers(facts))
+
+
+def optimizers(facts: Facts) -> list[str]:
+    """Class names of the optimizers that step in this trace."""
+    found = (_OPTIMIZER.match(name) for name in range_names(facts))
+    return sorted({match[1] for match in found if match})
+
+
+def range_names(facts: Facts) -> list[str]:
+    """Names of the ranges that a person or a library put around host work."""
+    rows = facts.timeline.rows(Kind.ANNOTATION)
+    return [facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist()]
+
+
+def compiled_share(facts: Facts) -> float:
+    """Share of the device's time in kernels that torch.compile generated."""
+    total = float(facts.own.sum())
+    generated = matching(facts, facts.kernels.row[facts.atoms.index], _GENERATED)
+    return float(facts.own[generated].sum()) / total if total > 0 else 0.0
+
+
+def is_compiled(facts: Facts) -> bool:
+    return compiled_share(facts) > 0 or any(_COMPILED_RANGE.search(name) for name in range_names(facts))
+
+
+def graph_share(facts: Facts) -> float:
+    """Share of the device's rows that a graph launch issued."""
+    launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
+    launch = launch[launch >= 0]
+    if len(launch) == 0:
+        return 0.0
+    return float(matching(facts, launch, _GRAPH_LAUNCH).mean())
+
+
+def has_shapes(facts: Facts) -> bool:
+    return bool(facts.timeline.details.inputs)
+
+
+# -- copies, waits ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of one direction in the window, a step."""
+
+    ms: float
+    nbytes: float
+    pageable_ms: float
+
+    @property
+    def pageable(self) -> bool:
+        return self.pageable_ms > 0.5 * self.ms
+
+
+def uploads(facts: Facts) -> Copies:
+    return _copies(facts, _UPLOAD)
+
+
+def downloads(facts: Facts) -> Copies:
+    return _copies(facts, _DOWNLOAD)
+
+
+def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
+    events, rows = facts.timeline.events, facts.queue.row
+    rows = rows[events.kind[rows] == Kind.MEMCPY]
+    rows = rows[matching(facts, rows, direction)]
+    pageable = matching(facts, rows, _PAGEABLE)
+    count = max(facts.steps.count, 1)
+    length = events.duration[rows]
+    moved = float(np.maximum(events.nbytes[rows], 0).sum())
+    return Copies(ms(float(length.sum())) / count, moved / count, ms(float(length[pageable].sum())) / count)
+
+
+def syncs(facts: Facts) -> list[Wait]:
+    """Calls with which the host waits for the device, the costliest first."""
+    blocking = facts.host.blocking
+    return waits(facts, "host-sync", blocking.row[blocking.owner == OWNERS.index("host-sync")])
+
+
+def idle_before(facts: Facts, cause: str, class_name: str) -> float:
+    """Idle time of one cause in front of kernels of one class, in ms a step."""
+    positions, amounts = facts.idle_rows(cause)
+    rows = facts.queue.row[positions]
+    at = np.searchsorted(facts.kernels.row, rows)
+    mine: F64 = amounts[facts.kernels.class_index[at] == KERNEL_CLASSES.index(class_name)]
+    return ms(float(mine.sum()))
+
+
+def collectives(facts: Facts) -> float:
+    """Collectives a step."""
+    return float(facts.kernels.communication[facts.atoms.index].sum()) / max(facts.steps.count, 1)

@@ -1,0 +1,61 @@
+"""Let the allocator keep its memory: no empty_cache in the loop, and segments that can grow.
+
+What it does:
+torch keeps freed device memory and hands it out again in microseconds. `torch.cuda.empty_cache()`
+gives it back to the driver, so that the next step has to fetch it again with cudaMalloc and
+cudaFree, which stop the whole device. Without the call the cache stays. Where sizes change from
+step to step, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets segments grow instead of being
+replaced.
+
+When it does not help:
+No cudaMalloc or cudaFree happens in the step: the cache already serves it. The first steps always
+allocate; that is warm-up.
+
+Risk:
+None for the results. Memory that another process on the same GPU needs is not given back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import ALLOCATOR
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import matching
+from findwall.model.events import Kind
+from findwall.walls.places import in_window
+
+MOVES = ("allocator",)
+SAFETY = "safe"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("allocator")
+    if spent <= 0:
+        return no_use("the allocator serves every request of the step from its cache")
+    calls = _calls(facts)
+    freed = sum(count for name, count in calls.items() if "Free" in name or "Unmap" in name)
+    counted = ", ".join(f"{count:,.0f} {name}" for name, count in calls.items())
+    first = (
+        "Take `torch.cuda.empty_cache()` out of the loop; "
+        if freed
+        else "Warm up with the largest batch first; "
+    )
+    return use(
+        f"{first}where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. "
+        f"The device idles {a_step(spent)} behind {counted or 'allocator calls'} a step."
+    )
+
+
+def _calls(facts: Facts) -> dict[str, float]:
+    """Calls to the driver's allocator, a step, most frequent first."""
+    rows = in_window(facts, facts.timeline.rows(Kind.RUNTIME))
+    rows = rows[matching(facts, rows, ALLOCATOR)]
+    names, counts = np.unique(facts.timeline.events.name[rows], return_counts=True)
+    found = {
+        facts.timeline.names[int(name)]: count / facts.steps.count
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True)
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:3])

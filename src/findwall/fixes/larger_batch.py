@@ -1,0 +1,45 @@
+"""Put more samples into a step, so that each launch and each weight read serves more of them.
+
+What it does:
+The host issues as many kernels for a batch of 8 as for one of 64. As long as launches or half-empty
+kernels fill the step, a larger batch costs almost nothing: samples per second rise until the device
+is the limit. In inference it also shares each read of the weights among more requests.
+
+When it does not help:
+The device is busy with large kernels: twice the batch takes twice as long. `findwall sweep` shows
+where throughput stops growing.
+
+Risk:
+It changes training (learning rate, noise, steps per epoch) and latency, and needs memory. Gradient
+accumulation gives a larger batch without the memory, but also without the gain.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, gain_ms, no_use
+from findwall.fixes.job import busy_share, is_training, small_kernels
+from findwall.units import format_share
+
+MOVES = ("slow-kernels", "launch-bound", "memory-roof")
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    share = format_share(busy_share(facts))
+    if gain_ms(facts, "launch-bound") > 0.05 * facts.step / 1e6:
+        how = (
+            f"Raise the batch: the host issues about {small_kernels(facts):,.0f} kernels a step "
+            f"whatever its size, and "
+            f"the device is busy only {share} of it. Samples a second rise; the step gets no shorter."
+        )
+    elif gain_ms(facts, "slow-kernels") > 0:
+        how = (
+            "Raise the batch: the matmuls are too small to fill the device. Samples a second rise, not steps."
+        )
+    elif not is_training(facts):
+        how = "Raise the batch: requests share each read of the weights. Requests a second rise, not steps."
+    else:
+        return no_use(f"the device is busy {share} of the step: a larger batch takes as much longer")
+    return Advice(True, how=how, shorter_step=False)

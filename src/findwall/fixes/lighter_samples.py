@@ -1,0 +1,37 @@
+"""Make each sample cheaper: store it decoded, transform it on the device, read it in large pieces.
+
+What it does:
+Whatever is the same every epoch (decoding, resizing, tokenising) is done once and stored; random
+augmentation runs on the device on whole batches; many small files become a few large ones (tar
+shards, Parquet, memory-mapped arrays). Then few workers keep up with any step.
+
+When it does not help:
+The loader is never waited for.
+
+Risk:
+Stored copies take disk. Augmentation on the device draws other random numbers and takes device
+time.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.walls.places import sampled
+
+MOVES = ("loader-starved",)
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    waited = facts.spent_ms("loader-starved")
+    if waited <= 0.001 * facts.step / 1e6:
+        return no_use(f"the loader is never waited for ({a_step(waited)})")
+    line = sampled(facts)
+    at = f" The host stood at {line.place} most often." if line is not None else ""
+    return use(
+        "Do once what every epoch repeats (decode, resize, tokenise) and store it; augment whole "
+        "batches on the "
+        f"device; read large shards instead of many files: {a_step(waited)} are waited for.{at}"
+    )

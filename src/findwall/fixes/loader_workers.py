@@ -1,0 +1,51 @@
+"""Let worker processes make the batches ahead of the step.
+
+What it does:
+With `num_workers=0` every batch is read, decoded and collated between two steps. Workers do that
+beside the step, several batches ahead:
+
+    DataLoader(dataset, num_workers=8, persistent_workers=True, prefetch_factor=4, pin_memory=True)
+
+Begin with half the cores. The loader keeps up once workers ÷ time per batch exceeds the step rate.
+
+When it does not help:
+The loader is never waited for. Or the cores, the disk or the network are the limit: more workers
+then only compete; OMP_NUM_THREADS left unset makes each of them use all cores.
+
+Risk:
+Each worker holds a copy of the dataset object in memory. Random augmentation must be seeded by
+worker. Worker processes and the start of an epoch take time: keep them with persistent_workers.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import range_names
+
+MOVES = ("loader-starved",)
+SAFETY = "safe"
+POPULAR = True
+
+
+def advise(facts: Facts) -> Advice:
+    waited = facts.spent_ms("loader-starved")
+    if waited <= 0.001 * facts.step / 1e6:
+        return no_use(f"the loader is never waited for ({a_step(waited)})")
+    names = " ".join(range_names(facts))
+    rest = "persistent_workers=True, prefetch_factor=4"
+    if "_SingleProcessDataLoaderIter" in names:
+        return use(
+            f"`DataLoader(…, num_workers=N, {rest})` with N about half the cores: num_workers is 0, so "
+            f"each batch "
+            f"is made between two steps ({a_step(waited)})."
+        )
+    if "_MultiProcessingDataLoaderIter" in names:
+        return use(
+            f"Raise num_workers as far as the cores carry it ({rest}): there are workers, and the "
+            f"device still "
+            f"waits {a_step(waited)} for them."
+        )
+    return use(
+        f"Make batches ahead of the step in workers (num_workers, {rest}): {a_step(waited)} are waited for."
+    )

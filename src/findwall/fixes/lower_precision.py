@@ -1,0 +1,51 @@
+"""Go below 16 bits where the hardware can: fp8 matmuls, int8 or 4-bit weights.
+
+What it does:
+At the roof only fewer bits or fewer FLOPs help. fp8 tensor cores (Ada, Hopper, Blackwell, MI300) do
+twice the products of bf16; weights stored in 8 or 4 bits are read in half or a quarter of the time,
+which is what a decoding step waits for. torchao and Transformer Engine provide both.
+
+When it does not help:
+Matmuls are still far from the ceiling in the format they have, or they are not what fills the step.
+
+Risk:
+Accuracy: fp8 needs scaling by tensor or block, int8 and int4 need calibration. Check the model's
+quality, not only its loss.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.fixes.job import SIXTEEN_BITS, is_training, math_times
+
+MOVES = ("at-the-roof", "memory-roof")
+SAFETY = "changes-numerics"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    times = math_times(facts)
+    if not times:
+        return no_use("there are no matmuls in this step")
+    first = next(iter(times))
+    if first not in SIXTEEN_BITS:
+        return no_use(f"the matmuls run in {first}: 16 bits come first")
+    flops = facts.ceilings.flops
+    if not flops:
+        return cannot_tell("this GPU is not in the table, so it is not known what it has below 16 bits")
+    narrow = next(
+        (name for name in ("fp8", "int8") if flops.get(name, 0.0) > 1.2 * flops.get(first, 0.0)), None
+    )
+    if narrow is None:
+        return no_use(f"{facts.ceilings.device} is no faster below 16 bits")
+    way = (
+        "torchao.float8 or Transformer Engine"
+        if is_training(facts)
+        else "torchao: quantised weights, fp8 matmuls"
+    )
+    return use(
+        f"{narrow} ({way}): this GPU does {flops[narrow] / flops[first]:.1f} times the products of "
+        f"{first} in it, and "
+        f"{a_step(times[first])} are {first} matmuls. Weights of 8 or 4 bits are also read faster."
+    )

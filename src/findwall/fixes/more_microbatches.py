@@ -1,0 +1,32 @@
+"""Cut the batch into more micro-batches, so that pipeline stages stand idle for less of the step.
+
+What it does:
+With p stages and m micro-batches a pipeline idles about (p − 1) / m of its working time while it
+fills and drains. More micro-batches, or a schedule that interleaves them (1F1B, interleaved,
+zero-bubble), shrink that share.
+
+When it does not help:
+There is no pipeline, or micro-batches are already so small that kernels no longer fill the device.
+
+Risk:
+Smaller micro-batches run less efficiently; activations of more of them are held at once in some
+schedules.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+
+MOVES = ("pipeline-bubble",)
+SAFETY = "safe"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("pipeline-bubble")
+    if spent <= 0:
+        return no_use("no pipeline stage stands idle here")
+    return use(
+        f"More micro-batches a step, or an interleaved 1F1B schedule: the stage stands idle {a_step(spent)}."
+    )

@@ -1,0 +1,45 @@
+"""Write logs and checkpoints beside the step, or less often.
+
+What it does:
+While Python serialises, formats or writes, no kernel is issued and the device stands still. Copy
+what is to be saved (`non_blocking=True`, pinned memory) and let a thread write it
+(`torch.distributed.checkpoint.async_save`, a queue for the logger), and do it every n steps.
+
+When it does not help:
+The host has no long stretch without ops. Work that the step needs (sampling, environment steps)
+cannot be moved away, only made faster or put one step ahead.
+
+Risk:
+A crash loses what was not yet written. The copy must be complete before parameters change.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
+from findwall.fixes.job import downloads
+from findwall.units import format_bytes
+from findwall.walls.places import sampled
+
+MOVES = ("host-work", "host-sync", "unstable-steps")
+SAFETY = "needs-review"
+POPULAR = False
+BULK = 1e6  # bytes a step: more than a logged value, as a checkpoint is
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("host-work")
+    if spent <= 0.001 * facts.step / 1e6:
+        return no_use("the host does no long work of its own in the step")
+    copied = downloads(facts).nbytes
+    bulk = copied > BULK
+    line = sampled(facts)
+    at = f" at {line.place}" if line is not None else ""
+    also = f"; {format_bytes(copied)} a step are copied out, as a checkpoint is" if bulk else ""
+    causes = MOVES if bulk else ("host-work", "unstable-steps")
+    return use(
+        "Put logging, saving or other Python work into a thread, or do it every n steps (checkpoints: "
+        f"torch.distributed.checkpoint.async_save): the device idles {a_step(spent)} while no op "
+        f"runs{at}{also}.",
+        gain_ms(facts, *causes),
+    )

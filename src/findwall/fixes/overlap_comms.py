@@ -1,0 +1,48 @@
+"""Run collectives beside computation instead of after it.
+
+What it does:
+Gradients can leave as soon as they exist: DDP sends them in buckets during the backward pass, FSDP
+gathers the next layer's parameters while this one computes. What hinders it: a last bucket that
+holds almost everything, `find_unused_parameters=True`, gathers that are not prefetched, gradients
+clipped layer by layer, and collectives issued by hand on the compute stream.
+
+When it does not help:
+Collectives already run under computation, or they take longer than all the computation there is:
+then fewer bytes or a faster link are needed.
+
+Risk:
+Prefetching holds more parameters at once: more memory. The results are the same.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import collectives, range_names
+
+MOVES = ("exposed-collective", "slow-link")
+SAFETY = "safe"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    if collectives(facts) == 0:
+        return no_use("there is no communication in this step")
+    exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
+    if exposed <= 0:
+        return no_use("all communication runs under computation")
+    return use(
+        f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication has nothing beside it."
+    )
+
+
+def _way(ranges: str) -> str:
+    if "FSDP" in ranges or "FullyShardedDataParallel" in ranges:
+        return "FSDP: prefetch the next layer's parameters (forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"
+    if "DistributedDataParallel" in ranges:
+        return (
+            "DDP: tune bucket_cap_mb so that gradients leave during the backward pass, with "
+            "static_graph=True and "
+            "without find_unused_parameters"
+        )
+    return "Issue collectives with async_op=True, and wait for each only where its result is needed"

@@ -1,0 +1,61 @@
+"""Pad odd dimensions to a multiple of 64 (at least 8), so that 16-bit matmuls reach the fast kernels.
+
+What it does:
+Tensor-core kernels load rows in pieces of 16 bytes: 8 numbers of 16 bits. A vocabulary of 50257 or
+a hidden size of 1001 makes every second row start elsewhere, and the library falls back to kernels
+that are several times slower. Padding the vocabulary, a layer's width, the sequence or the batch to
+the next multiple removes that; the extra columns are never looked at.
+
+When it does not help:
+All dimensions of the large matmuls are multiples of 8 already, or the matmuls run in fp32 or TF32,
+where the fast path needs another change first.
+
+Risk:
+Parameters change their shape: old checkpoints need a padded copy, and an output layer over a padded
+vocabulary must not be sampled from beyond the real one (mask it, or slice the logits).
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.fixes.job import SIXTEEN_BITS, has_shapes, math_times
+from findwall.walls.evidence import carriers, odd_dims, padded
+
+MOVES = ("misaligned-shapes",)
+SAFETY = "needs-review"
+POPULAR = False
+MOST = 4  # dimensions named
+
+
+def advise(facts: Facts) -> Advice:
+    if facts.spent_ms("misaligned-shapes") <= 0:
+        return _why_not(facts)
+    ops: dict[int, list[str]] = {}
+    for carrier in carriers(facts, "misaligned-shapes", 12):
+        for extent in odd_dims(facts, carrier.op_row):
+            ops.setdefault(extent, [])
+            if carrier.op and carrier.op not in ops[extent]:
+                ops[extent].append(carrier.op)
+    changes = [f"{extent} → {padded(extent)} {_next_multiple(extent)}" for extent in list(ops)[:MOST]]
+    where = sorted({op for names in ops.values() for op in names})[:3]
+    return use(
+        f"Pad {', '.join(changes)} in {', '.join(where) or 'the matmuls'}: "
+        f"{a_step(facts.spent_ms('misaligned-shapes'))} run on fallback kernels for want of it."
+        if changes
+        else "Pad the dimensions of the 16-bit matmuls to a multiple of 64 (at least 8)."
+    )
+
+
+def _next_multiple(extent: int) -> str:
+    multiple = next(size for size in (64, 32, 16, 8) if padded(extent) % size == 0)
+    return f"(next multiple of {multiple})"
+
+
+def _why_not(facts: Facts) -> Advice:
+    if not has_shapes(facts):
+        return cannot_tell("the trace has no shapes (record_shapes=True)")
+    first = next(iter(math_times(facts)), None)
+    if first is not None and first not in SIXTEEN_BITS:
+        return no_use(f"the matmuls run in {first}, where odd dimensions cost nothing yet")
+    return no_use("no 16-bit matmul has dimensions that keep it off the fast kernels")

@@ -1,0 +1,39 @@
+"""Copy the next batch to the device while this one is computed.
+
+What it does:
+A copy on a stream of its own runs beside kernels. Start it one batch ahead, from pinned memory, and
+let the compute stream wait for its event only when the batch is needed. A small dataset can stay on
+the device altogether.
+
+When it does not help:
+Copies already run beside kernels. From pageable memory nothing runs beside anything: pin it first.
+
+Risk:
+One more batch of device memory. Streams must be synchronised by events and `record_stream`, or data
+is read before it has arrived.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import uploads
+from findwall.units import format_bytes
+
+MOVES = ("copy-exposed",)
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("copy-exposed")
+    if spent <= 0.001 * facts.step / 1e6:
+        return no_use("no copy to the device is waited for")
+    copies = uploads(facts)
+    amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
+    pin = "from pinned memory " if copies.pageable else ""
+    return use(
+        f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on a stream of its own while "
+        f"this one is "
+        f"computed, or keep a small dataset on the device: {a_step(spent)} wait for copies."
+    )

@@ -1,0 +1,36 @@
+"""Give the GPU its clocks back: cooling, power limit, application clocks.
+
+What it does:
+A GPU that is too hot or capped by hardware lowers its clocks, and every kernel slows down with
+them. Better airflow, the vendor's power limit (`nvidia-smi -pl`), no locked application clocks
+(`nvidia-smi -rgc`) and no neighbour on the same board bring them back.
+
+When it does not help:
+Clocks are where the card holds them under load. A software power cap on a busy GPU is normal.
+
+Risk:
+None for the results. Power and temperature limits are there for a reason: stay inside the vendor's
+range.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+
+MOVES = ("throttled", "unstable-steps")
+SAFETY = "safe"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("throttled")
+    if spent > 0:
+        return use(
+            "See `nvidia-smi -q -d CLOCK,PERFORMANCE`, then cooling, power limit (-pl) and locked "
+            "clocks (-rgc): kernels of "
+            f"{a_step(spent)} ran below the card's own clocks."
+        )
+    if not facts.run.telemetry:
+        return cannot_tell("a trace does not hold clocks; `findwall run` samples them")
+    return no_use("the clocks were where the card holds them under load")

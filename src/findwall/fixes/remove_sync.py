@@ -1,0 +1,65 @@
+"""Do not make the host wait for the device inside the step.
+
+What it does:
+`.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `print(tensor)`, `nonzero`, indexing with a mask and
+`if` on a device value all stop the host until the queue has run dry; then the device stands still
+until the host has filled it again. Keep such values on the device, add them up there, and look at
+them every n steps; replace indices by masks (`torch.where`); copy results out with
+`non_blocking=True` into pinned memory and read them a step later.
+
+When it does not help:
+The host is far ahead anyway, and the wait is over before the queue is empty: then the device never
+notices. A step that the host cannot issue faster stays as slow as its launches.
+
+Risk:
+None for the results. Values that are logged arrive later; a check for NaN fires some steps late.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import syncs
+from findwall.walls.places import Wait
+
+MOVES = ("host-sync",)
+SAFETY = "safe"
+POPULAR = True
+
+INSTEAD = {
+    "item": "keep the value on the device and read it every n steps",
+    "_local_scalar_dense": "keep the value on the device and read it every n steps",
+    "is_nonzero": "no `if` on a device value: use torch.where, or test every n steps",
+    "nonzero": "work with the mask (torch.where) instead of its indices",
+    "index": "work with the mask (torch.where) instead of its indices",
+    "masked_select": "work with the mask (torch.where) instead of its indices",
+    "unique": "give it a fixed size, or do it outside of the step",
+    "to": "copy with non_blocking=True into pinned memory and read it a step later",
+    "cpu": "copy with non_blocking=True into pinned memory and read it a step later",
+    "copy_": "copy with non_blocking=True into pinned memory and read it a step later",
+}
+EXPLICIT = "leave the explicit synchronize out (time with CUDA events)"
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("host-sync")
+    found = syncs(facts)
+    if spent <= 0:
+        return no_use(
+            "the device never runs dry because of a synchronisation" if found else "nothing synchronises"
+        )
+    if not found:
+        return use(
+            f"Keep device values on the device: the device idles {a_step(spent)} behind synchronisations."
+        )
+    named = "; ".join(_sentence(wait) for wait in found[:2] if wait.ms >= 0.1 * found[0].ms)
+    return use(f"{named[0].upper()}{named[1:]}.")
+
+
+def _sentence(wait: Wait) -> str:
+    kind = (wait.op or "").rpartition("::")[2]
+    instead = INSTEAD.get(
+        kind, EXPLICIT if wait.op is None else "move it out of the step, or do it every n steps"
+    )
+    times = f" ({wait.times:,.0f} times a step)" if wait.times >= 1.5 else ""
+    return f"{wait.place}{times}: {instead}"

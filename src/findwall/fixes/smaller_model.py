@@ -1,0 +1,35 @@
+"""Do less: a smaller or more efficient model, shorter sequences, fewer tokens.
+
+What it does:
+A step at the roof takes as long as its FLOPs and bytes say. Fewer layers or a smaller width,
+grouped-query attention, a mixture of experts, pruning, distillation, packed sequences instead of
+padding and a smaller vocabulary all reduce the work itself.
+
+When it does not help:
+The step is not at the roof: something else is in the way, and costs nothing in quality to remove.
+
+Risk:
+It is another model; its quality has to be found out.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, no_use, use
+from findwall.model.catalogue import ROOFS
+from findwall.units import format_share
+
+MOVES = ROOFS
+SAFETY = "needs-review"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    share = sum(facts.share(roof) for roof in ROOFS)
+    if share < 0.5:
+        return no_use(f"only {format_share(share)} of the step is at the roof")
+    return use(
+        f"Fewer FLOPs or bytes: {format_share(share)} of the step runs as fast as this GPU can. Packed "
+        f"sequences, "
+        "a smaller or sparser model, fewer tokens."
+    )

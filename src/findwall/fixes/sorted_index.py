@@ -1,0 +1,37 @@
+"""Give gathers and scatters an order: sorted, grouped or unique indices.
+
+What it does:
+A gather of scattered rows reads whole sectors of memory for a few bytes each, and a scatter that
+adds into the same rows waits for atomics. Sort edges or ids once, so that neighbours in memory are
+used together; sum sorted segments (`torch.segment_reduce`, a CSR matrix product) instead of
+`index_add_`; make rows a multiple of 32 bytes; deduplicate lookups (`unique`, then gather).
+
+When it does not help:
+Rows are wide and read once: then the traffic is needed. Sorting alone can do little where atomics
+were not what was waited for; measure it.
+
+Risk:
+Sums in another order differ in the last bits. Sorting costs time: do it once, not every step.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.walls.evidence import ops_named
+
+MOVES = ("gather-scatter",)
+SAFETY = "changes-numerics"
+POPULAR = False
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("gather-scatter")
+    if spent <= 0:
+        return no_use("nothing is gathered or scattered in the step")
+    ops = ops_named(facts, "gather-scatter")
+    return use(
+        f"Sort the indices of {ops or 'gathers and scatters'} once, and sum sorted segments "
+        f"(torch.segment_reduce, "
+        f"a CSR product) instead of scattering with atomics: {a_step(spent)} go there. Wide rows gain little."
+    )

@@ -1,0 +1,43 @@
+"""Keep shapes fixed, or declare them dynamic, so that nothing is compiled again.
+
+What it does:
+torch.compile specialises on the shapes it sees. Each new sequence length then costs seconds of
+compilation in the middle of training. Pad lengths to a few sizes, drop the last short batch
+(`drop_last=True`), or tell the compiler which dimension changes: `torch._dynamo.mark_dynamic(x, 1)`
+or `torch.compile(model, dynamic=True)`.
+
+When it does not help:
+Nothing is compiled during the step. `TORCH_LOGS=recompiles` names the guard that failed: it may be
+a Python number or flag that changes, not a shape.
+
+Risk:
+Padding computes what is thrown away and must be masked. Dynamic kernels can be a little slower than
+specialised ones.
+"""
+
+from __future__ import annotations
+
+import re
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import range_names
+
+MOVES = ("recompilation", "unstable-steps")
+SAFETY = "safe"
+POPULAR = False
+_COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
+
+
+def advise(facts: Facts) -> Advice:
+    spent = facts.spent_ms("recompilation")
+    if spent <= 0:
+        return no_use("nothing is compiled during the step")
+    again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
+    frames = {one.split("/")[0] for one in again}
+    count = f" ({len(again)} compilations of {len(frames)} function(s) in the trace)" if again else ""
+    return use(
+        "`torch.compile(model, dynamic=True)` or `torch._dynamo.mark_dynamic(x, dim)`, or pad lengths "
+        "to a few sizes: "
+        f"{a_step(spent)} compile{count}. `TORCH_LOGS=recompiles` names the guard."
+    )

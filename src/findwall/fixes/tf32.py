@@ -1,0 +1,64 @@
+"""Let fp32 matmuls and convolutions run on the tensor cores, in TF32.
+
+What it does:
+TF32 keeps fp32's range and rounds the inputs of each product to 10 bits of mantissa; sums stay in
+fp32. Nothing else changes: weights, activations and the optimizer remain fp32. One line at the
+start of the program:
+
+    torch.set_float32_matmul_precision("high")
+
+Convolutions have a switch of their own, `torch.backends.cudnn.allow_tf32`, which is on by default.
+
+When it does not help:
+The matmuls already run in 16 bits, or the step waits for something else than matmuls. GPUs before
+Ampere have no TF32.
+
+Risk:
+Products lose about 13 bits of mantissa. Training rarely notices; solvers, losses with large
+cancellations and tests against fp32 references may.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.fixes.job import SIXTEEN_BITS, gains, math_times, of_class, time_of
+from findwall.model.machine import MATH_TYPES
+
+MOVES = ("fast-path-off",)
+SAFETY = "changes-numerics"
+POPULAR = True
+
+
+def advise(facts: Facts) -> Advice:
+    if not facts.ceilings.flops:
+        return cannot_tell("this GPU is not in the table, so it is not known whether it has TF32")
+    if "tf32" not in facts.ceilings.flops:
+        return no_use(f"{facts.ceilings.device} has no TF32")
+    slow = facts.atoms_of("fast-path-off")
+    slow = slow[facts.kernels.math_index[facts.atoms.index[slow]] == MATH_TYPES.index("fp32")]
+    if time_of(facts, slow) <= 0:
+        return no_use(_reason(math_times(facts)))
+    conv = slow[of_class(facts, "conv")[slow]]
+    lines = []
+    if len(conv) < len(slow):
+        lines.append("torch.set_float32_matmul_precision('high')")
+    if len(conv):
+        lines.append("torch.backends.cudnn.allow_tf32 = True")
+    what = (
+        "convolutions" if len(conv) == len(slow) else "matmuls and convolutions" if len(conv) else "matmuls"
+    )
+    return use(
+        f"`{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} go to the "
+        f"tensor cores.",
+        gains(facts, slow),
+    )
+
+
+def _reason(times: dict[str, float]) -> str:
+    if not times:
+        return "there is no matmul or convolution in this step"
+    first = next(iter(times))
+    if first in (*SIXTEEN_BITS, "fp8"):
+        return f"the matmuls already run in {first}"
+    return "TF32 is already on" if first == "tf32" else f"no large fp32 matmul in this step ({first})"
