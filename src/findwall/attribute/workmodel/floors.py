@@ -21,7 +21,7 @@ I8 = NDArray[np.int8]
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
 TENSOR_CLASSES = np.array([CLASS_INDEX[name] for name in ("matmul", "conv", "attention")])
 # Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
-_START_NS = 4000.0
+_START_NS = 5000.0
 _REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
 # A kernel picked for operands that are not laid out on 16 bytes, or of a generation that predates the rule.
 _FALLBACK = re.compile(r"align[124](?!\d)|_75_|sm75|turing|cutlass_7\d|volta_|wmma")

@@ -51,7 +51,7 @@ def matmul_work(op: str, arguments: Arguments) -> Work | None:
         write_bytes=result * out_size,
         math=a.math,
         tensor_core_able=True,
-        misaligned=_misaligned(a, b, columns, transposed),
+        misaligned=_misaligned(a, b, columns),
         product=Product(a.nbytes, b.nbytes, rows, columns, float(inner * a.size)) if batch == 1 else None,
         workspace=4.0 * result,
     )
@@ -78,7 +78,7 @@ def _result_size(op: str, a: Tensor) -> int:
     return 2 if "scaled" in op else a.size
 
 
-def _misaligned(a: Tensor, b: Tensor, columns: int, transposed: bool) -> tuple[str, ...]:
+def _misaligned(a: Tensor, b: Tensor, columns: int) -> tuple[str, ...]:
     """Dims that are no multiple of 8 where 16-bit operands are laid out along them.
 
     What counts is each matrix's leading dimension: the distance between its rows as it lies in memory.
@@ -92,8 +92,6 @@ def _misaligned(a: Tensor, b: Tensor, columns: int, transposed: bool) -> tuple[s
             found.append(f"{name}:{leading}")
     if columns % 8 and columns > 1:
         found.append(f"N:{columns}")
-    if not found and not transposed and a.dims[-1] % 8:
-        found.append(f"K:{a.dims[-1]}")
     return tuple(found)
 
 

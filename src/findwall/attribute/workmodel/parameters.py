@@ -23,16 +23,17 @@ def parameter_count(timeline: Timeline, steps: int | None = None) -> float | Non
     if len(rows) == 0:
         return None
     distinct, counts = np.unique(timeline.events.inputs[rows], return_counts=True)
-    sizes = [_elements(timeline, int(index)) for index in distinct]
-    passes = int(counts.min())
-    if steps is not None and steps > 0:
-        passes = max(passes, steps)
-    total = sum(size * int(count) for size, count in zip(sizes, counts, strict=True))
+    seen: dict[tuple[int, ...], int] = {}
+    for index, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        shape = _shape(timeline, index)
+        seen[shape] = seen.get(shape, 0) + count
+    passes = max(min(seen.values()), steps or 0)
+    total = sum(math.prod(shape) * count for shape, count in seen.items())
     return total / passes if total else None
 
 
-def _elements(timeline: Timeline, index: int) -> int:
+def _shape(timeline: Timeline, index: int) -> tuple[int, ...]:
     inputs = timeline.details.inputs_of(index)
     if inputs is None or not inputs.dims:
-        return 0
-    return math.prod(extent for extent in inputs.dims[0] if isinstance(extent, int))
+        return (0,)
+    return tuple(extent for extent in inputs.dims[0] if isinstance(extent, int))

@@ -1,0 +1,81 @@
+"""Communication is known by what it does, not by a library's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from findwall.attribute.comms import is_communication
+from findwall.attribute.links import link
+from findwall.model.events import DEVICE_KINDS, Kind
+from findwall.readers.torch_trace import read_trace
+
+
+def verdict(book: Any, row: int) -> bool:
+    timeline = book.timeline()
+    rows = timeline.rows(*DEVICE_KINDS)
+    found = is_communication(timeline, link(timeline), rows)
+    return bool(found[np.flatnonzero(rows == row)[0]])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "void deep_ep::internode_ll::combine<true, 9, 9, 3072>(void*)",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
+        "nvshmemi_collective_kernel",
+    ],
+)
+def test_known_by_its_kernel(book: Any, name: str) -> None:
+    assert verdict(book, book.kernel(name))
+
+
+@pytest.mark.parametrize(
+    "op", ["symm_mem::multimem_all_reduce_", "c10d::allreduce_", "record_param_comms", "vllm::all_reduce"]
+)
+def test_known_by_the_op_that_launched_it(book: Any, op: str) -> None:
+    assert verdict(book, book.op(op, [[8]], ["float"], "kernel_17"))
+
+
+def test_known_by_the_annotation_around_the_launch(book: Any) -> None:
+    outer = book.open("nccl:all_reduce", kind=Kind.ANNOTATION)
+    row = book.kernel("kernel_17")
+    book.close(outer)
+    assert verdict(book, row)
+
+
+def test_known_by_its_metadata(book: Any) -> None:
+    assert verdict(book, book.kernel("kernel_17", collective="_allgather_base"))
+
+
+def test_known_by_its_stream(book: Any) -> None:
+    for _ in range(9):
+        book.kernel("ncclDevKernel_SendRecv(x)", stream=20)
+    assert verdict(book, book.kernel("dispatch_17", stream=20))
+
+
+def test_a_copy_inside_a_collective_is_a_copy(book: Any) -> None:
+    outer = book.open("c10d::allgather_")
+    row = book.op("aten::copy_", [[8], [8]], ["float", "float"], "copy_kernel")
+    book.close(outer)
+    assert not verdict(book, row)
+
+
+def test_compute_is_not(book: Any) -> None:
+    row = book.op("aten::mm", [[8, 8], [8, 8]], ["float", "float"], "volta_sgemm_64x64_nt")
+    assert not verdict(book, row)
+    book.kernel("ncclDevKernel_SendRecv(x)", stream=20)
+    assert not verdict(book, row)
+
+
+def test_symmetric_memory_collectives_of_a_real_server(shared: Path) -> None:
+    timeline = read_trace(shared / "traces" / "b200_vllm_tp8_rank0.json.gz")
+    rows = timeline.rows(Kind.KERNEL)
+    found = rows[is_communication(timeline, link(timeline), rows)]
+    names = {timeline.name_of(int(row)) for row in found}
+    assert any("multimem_all_reduce" in name for name in names)
+    assert len(found) == 74
