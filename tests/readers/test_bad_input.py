@@ -301,6 +301,13 @@ def test_odd_bytes_in_a_name_do_not_cost_the_event(tmp_path: Path, name: bytes) 
     assert timeline.quality.damaged == 0
 
 
+def test_a_zero_byte_in_an_argument(tmp_path: Path) -> None:
+    event = complete("cpu_op", "odd", "1001", "1", args={"Input type": ["@"], "Input Dims": [[1]]})
+    text = with_event(event).replace(b'"@"', b'"a\0b"')
+    timeline = read_text(tmp_path, text)
+    assert len(timeline.events) == 10
+
+
 def test_unknown_phases_are_counted(tmp_path: Path) -> None:
     timeline = read_text(tmp_path, with_event({"ph": "Q", "name": "what"}))
     assert timeline.quality.ignored["unknown"] == 1

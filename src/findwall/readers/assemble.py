@@ -25,7 +25,7 @@ from findwall.model.events import (
     ReadQuality,
     Timeline,
 )
-from findwall.readers.columns import CHUNK_COLUMNS, Chunk
+from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
 from findwall.readers.tracks import settle_tracks
@@ -78,7 +78,7 @@ class Assembler:
     def _translation(self, name: str, entries: list[Any]) -> I32:
         """From a chunk's ids to ours; the last place answers for -1, "nothing recorded"."""
         table = self._tables[name]
-        ids = [table.setdefault(entry, len(table)) if entry != b"" else -1 for entry in entries]
+        ids = [table.setdefault(entry, len(table)) for entry in entries]
         return np.array([*ids, -1], np.int32)
 
     def finish(self, path: str, header: Header, quality: ReadQuality) -> Timeline:
@@ -156,6 +156,8 @@ class Assembler:
         """Rows into canonical order, then every table in the order its entries first appear."""
         tables = {name: list(table) for name, table in self._tables.items()}
         self._tables.clear()
+        for name in DETAIL_FIELDS:
+            columns[name], tables[name] = _as_objects(name, columns[name], tables[name])
         settle_tracks(columns, tables["thread"])
         order = canonical_order(columns, tables)
         for name in columns:
@@ -178,6 +180,16 @@ class Assembler:
             self._damaged["more than a day away from the rest"] += int((~near).sum())
         joined, time = joined[:, near], time[near]
         return MemorySamples(time, joined[1].astype(np.int32), joined[2], joined[3])
+
+
+def _as_objects(name: str, ids: I32, keys: list[bytes]) -> tuple[I32, list[bytes]]:
+    """Keys made objects, each once; equal ones may have been written with other spaces between."""
+    objects: dict[bytes, int] = {}
+    numbers = []
+    for key in keys:
+        made = object_of(name, key)
+        numbers.append(objects.setdefault(made, len(objects)) if made else -1)
+    return np.array([*numbers, -1], np.int32)[ids], list(objects)
 
 
 def _with_processes(

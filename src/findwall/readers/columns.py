@@ -31,7 +31,9 @@ CHUNK_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "process")  # a t
 Kinds = NDArray[np.int16]
 _Kind = TypeVar("_Kind")
 _NO_ARGS = Args()
-_INPUTS = ("dims", "types", "strides", "concrete")
+_SEPARATOR = b"\0"  # stands in no JSON text
+_KEY = _SEPARATOR.join  # one bytes object to look up, several times quicker than a tuple of them
+_INPUTS = ("dims", "dims", "types", "strides", "concrete")  # the first two: new and old spelling
 _LAUNCH = ("grid", "block", "shared_memory", "registers")
 _EXTRA = (
     "collective",
@@ -48,6 +50,7 @@ _EXTRA = (
     "wait_on_correlation",
     "graph_id",
 )
+DETAIL_FIELDS = {"inputs": _INPUTS, "launch": _LAUNCH, "extra": _EXTRA}
 _EMPTY_VALUES = (b"", b'""', b"null")
 
 
@@ -69,7 +72,7 @@ class Chunk:
     columns: dict[str, NDArray[Any]]
     names: list[str]
     threads: list[tuple[str, str]]  # (pid, tid) as text
-    inputs: list[bytes]  # an empty entry means: nothing recorded
+    inputs: list[bytes]  # keys, as `object_of` takes them
     launch: list[bytes]
     extra: list[bytes]
     memory: NDArray[np.int64]  # four rows: time, device, allocated, reserved
@@ -109,14 +112,7 @@ class ChunkBuilder:
         part["external"] = self._ints([a.external for a in args])
         part["sequence"] = self._ints([a.sequence for a in args])
         part["forward_thread"] = self._ints([a.forward_thread for a in args])
-        dims = [a.dims if a.dims is not ABSENT else a.dims_old for a in args]
-        keys = zip(
-            map(bytes, dims),
-            map(bytes, [a.types for a in args]),
-            map(bytes, [a.strides for a in args]),
-            map(bytes, [a.concrete for a in args]),
-            strict=True,
-        )
+        keys = [_KEY((a.dims, a.dims_old, a.types, a.strides, a.concrete)) for a in args]
         part["inputs"] = self.inputs.ids(keys, len(rows))
         marked = [
             a.collective is not ABSENT
@@ -146,13 +142,7 @@ class ChunkBuilder:
         part["stream"] = self._ints([a.stream for a in args])
         part["nbytes"] = self._ints([a.nbytes for a in args])
         part["graph_node"] = self._ints([a.graph_node for a in args])
-        keys = zip(
-            map(bytes, [a.grid for a in args]),
-            map(bytes, [a.block for a in args]),
-            map(bytes, [a.shared_memory for a in args]),
-            map(bytes, [a.registers for a in args]),
-            strict=True,
-        )
+        keys = [_KEY((a.grid, a.block, a.shared_memory, a.registers)) for a in args]
         part["launch"] = self.launch.ids(keys, len(rows))
         marked = [
             a.collective is not ABSENT
@@ -198,7 +188,7 @@ class ChunkBuilder:
     def _extras(self, args: list[Args], marked: list[bool]) -> I32:
         ids = np.full(len(args), -1, np.int32)
         rows = np.flatnonzero(marked)
-        keys = (tuple(bytes(getattr(args[row], name)) for name in _EXTRA) for row in rows)
+        keys = [_KEY([getattr(args[row], name) for name in _EXTRA]) for row in rows]
         ids[rows] = self.extra.ids(keys, len(rows))
         return ids
 
@@ -235,9 +225,9 @@ def build_chunk(entries: Sequence[Entry]) -> Chunk:
         columns=_joined(builder),
         names=list(builder.names),
         threads=[(str(pid), str(tid)) for pid, tid in builder.threads],
-        inputs=[_object(_INPUTS, key) for key in builder.inputs],
-        launch=[_object(_LAUNCH, key) for key in builder.launch],
-        extra=[_object(_EXTRA, key) for key in builder.extra],
+        inputs=list(builder.inputs),
+        launch=list(builder.launch),
+        extra=list(builder.extra),
         memory=memory,
         labels=[_label(entry) for entry in labels if entry.name == "thread_name"],
         edges=edges,
@@ -281,10 +271,14 @@ def _joined(builder: ChunkBuilder) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _object(names: tuple[str, ...], values: tuple[bytes, ...]) -> bytes:
-    """One JSON object of the values that are there, in the field names of the model."""
-    present = [pair for pair in zip(names, values, strict=True) if pair[1] not in _EMPTY_VALUES]
-    members = [b'"%b":%b' % (name.encode(), value) for name, value in present]
+def object_of(column: str, key: bytes) -> bytes:
+    """One JSON object of the values in a key, in the field names of the model; empty if there are none."""
+    names = DETAIL_FIELDS[column]
+    values = key.split(_SEPARATOR)
+    if len(values) != len(names):
+        return b""  # a stray zero byte in one of them: they cannot be told apart
+    present = {n: value for n, value in zip(names, values, strict=True) if value not in _EMPTY_VALUES}
+    members = [b'"%b":%b' % (name.encode(), value) for name, value in present.items()]
     if not members:
         return b""
     text = msgspec.json.format(b"{%b}" % b",".join(members), indent=-1)
@@ -318,4 +312,4 @@ def _within_32_bits(device: I64) -> I64:
     return device
 
 
-__all__ = ["CHUNK_COLUMNS", "Chunk", "Edges", "build_chunk"]
+__all__ = ["CHUNK_COLUMNS", "DETAIL_FIELDS", "Chunk", "Edges", "build_chunk", "object_of"]
