@@ -30,18 +30,23 @@ def make_hooks(
 
 
 def tell_after(
-    hook_step: Callable[..., Any], compiling: Callable[[], bool], tell: Callable[[], None]
+    hook_step: Callable[..., Any], compiling: Callable[[], bool], left: Callable[[Any, bool], None]
 ) -> Callable[..., Any]:
-    """torch puts its hooks around every optimizer's step() by `hook_step`: call `tell` outside of those."""
+    """torch puts its hooks around step() by `hook_step`: call `left(optimizer, failed)` outside of them."""
 
     def hook_and_tell(function: Callable[..., Any]) -> Callable[..., Any]:
         hooked = hook_step(function)
 
         @functools.wraps(hooked)
         def step(*args: Any, **kwargs: Any) -> Any:
-            result = hooked(*args, **kwargs)
-            if not compiling():
-                tell()
+            if compiling():
+                return hooked(*args, **kwargs)
+            try:
+                result = hooked(*args, **kwargs)
+            except BaseException:
+                left(args[0], True)
+                raise
+            left(args[0], False)
             return result
 
         return step

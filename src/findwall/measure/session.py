@@ -143,8 +143,6 @@ class Session:
         if self.off:
             return
         key = id(optimizer)
-        if key in self._nested:  # an earlier step() of it left by an exception
-            del self._nested[self._nested.index(key) :]
         self._nested.append(key)
         engine = self.engine
         if engine is None or engine.quiet or len(self._nested) > 1:
@@ -153,12 +151,16 @@ class Session:
         if engine.timer is not None:
             self._guard(engine.timer.optimizer_began)
 
+    def _unnest(self, key: int) -> None:
+        """Out of this optimizer's innermost step(), and of all inside it."""
+        while self._nested and self._nested.pop() != key:
+            continue
+
     def optimizer_ended(self, optimizer: Any) -> None:
         if self.off:
             return
         key = id(optimizer)
-        if key in self._nested:
-            del self._nested[self._nested.index(key) :]
+        self._unnest(key)
         if self._nested:  # an optimizer inside another one's step
             return
         self._steps += 1
@@ -166,10 +168,14 @@ class Session:
             self.engine.inside_optimizer = True
         self._mark(Source.OPTIMIZER, key, self._optimizer_began)
 
-    def between_steps(self) -> None:
-        """An optimizer's step() is left: a moment at which a profiler may be started and stopped."""
+    def optimizer_left(self, optimizer: Any, failed: bool) -> None:
+        """step() has been left, for good or by an exception: a profiler may be started and stopped here."""
         engine = self.engine
-        if self.off or engine is None or self._nested:
+        if self.off or engine is None:
+            return
+        if failed:
+            self._unnest(id(optimizer))
+        if self._nested:
             return
         engine.inside_optimizer = False
         if engine.deferred is not None:

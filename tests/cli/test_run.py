@@ -1,0 +1,65 @@
+"""`findwall run`: which words are findwall's and which the job's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from findwall.cli import run as module
+from findwall.measure.options import Options
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    monkeypatch.setattr(module, "launch", lambda *arguments: calls.append(arguments))
+    return calls
+
+
+def invoke(*words: str) -> int:
+    return CliRunner().invoke(module.command, words).exit_code
+
+
+def test_everything_after_the_script_is_the_jobs(launched):
+    assert invoke("--steps", "5", "train.py", "--steps", "7", "-m", "--help", "--", "x") == 0
+    ((target, arguments, is_module, options),) = launched
+    assert (target, is_module) == ("train.py", False)
+    assert arguments == ["--steps", "7", "-m", "--help", "--", "x"]
+    assert options == Options(steps=5)
+
+
+def test_a_module(launched):
+    assert invoke("-m", "pkg.mod", "--lr", "1") == 0
+    assert launched == [("pkg.mod", ["--lr", "1"], True, Options())]
+
+
+def test_all_options(launched):
+    steps = ["--wait", "3", "--steps", "4", "--trace-steps", "2", "--no-trace", "--stop"]
+    words = [*steps, "--out", "d", "--json", "-", "a.py"]
+        "--wait",
+        "3",
+        "--steps",
+        "4",
+        "--trace-steps",
+        "2",
+        "--no-trace",
+        "--stop",
+        "--out",
+        "d",
+        "--json",
+        "-",
+        "a.py",
+    ]
+    assert invoke(*words) == 0
+    assert launched[0][3] == Options(
+        wait=3, steps=4, trace_steps=2, trace=False, stop=True, out="d", json="-", verdict=True
+    )
+
+
+def test_wrong_words_are_usage_errors(launched):
+    assert invoke() == 2
+    assert invoke("--steps", "0", "a.py") == 2
+    assert invoke("--stps", "3", "a.py") == 2
+    assert launched == []

@@ -1,0 +1,64 @@
+"""The trainers' callbacks pass steps on; the trainers themselves are stand-ins."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any
+
+import pytest
+
+
+class Recorder:
+    def __init__(self, name: str, **options: Any) -> None:
+        self.calls: list[Any] = []
+
+    def __enter__(self) -> None:
+        self.calls.append("begin")
+
+    def step(self) -> None:
+        self.calls.append("step")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.calls.append(kind)
+
+
+def load(monkeypatch: pytest.MonkeyPatch, name: str, stubs: dict[str, dict[str, Any]]) -> Any:
+    for module, members in stubs.items():
+        stub = types.ModuleType(module)
+        vars(stub).update(members)
+        monkeypatch.setitem(sys.modules, module, stub)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    loaded = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(loaded, "measure", Recorder)
+    return loaded
+
+
+def test_hugging_face(monkeypatch):
+    name = "findwall.integrations.huggingface"
+    module = load(monkeypatch, name, {"transformers": {"TrainerCallback": object}})
+    callback = module.FindwallCallback(steps=5)
+    callback.on_train_begin(None, None, None)
+    callback.on_step_end(None, None, None, model=1)
+    callback.on_train_end(None, None, None)
+    assert callback._measure.calls == ["begin", "step", None]
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_lightning_steps_when_the_optimizer_did(monkeypatch, package):
+    stubs: dict[str, dict[str, Any]] = {f"{package}.callbacks": {"Callback": object}, package: {}}
+    if package == "lightning.pytorch":
+        stubs["lightning"] = {}
+    else:
+        monkeypatch.setitem(sys.modules, "lightning", None)
+    module = load(monkeypatch, "findwall.integrations.lightning", stubs)
+    callback = module.FindwallCallback()
+    trainer = types.SimpleNamespace(global_step=0)
+    callback.on_train_start(trainer, None)
+    for batch in range(4):
+        trainer.global_step = batch // 2
+        callback.on_train_batch_end(trainer, None, None, None, batch)
+    callback.on_exception(trainer, None, ValueError("x"))
+    assert callback._measure.calls == ["begin", "step", ValueError]

@@ -1,0 +1,57 @@
+"""What findwall costs, and how sure that is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from findwall.measure.cost import block_length, describe, hook_share, shadow_interval
+
+
+def pairs(cost: float, noise: float, count: int = 30, seed: int = 0) -> list[tuple[float, float]]:
+    generator = random.Random(seed)
+    return [
+        (1 + cost + noise * generator.gauss(0, 1), 1 + noise * generator.gauss(0, 1)) for _ in range(count)
+    ]
+
+
+def test_no_cost_is_found_to_be_none():
+    low, _, high = shadow_interval(pairs(0.0, 0.005))
+    assert low < 0 < high < 0.01
+
+
+def test_a_cost_is_found():
+    low, middle, high = shadow_interval(pairs(0.05, 0.005))
+    assert 0.04 < low < middle < high < 0.06
+
+
+def test_one_pause_does_not_move_it():
+    values = pairs(0.0, 0.002)
+    values[3] = (9.0, 1.0)
+    assert shadow_interval(values)[2] < 0.01
+
+
+def test_the_interval_covers_the_truth_about_95_times_in_100():
+    covered = 0
+    for seed in range(200):
+        low, _, high = shadow_interval(pairs(0.01, 0.01, 20, seed))
+        covered += low <= 0.01 <= high
+    assert covered >= 180
+
+
+def test_too_few_pairs_give_no_interval():
+    assert shadow_interval(pairs(0, 0.01, 5)) is None
+    assert describe([1], [100], pairs(0, 0.01, 5))["shadow_share"] is None
+
+
+def test_shares_of_nothing_are_unknown():
+    assert hook_share([], []) is None
+    assert hook_share([1, 1], [100, 100]) == pytest.approx(0.01)
+    assert describe([], [])["step_after_trace"] is None
+
+
+def test_blocks_are_long_enough_to_time():
+    assert block_length(1e6) == 100
+    assert block_length(1e9) == 2
+    assert block_length(1) == 200

@@ -1,0 +1,237 @@
+"""Real loops on the CPU, several sessions in one process: steps found, and failures survived."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+STEPS = {
+    "accumulation": (
+        """
+        for i in range(120):
+            model(torch.randn(4, 8)).mean().backward()
+            if i % 4 == 3:
+                optimizer.step(); optimizer.zero_grad()
+        """,
+        30,
+    ),
+    "two-optimizers": (
+        """
+        other = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(30):
+            model(torch.randn(4, 8)).mean().backward()
+            other.step(); optimizer.step()
+        """,
+        31,
+    ),
+    "nested": (
+        """
+        class Outer(torch.optim.SGD):
+            def step(self, closure=None):
+                optimizer.step()
+                return super().step(closure)
+        outer = Outer(model.parameters(), lr=0.1)
+        for i in range(30):
+            model(torch.randn(4, 8)).mean().backward()
+            outer.step()
+        """,
+        30,
+    ),
+    "skipped-by-the-scaler": (
+        """
+        scaler = torch.amp.GradScaler('cpu')
+        for i in range(30):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 8)).mean() * (float('inf') if i % 3 == 0 else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer); scaler.update()
+        """,
+        30,
+    ),
+    "a-step-that-fails": (
+        """
+        class Bad(torch.optim.SGD):
+            def step(self, closure=None):
+                raise ValueError
+        bad = Bad(model.parameters(), lr=0.1)
+        for i in range(30):
+            try: bad.step()
+            except ValueError: pass
+            model(torch.randn(4, 8)).mean().backward()
+            optimizer.step()
+        """,
+        30,
+    ),
+    "in-backward": (
+        """
+        each = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(lambda p: each[p].step())
+        data = torch.utils.data.DataLoader(torch.randn(160, 8), batch_size=4)
+        for x in data:
+            model(x).mean().backward()
+        """,
+        43,
+    ),
+}
+
+OTHERS = {
+    "evaluation": """
+        session.options = Options(wait=2, steps=20, trace=False, out='evaluation', verdict=False)
+        session.engine.options = session.options
+        for i in range(8):
+            train(4)
+            model.eval()
+            with torch.no_grad():
+                for _ in range(20): model(torch.randn(4, 8))
+            model.train()
+        """,
+    "own-profiler-on-a-schedule": """
+        from torch.profiler import profile, schedule, ProfilerActivity
+        got = []
+        with profile(activities=[ProfilerActivity.CPU],
+                     schedule=schedule(wait=9, warmup=1, active=2, repeat=2),
+                     on_trace_ready=lambda p: got.append(len(p.events()))) as prof:
+            for _ in range(40):
+                train(1)
+                prof.step()
+        out = [len(got), all(got)]
+        """,
+    "own-profiler-all-the-time": """
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+            train(40)
+        out = len(prof.events()) > 100
+        """,
+    "short": """
+        session.options = session.engine.options = Options(out='short', verdict=False)
+        train(12)
+        """,
+    "no-steps": "out = torch.ones(2).sum().item()",
+    "pickled-and-copied": """
+        import pickle, copy
+        pickle.dumps(model); copy.deepcopy(optimizer)
+        train(30)
+        """,
+    "forward": """
+        import copy, pickle
+        from findwall.measure.forward import wrap_call
+        import torch._dynamo
+        from torch._dynamo.utils import counters
+        torch._dynamo.reset(); counters.clear()
+        calls, x = [], torch.ones(1, 8)
+        take_off = wrap_call(torch, model, lambda key, gradients: calls.append(gradients))
+        model(x)
+        with torch.no_grad(): model(x)
+        compiled = torch.compile(model, backend='eager', fullgraph=True)
+        compiled(x)
+        out = {'calls': len(calls)}
+        copy.deepcopy(model)(x); pickle.loads(pickle.dumps(model))(x)
+        out['copied'] = len(calls)
+        compiled(x); take_off(); compiled(x)
+        out['graphs'] = [counters['stats']['unique_graphs'], dict(counters['graph_break'])]
+        out['off'] = '_compiled_call_impl' not in model.__dict__
+        model.compile(backend='eager')
+        calls.clear()
+        take_off = wrap_call(torch, model, lambda key, gradients: calls.append(gradients))
+        model(x); model(x); take_off(); model(x)
+        out['compiled_in_place'] = len(calls)
+        """,
+    "findwall-breaks": """
+        import findwall.measure.phases as phases
+        whole, phases.Timing.close = phases.Timing.close, lambda *a: 1 / 0
+        out = list(train(30).shape)
+        phases.Timing.close = whole
+        """,
+    "full-disk": """
+        import findwall.measure.runfolder as runfolder
+        def full(*a): raise OSError(28, 'No space left on device')
+        whole, runfolder.write_atomically = runfolder.write_atomically, full
+        out = list(train(30).shape)
+        runfolder.write_atomically = whole
+        """,
+}
+
+DRIVER = """
+    import json, sys
+    import msgspec
+    from findwall.measure.options import Options
+    from findwall.measure.session import Session
+
+    found = {}
+    for name, source in json.load(open('cases.json')).items():
+        scope = {'Options': Options, 'out': None}
+        exec(TRAINING, scope)
+        print(name, file=sys.stderr)
+        session = Session.begin(name, [name], Options(wait=2, steps=6, out=name, verdict=False))
+        scope['session'] = session
+        exec(source, scope)
+        session.close()
+        found[name] = {'out': scope['out'], **msgspec.to_builtins(session.engine.record)}
+    print(json.dumps(found))
+"""
+
+
+def run_all(jobs: Any, training: Any) -> tuple[dict[str, Any], str]:
+    cases = {name: source for name, (source, _) in STEPS.items()} | OTHERS
+    (jobs.folder / "cases.json").write_text(json.dumps({k: textwrap.dedent(v) for k, v in cases.items()}))
+    jobs.write(f"TRAINING = {training('')!r}\n" + textwrap.dedent(DRIVER))
+    run = jobs.plain("job.py")
+    assert run.code == 0, run.stderr
+    return json.loads(run.stdout), run.stderr
+
+
+def test_loops_of_many_kinds(jobs, training):
+    """One test, because the process it needs takes seconds to start."""
+    found, stderr = run_all(jobs, training)
+    for name, (_, steps) in STEPS.items():
+        seen = found[name]["steps_seen"], found[name]["step_source"], found[name]["trace"]["file"]
+        assert seen == (steps, "optimizer", "trace.json"), (name, found[name]["notes"], found[name]["trace"])
+    check_evaluation(found["evaluation"])
+    check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
+    check_short_jobs(found["short"], found["no-steps"], stderr)
+    assert found["pickled-and-copied"]["steps_seen"] == 30
+    check_failures(found, stderr)
+    check_forward(found["forward"])
+
+
+def check_evaluation(found: dict[str, Any]) -> None:
+    """An evaluation inside training is no step."""
+    assert found["steps_seen"] == 32
+    assert sum(found["steps"]["evaluated"]) in (6, 7)
+    assert found["trace"]["why_not"] == "--no-trace"
+
+
+def check_own_profilers(scheduled: dict[str, Any], always: dict[str, Any]) -> None:
+    """The job's own profiler comes first, and gets all it would get without findwall."""
+    assert scheduled["out"] == [2, True]
+    assert len(scheduled["steps"]["host_ns"]) == 6
+    assert not any("stopped measuring" in note for note in scheduled["notes"])
+    assert always["out"] is True
+    assert always["trace"]["why_not"] == "the job's own profiler is running"
+    assert len(always["steps"]["host_ns"]) == 6
+
+
+def check_short_jobs(short: dict[str, Any], none: dict[str, Any], stderr: str) -> None:
+    assert len(short["steps"]["host_ns"]) in (5, 6)
+    assert "before its warm-up was over" in short["notes"][0]
+    assert none["out"] == 2.0
+    assert "no step was found" in none["notes"][0]
+    assert "findwall: no step was found" in stderr
+
+
+def check_failures(found: dict[str, Any], stderr: str) -> None:
+    """One line each, and the job runs on."""
+    assert found["findwall-breaks"]["out"] == found["full-disk"]["out"] == []
+    line = "findwall: stopped measuring (ZeroDivisionError: division by zero); the job runs on"
+    assert stderr.count(line) == 1
+    assert stderr.count("No space left on device") == 1
+
+
+def check_forward(found: dict[str, Any]) -> None:
+    """The wrap is told of each eager call, stays out of copies, pickles and compiled graphs, and comes off."""
+    assert found["out"] == {"calls": 2, "copied": 2, "graphs": [1, {}], "off": True, "compiled_in_place": 2}

@@ -1,0 +1,126 @@
+"""The script is the real `__main__`; what it prints, raises and returns is what plain python gives."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+NOTHING_MEASURED = "findwall: the job did not import torch: nothing to measure\n"
+
+ABOUT_MAIN = """
+    import os, sys
+    print(__name__, __file__, __package__, __spec__, sys.argv, sys.path[0])
+    print(sorted(n for n in dir() if n.startswith('__')), sys.modules['__main__'].__dict__ is globals())
+    print(os.path.basename(sys.modules['__main__'].__file__), 'torch' in sys.modules, 'numpy' in sys.modules)
+"""
+
+
+def test_a_script_sees_what_plain_python_shows_it(jobs):
+    jobs.write(ABOUT_MAIN)
+    plain = jobs.plain("job.py", "--lr", "3", "--steps", "x")
+    run = jobs.run(None, "--lr", "3", "--steps", "x", options=())
+    assert (run.code, run.stdout) == (plain.code, plain.stdout)
+    assert run.stderr == NOTHING_MEASURED
+
+
+def test_a_module_sees_what_plain_python_shows_it(jobs):
+    jobs.write("", "pack/__init__.py")
+    jobs.write(
+        "import sys\nprint(__name__, __spec__.name, __package__, sys.argv, sys.path[0])", "pack/mod.py"
+    )
+    jobs.write("from . import mod; print('main', __package__)", "pack/__main__.py")
+    for module in ("pack.mod", "pack"):
+        plain = jobs.plain("-m", module, "-v", "--", "x")
+        run = jobs.run(None, "-v", "--", "x", target=("-m", module), options=())
+        assert (run.code, run.stdout) == (plain.code, plain.stdout)
+
+
+def test_a_folder_with_a_main_runs(jobs):
+    jobs.write("import beside; print(__name__, beside.x)", "app/__main__.py")
+    jobs.write("x = 3", "app/beside.py")
+    assert jobs.run(None, target=("app",), options=()).stdout == jobs.plain("app").stdout == "__main__ 3\n"
+
+
+ENDINGS = {
+    "exit-code": "import sys; print('a'); sys.exit(7)",
+    "exit-text": "raise SystemExit('gone')",
+    "exit-zero": "import sys; sys.exit()",
+    "hard-exit": "import os; print('a', flush=True); os._exit(9)",
+    "pipe": "raise BrokenPipeError('p')",
+    "atexit": "import atexit; atexit.register(print, 'late'); print('early')",
+    "thread": "import threading as t; t.Thread(target=lambda: (t.Event().wait(.05), print('t'))).start()",
+    "hook": "import sys; sys.excepthook = lambda *e: print('mine', e[0]); raise KeyError(1)",
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_endings_pass_through(jobs, name):
+    jobs.write(ENDINGS[name])
+    plain, run = jobs.plain("job.py"), jobs.run(None, options=())
+    assert (run.code, run.stdout) == (plain.code, plain.stdout)
+    assert [line for line in run.stderr.splitlines(True) if not line.startswith("findwall:")] == (
+        plain.stderr.splitlines(True)
+    )
+
+
+def test_a_traceback_is_the_one_plain_python_prints(jobs):
+    jobs.write(
+        """
+        def inner():
+            try:
+                {}['x']
+            except KeyError as error:
+                raise RuntimeError('boom') from error
+        inner()
+        """
+    )
+    plain, run = jobs.plain("job.py"), jobs.run(None, options=())
+    assert run.code == plain.code == 1
+    assert run.stderr == plain.stderr + NOTHING_MEASURED
+
+
+def test_a_missing_script_is_one_line_and_exit_code_two(jobs):
+    run = jobs.run(None, target=("none.py",), options=())
+    assert run.code == 2
+    assert run.stderr.startswith("findwall: no script at none.py")
+    assert jobs.run(None, target=("-m", "no.such"), options=()).code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_job_as_they_would_without_findwall(jobs, number):
+    job = jobs.start(
+        "import time, atexit\natexit.register(print, 'bye')\nprint('ready', flush=True)\ntime.sleep(30)"
+    )
+    assert job.stdout is not None and job.stdout.readline() == "ready\n"
+    job.send_signal(number)
+    out, err = job.communicate(timeout=20)
+    assert job.returncode == -number
+    if number is signal.SIGINT:  # an interrupted python still runs what was registered for the exit
+        assert out == "bye\n"
+        assert err.startswith("Traceback") and "KeyboardInterrupt" in err and "findwall/" not in err
+
+
+SPAWN = """
+    import multiprocessing as mp
+    class Thing:
+        def __init__(self, x): self.x = x
+    def work(thing): return thing.x * 2
+    if __name__ == '__main__':
+        with mp.get_context('spawn').Pool(1) as pool:
+            print(pool.map(work, [Thing(4)]))
+"""
+
+
+def test_spawned_workers_import_the_script_again(jobs):
+    run = jobs.run(SPAWN, options=())
+    assert (run.code, run.stdout) == (0, "[8]\n")
+
+
+def test_disabled_it_is_plain_python(jobs, training):
+    run = jobs.run(
+        training("print(train(3).item()); print(sys.modules.get('findwall.measure.x'))"), FINDWALL_DISABLE="1"
+    )
+    assert run.code == 0
+    assert run.stderr == ""
+    assert not run.folder.exists()

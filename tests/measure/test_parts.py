@@ -1,0 +1,199 @@
+"""The smaller parts: import hook, line sampler, verdict process, trace window's refusals, control blocks."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from findwall.measure import control as control_module
+from findwall.measure import verdict
+from findwall.measure.control import Control
+from findwall.measure.importhook import when_imported
+from findwall.measure.machine import batch_size
+from findwall.measure.options import Options, disabled
+from findwall.measure.sampler import LineSampler
+from findwall.measure.steptimer import Gauge
+from findwall.measure.tracewindow import barred
+from findwall.model.measurement import Measurement
+
+
+def test_the_hook_hears_of_an_import_and_leaves_no_trace(tmp_path, monkeypatch):
+    (tmp_path / "heard_of.py").write_text("x = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = list(sys.meta_path)
+    heard: list[Any] = []
+    when_imported("heard_of", heard.append)
+    assert heard == [] and "heard_of" not in sys.modules
+    module = importlib.import_module("heard_of")
+    assert heard == [module] and module.x == 1
+    assert sys.meta_path == before
+    assert "exec_module" not in vars(module.__spec__.loader)
+    when_imported("heard_of", heard.append)
+    assert heard == [module, module]
+    del sys.modules["heard_of"]
+
+
+def test_an_import_that_fails_fails_as_it_would(tmp_path, monkeypatch):
+    (tmp_path / "fails.py").write_text("raise OSError('no')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    heard: list[Any] = []
+    when_imported("fails", heard.append)
+    with pytest.raises(OSError, match="no"):
+        importlib.import_module("fails")
+    when_imported("is_not_there", heard.append)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("is_not_there")
+    assert heard == []
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_AfterImport"]
+
+
+def test_the_sampler_names_the_line_a_thread_stands_on():
+    ready, leave = threading.Event(), threading.Event()
+
+    def stand_here() -> None:
+        ready.set()
+        leave.wait(10)
+
+    thread = threading.Thread(target=stand_here)
+    thread.start()
+    ready.wait(5)
+    sampler = LineSampler(thread.ident or 0)
+    for _ in range(5):
+        frame = sys._current_frames()[thread.ident or 0]
+        sampler.samples += 1
+        sampler._seen[sampler._place(frame)] += 1
+    leave.set()
+    thread.join()
+    (line,) = sampler.lines()
+    assert line.place.endswith("test_parts.py:" + line.place.rpartition(":")[2])
+    assert (line.function, line.share) == ("stand_here", 1.0)
+    assert line.inside.startswith("threading.py:")
+
+
+def test_the_verdicts_process_is_no_rank_and_sees_no_gpu(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"):
+        monkeypatch.setenv(name, "1")
+    environ = verdict.environment()
+    assert environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"} & set(
+        environ
+    )
+
+
+def test_the_verdict_waits_for_ranks_and_copies_the_document(tmp_path, monkeypatch):
+    import msgspec
+
+    for rank in range(2):
+        (tmp_path / f"rank{rank}").mkdir()
+        content = msgspec.json.encode(Measurement(rank=rank, final=rank == 0))
+        (tmp_path / f"rank{rank}" / "measurement.json").write_bytes(content)
+    assert verdict.missing_ranks(tmp_path, 3) == [1, 2]
+    fake = tmp_path / "fake.py"
+    fake.write_text("import sys, pathlib; pathlib.Path(sys.argv[3]).write_text('{\"a\": 1}')")
+    monkeypatch.setenv(verdict.COMMAND_VARIABLE, f"{sys.executable} {fake}")
+    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr(verdict, "RANKS_WAIT_S", 0.0)
+    assert verdict.main([str(tmp_path), "2", str(tmp_path / "copy.json")]) == 0
+    assert (tmp_path / "copy.json").read_text() == '{"a": 1}'
+
+
+def fake_torch(enabled: bool = False, kineto: bool = True) -> Any:
+    profiler = types.SimpleNamespace(_is_profiler_enabled=False)
+    return types.SimpleNamespace(
+        profiler=types.SimpleNamespace(kineto_available=lambda: kineto),
+        autograd=types.SimpleNamespace(_profiler_enabled=lambda: enabled, profiler=profiler),
+    )
+
+
+def test_a_trace_is_refused_where_another_tool_is_first():
+    assert barred(fake_torch(), {}) == ""
+    assert "Nsight Systems" in barred(fake_torch(), {"NSYS_PROFILING_SESSION_ID": "1"})
+    assert "own profiler" in barred(fake_torch(enabled=True), {})
+    assert "without a profiler" in barred(fake_torch(kineto=False), {})
+
+
+class Tensor:
+    def __init__(self, *shape: int, floating: bool = True) -> None:
+        self.shape, self._floating = shape, floating
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    def is_floating_point(self) -> bool:
+        return self._floating
+
+
+def test_a_batch_says_its_samples_or_tokens():
+    assert batch_size([Tensor(32, 3, 8, 8), Tensor(32)]) == (32.0, "samples")
+    assert batch_size({"input_ids": Tensor(4, 100, floating=False)}) == (400.0, "tokens")
+    assert batch_size(("text", 3)) is None
+    assert batch_size([Tensor()]) is None
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("1", True), ("yes", True)])
+def test_the_switch(monkeypatch, value, expected):
+    monkeypatch.setenv("FINDWALL_DISABLE", value)
+    assert disabled() is expected
+
+
+class Rig:
+    """An engine without torch: enough for the control phase."""
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.record = Measurement()
+        self.record.steps.host_ns = [20_000_000] * 30
+        self.record.steps.device_ns = [None] * 30
+        self.record.steps.hook_ns = [40_000] * 30
+        self.options = Options(steps=steps)
+        self.gauge = Gauge()
+        self.clock = None
+        self.quiet = False
+        self.timer: Any = None
+        self.prefetched = 0
+        self.done = False
+        self.paused: list[bool] = []
+        self.telemetry = types.SimpleNamespace(pause=self.paused.append, stop=lambda: None)
+        self.compilations = types.SimpleNamespace(new=lambda: 0)
+
+    def finished(self) -> None:
+        self.done = True
+
+
+def test_control_blocks_find_what_the_hooks_cost(monkeypatch):
+    rig = Rig()
+    now = 0
+    monkeypatch.setattr(control_module, "perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.measure.steptimer.perf_counter_ns", lambda: now)
+    control = Control(rig)  # type: ignore[arg-type]
+    for step in range(2000):
+        if rig.done:
+            break
+        now += 20_000_000 + (0 if rig.quiet else 400_000) + (step % 7) * 1000
+        control.step(rig, now)  # type: ignore[arg-type]
+    assert rig.done and not rig.quiet
+    share = rig.record.cost["shadow_share"]
+    assert share["low"] == pytest.approx(0.02, abs=0.002) and share["high"] == pytest.approx(0.02, abs=0.002)
+    assert rig.record.cost["hook_share"] == pytest.approx(0.002)
+    assert rig.record.cost["step_after_trace"] == pytest.approx(1.02, abs=0.002)
+    assert True in rig.paused and rig.paused[-1] in (True, False)
+
+
+def test_the_run_folder_is_the_place_the_verdict_works_in(tmp_path, monkeypatch):
+    """So that modules beside the job's script do not shadow any other."""
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(
+        verdict.subprocess, "Popen", lambda command, **rest: made.update(rest, command=command)
+    )
+    verdict.start(tmp_path, Options(json="out.json"), 1)
+    assert made["cwd"] == tmp_path and made["start_new_session"]
+    assert Path(made["command"][-1]).is_absolute()

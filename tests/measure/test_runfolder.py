@@ -1,0 +1,94 @@
+"""Run folders: unique names, whole files, pruning, ranks that find each other."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from findwall.measure import runfolder
+from findwall.measure.options import Options
+from findwall.measure.ranks import Rank, this_rank
+from findwall.measure.runfolder import open_folder, prune, safe_name, write_atomically
+from findwall.model.measurement import RUN_FILE
+
+
+def test_folders_are_numbered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = open_folder("a/train.py", ["a/train.py"], Options(), Rank())
+    second = open_folder("train.py", ["train.py"], Options(), Rank())
+    assert first is not None and second is not None
+    assert [f.path.name for f in (first, second)] == ["train-1", "train-2"]
+    assert (first.path / RUN_FILE).is_file()
+
+
+def test_many_at_once_get_a_folder_each(tmp_path):
+    options = Options(out=str(tmp_path / "out"))
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: open_folder("x", [], options, Rank()), range(24)))
+    assert len({folder.path for folder in made if folder is not None}) == 24
+
+
+def test_an_unwritable_place_falls_back_and_says_so(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("not a folder")
+    folder = open_folder("x", [], Options(out=str(tmp_path / "file" / "run")), Rank())
+    assert folder is not None and folder.path.is_dir()
+    assert "cannot be written" in folder.notes[0]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "m.json"
+    write_atomically(path, b"old")
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]
+
+
+def test_old_runs_are_pruned_past_the_cap_and_nothing_else(tmp_path):
+    for number in range(6):
+        run = tmp_path / f"train-{number}"
+        run.mkdir()
+        (run / RUN_FILE).write_text("{}")
+        (run / "trace.json").write_bytes(b"x" * 1000)
+        os.utime(run / RUN_FILE, (number, number))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data").write_bytes(b"x" * 5000)
+    prune(tmp_path, keep=tmp_path / "train-5", cap=2500)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "train-3", "train-4", "train-5"]
+
+
+def test_ranks_of_one_launch_share_a_folder(tmp_path):
+    options = Options(out=str(tmp_path / "out"))
+    late = open_folder("x", [], options, Rank(1, 2, "job"))
+    assert late is None
+    first = open_folder("x", [], options, Rank(0, 2, "job"))
+    second = open_folder("x", [], options, Rank(1, 2, "job"))
+    assert first is not None and second is not None
+    assert second.path == first.path and second.rank_path.name == "rank1"
+    assert open_folder("x", [], options, Rank(1, 2, "other job")) is None
+
+
+def test_ranks_come_from_the_launchers_variables():
+    assert this_rank({}) == Rank()
+    assert this_rank({"RANK": "0", "WORLD_SIZE": "1"}) == Rank()
+    assert this_rank({"RANK": "x", "WORLD_SIZE": "2"}) == Rank()
+    environ = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
+    other = {**environ, "RANK": "3"}
+    assert this_rank(environ).rank == 1 and this_rank(environ).world_size == 4
+    assert this_rank(environ).job == this_rank(other).job
+    assert this_rank({**environ, "MASTER_PORT": "1"}).job != this_rank(environ).job
+
+
+def test_names_are_safe():
+    assert safe_name("/a b/my train.py") == "my-train"
+    assert safe_name("pkg.mod") == "pkg.mod"
+    assert safe_name("..") == "job"
+    assert runfolder.RUNS == "findwall-runs"

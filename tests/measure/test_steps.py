@@ -1,0 +1,89 @@
+"""Where steps end: optimizers, several of them, forward calls, graphs, loaders."""
+
+from __future__ import annotations
+
+from findwall.measure.steps import PATIENCE, PATIENCE_IN_TRAINING, Source, StepFinder
+
+
+def ends(finder: StepFinder, marks: str, source: Source = Source.OPTIMIZER) -> str:
+    """One character a mark; '|' where it ended a step, '.' where it did not."""
+    return "".join("|" if finder.mark(source, ord(mark)) else "." for mark in marks)
+
+
+def test_one_optimizer_ends_a_step_each_time():
+    assert ends(StepFinder(), "aaaa") == "||||"
+
+
+def test_alternating_optimizers_make_one_step():
+    assert ends(StepFinder(), "dgdgdgdg") == "||.|.|.|"
+
+
+def test_the_rarer_optimizer_ends_the_step():
+    finder = StepFinder()
+    ends(finder, "dddddg")
+    assert ends(finder, "dddddgdddddg") == ".....|.....|"
+
+
+def test_an_optimizer_for_each_parameter_ends_with_the_last():
+    finder = StepFinder()
+    names = "".join(chr(1000 + i) for i in range(300))
+    ends(finder, names)
+    assert ends(finder, names) == "." * 299 + "|"
+
+
+def test_an_optimizer_that_never_comes_back_is_forgotten():
+    finder = StepFinder()
+    ends(finder, "aaaaab")
+    assert ends(finder, "a" * 200).endswith("|" * 50)
+
+
+def test_a_change_of_what_ends_a_step_is_told_once():
+    finder = StepFinder()
+    ends(finder, "aa")
+    assert not finder.take_restart()
+    ends(finder, "b")
+    assert finder.take_restart()
+    assert not finder.take_restart()
+
+
+def test_forward_calls_count_only_where_no_optimizer_does():
+    finder = StepFinder()
+    patience = PATIENCE[Source.FORWARD]
+    assert ends(finder, "m" * (patience + 3), Source.FORWARD) == "." * patience + "|||"
+    assert finder.source is Source.FORWARD
+    assert ends(finder, "o") == "|"
+    assert finder.source is Source.OPTIMIZER and finder.take_restart()
+    assert ends(finder, "mm", Source.FORWARD) == ".."
+
+
+def test_where_training_is_expected_forward_calls_need_patience():
+    finder = StepFinder()
+    finder.training_expected = True
+    assert "|" not in ends(finder, "m" * PATIENCE_IN_TRAINING, Source.FORWARD)
+    assert ends(finder, "m", Source.FORWARD) == "|"
+
+
+def test_a_captured_optimizer_makes_the_graphs_replay_the_step():
+    finder = StepFinder()
+    ends(finder, "ooo")
+    finder.optimizer_captured = True
+    assert ends(finder, "ggg", Source.REPLAY) == "|||"
+    assert finder.source is Source.REPLAY
+
+
+def test_replays_inside_a_training_step_are_no_steps():
+    finder = StepFinder()
+    ends(finder, "o")
+    assert ends(finder, "g" * 50, Source.REPLAY) == "." * 50
+
+
+def test_batches_are_steps_when_nothing_else_is():
+    finder = StepFinder()
+    assert ends(finder, "b" * 20, Source.LOADER).endswith("||||")
+
+
+def test_an_explicit_step_wins_over_all():
+    finder = StepFinder()
+    ends(finder, "oo")
+    assert finder.mark(Source.EXPLICIT)
+    assert ends(finder, "oo") == ".."

@@ -1,0 +1,142 @@
+"""A run folder read back: whole, partial, damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from findwall.errors import InputError
+from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace, Warmup
+from findwall.readers.run_folder import is_run_folder, read_run_folder
+
+TRACE = {
+    "schemaVersion": 1,
+    "record_shapes": 1,
+    "traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "args": {}},
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": "ProfilerStep#3",
+            "pid": 1,
+            "tid": 1,
+            "ts": 5,
+            "dur": 20,
+        },
+    ],
+}
+
+
+def columns(count: int = 10, evaluated: int = 0, device: bool = False) -> StepColumns:
+    return StepColumns(
+        host_ns=[20_000_000] * count,
+        device_ns=[10_000_000 if device else None] * count,
+        loader_ns=[2_000_000] * count,
+        optimizer_ns=[1_000_000] * count,
+        gc_ns=[0] * count,
+        hook_ns=[1000] * count,
+        batches=[1] * count,
+        compiles=[0] * count,
+        evaluated=[index < evaluated for index in range(count)],
+    )
+
+
+def measurement(**changes: object) -> Measurement:
+    base = Measurement(
+        step_source="optimizer",
+        loader_seen=True,
+        steps=columns(),
+        warmup=Warmup(steps=7),
+        trace=Trace(file="trace.json", steps=1),
+        host_lines=[Line("train.py:8", "main", 0.5)],
+        cost={"hook_share": 0.001},
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def write(folder: Path, *ranks: Measurement, trace: bool = True) -> Path:
+    info = RunInfo("train.py", ["train.py"], len(ranks), "2026-01-01", "0.1.0", "3.11")
+    (folder / "run.json").write_bytes(msgspec.json.encode(info))
+    for rank in ranks:
+        place = folder / f"rank{rank.rank}"
+        place.mkdir()
+        (place / "measurement.json").write_bytes(msgspec.json.encode(rank))
+        if trace:
+            (place / "trace.json").write_text(json.dumps(TRACE))
+    return folder
+
+
+def test_a_whole_folder(tmp_path):
+    assert is_run_folder(write(tmp_path, measurement()))
+    run = read_run_folder(tmp_path)
+    assert run.kind == "run-folder" and len(run.ranks) == 1 and run.notes == ()
+    times = run.step_times
+    assert times is not None
+    assert times.mean == pytest.approx(0.02) and times.discarded == 7 and times.source == "measured"
+    assert times.loader_s == pytest.approx(0.002) and times.optimizer_s == pytest.approx(0.001)
+    assert times.copy_s is None
+    assert run.host_lines[0].place == "train.py:8"
+    assert run.cost == {"hook_share": 0.001} and run.device_kind == "cpu"
+
+
+def test_the_devices_clock_is_believed_where_it_knows_enough(tmp_path):
+    steps = columns(device=True)
+    steps.device_ns[-1] = None
+    write(tmp_path, measurement(steps=steps, device_kind="gpu", optimizer_device_ns=[3_000_000]))
+    times = read_run_folder(tmp_path).step_times
+    assert times is not None and times.mean == pytest.approx(0.01)
+    assert len(times.seconds) == 9 and times.optimizer_s == pytest.approx(0.003)
+
+
+def test_rare_evaluations_are_left_out_and_usual_ones_are_not(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    rare = read_run_folder(write(tmp_path / "a", measurement(steps=columns(10, 2))))
+    usual = read_run_folder(write(tmp_path / "b", measurement(steps=columns(10, 5))))
+    assert rare.step_times is not None and len(rare.step_times.seconds) == 8
+    assert "held an evaluation" in rare.notes[0]
+    assert usual.step_times is not None and len(usual.step_times.seconds) == 10
+
+
+def test_without_a_trace_the_reason_is_a_note(tmp_path):
+    run = read_run_folder(write(tmp_path, measurement(trace=Trace(why_not="--no-trace")), trace=False))
+    assert run.ranks == () and run.notes == ("no trace of rank 0: --no-trace",)
+    assert run.step_times is not None
+
+
+def test_what_was_not_measured_is_unknown(tmp_path):
+    empty = measurement(steps=StepColumns(), loader_seen=False, notes=["no step was found"])
+    run = read_run_folder(write(tmp_path, empty))
+    assert run.step_times is None and "no step was found" in run.notes
+    assert run.peak_memory is None
+
+
+def test_ranks_come_in_order_and_missing_ones_are_noted(tmp_path):
+    write(tmp_path, *[measurement(rank=rank, world_size=12) for rank in (0, 2, 10)])
+    (tmp_path / "run.json").write_text(
+        (tmp_path / "run.json").read_text().replace('"world_size":3', '"world_size":12')
+    )
+    run = read_run_folder(tmp_path)
+    assert [Path(timeline.path).parent.name for timeline in run.ranks] == ["rank0", "rank2", "rank10"]
+    assert "3 of 12 ranks wrote their measurement" in run.notes
+
+
+def test_a_killed_job_leaves_something_readable(tmp_path):
+    write(tmp_path, measurement(), measurement(rank=1))
+    (tmp_path / "run.json").unlink()
+    (tmp_path / "rank0" / "trace.json").write_text('{"traceEvents": [')
+    (tmp_path / "rank1" / "measurement.json").write_text('{"rank": 1, "st')
+    run = read_run_folder(tmp_path)
+    assert run.step_times is not None
+    assert "run.json is missing" in run.notes
+    assert any("rank1/measurement.json cannot be read" in note for note in run.notes)
+
+
+def test_a_folder_without_measurements_is_an_error(tmp_path):
+    assert not is_run_folder(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="holds no measurement"):
+        read_run_folder(tmp_path)
