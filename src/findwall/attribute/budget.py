@@ -13,6 +13,8 @@ import numpy as np
 from findwall.attribute.fusion import is_fusable, saved_bytes
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
 from findwall.attribute.kernels import BOUNDS, F64, KernelTable
+from findwall.attribute.links import Links
+from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
 from findwall.attribute.steps import Steps
@@ -26,6 +28,10 @@ CAUSES = (*WALL_OF, UNKNOWN)
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # A queued kernel that starts later than this waits for something the trace does not show.
 LONGEST_TURNAROUND_NS = 20_000
+# A message this small costs its latency; one that takes longer than this waits for somebody.
+SMALL_MESSAGE = 1 << 20
+LONGEST_LATENCY_NS = 1_000_000
+MANY_MESSAGES = 10  # a step
 
 # Class x regime -> cause, for kernels that no stronger claim has taken. "*" stands for any regime.
 CLASS_CAUSE: dict[tuple[str, str], str] = {
@@ -69,7 +75,9 @@ class DeviceAtoms:
         return found
 
 
-def device_atoms(timeline: Timeline, kernels: KernelTable, steps: Steps, ceilings: Ceilings) -> DeviceAtoms:
+def device_atoms(
+    timeline: Timeline, links: Links, kernels: KernelTable, steps: Steps, ceilings: Ceilings
+) -> DeviceAtoms:
     """Cut the window's device time and give each piece to its cause."""
     on_device = timeline.events.device[kernels.row] == steps.device
     index = np.flatnonzero(on_device & (kernels.end > steps.start) & (kernels.start < steps.end))
@@ -78,6 +86,7 @@ def device_atoms(timeline: Timeline, kernels: KernelTable, steps: Steps, ceiling
     end = np.minimum(kernels.end[index], steps.end)
     own = share_out(start, end, _level(timeline, kernels, index))
     cause, floor = _claims(timeline, kernels, index, ceilings)
+    _claim_messages(timeline, links, kernels, index, steps.count, cause)
     share = own / np.maximum(kernels.duration[index], 1)
     return DeviceAtoms(index, own, cause, np.minimum(floor * share, own))
 
@@ -229,6 +238,41 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.
     _claim(cause, kind == Kind.MEMSET, "memory-roof")
+
+
+def _claim_messages(
+    timeline: Timeline, links: Links, kernels: KernelTable, index: I64, steps: int, cause: I64
+) -> None:
+    """Of the collectives: those between two ranks, and those whose cost is latency."""
+    talk = np.flatnonzero(_is(cause, "exposed-collective") & kernels.communication[index])
+    if len(talk) == 0:
+        return
+    rows = kernels.row[index[talk]]
+    cause[talk[is_point_to_point(timeline, links, rows)]] = CAUSES.index("pipeline-bubble")
+    small = message_bytes(timeline, links, rows) < SMALL_MESSAGE
+    small &= (kernels.duration[index[talk]] <= LONGEST_LATENCY_NS) & _is(cause[talk], "exposed-collective")
+    if small.sum() >= MANY_MESSAGES * steps:
+        cause[talk[small]] = CAUSES.index("small-collectives")
+
+
+def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
+    """Give a share of each atom's time to a cause that could give all of it back; the rest stays where it is."""
+    taken = np.flatnonzero(share > 0)
+    rest = atoms.own * (1.0 - share)
+    floor = np.fmin(atoms.floor, rest)
+    floor[np.isnan(atoms.floor)] = np.nan
+    return DeviceAtoms(
+        index=np.concatenate([atoms.index, atoms.index[taken]]),
+        own=np.concatenate([rest, (atoms.own * share)[taken]]),
+        cause=np.concatenate([atoms.cause, np.full(len(taken), CAUSES.index(cause), np.int64)]),
+        floor=np.concatenate([floor, np.zeros(len(taken))]),
+    )
+
+
+def claim_throttled(atoms: DeviceAtoms, kernels: KernelTable, lost: float) -> DeviceAtoms:
+    """Arithmetic runs at the clock: what held-down clocks took of it."""
+    arithmetic = kernels.bound[atoms.index] == BOUNDS.index("compute")
+    return split_off(atoms, np.where(arithmetic, lost, 0.0), "throttled") if lost > 0 else atoms
 
 
 def idle_cause_index(cause: str) -> int:

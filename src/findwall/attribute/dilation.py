@@ -6,7 +6,7 @@ estimated, and every figure that depends on it becomes an interval.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -172,3 +172,29 @@ def _solve_cost(queue: Queue, host: Host, count: int, step: float) -> float | No
         else:
             high = middle
     return (low + high) / 2
+
+
+def with_conditions(reading: StepReading, pauses: float, collections: float) -> StepReading:
+    """Idle time that the run itself has measured the reason of: rare slow steps and garbage collections."""
+    if reading.source != "measured" or (pauses <= 0 and collections <= 0):
+        return reading
+    short, likely, long = (_conditioned(one, pauses, collections) for one in reading.scenarios)
+    return replace(reading, short=short, likely=likely, long=long)
+
+
+def _conditioned(scenario: Scenario, pauses: float, collections: float) -> Scenario:
+    idle = scenario.idle.copy()
+    fixed = np.zeros_like(idle)
+    fixed[CAUSES.index("launch-bound")] = min(scenario.turnaround, idle[CAUSES.index("launch-bound")])
+    free = idle - fixed
+    collector = CAUSES.index("gc-pause")
+    for name in ("host-work", "launch-bound", UNKNOWN):
+        # A trace without stacks shows a collection as silence, or as a slow op.
+        moved = min(max(collections - free[collector], 0.0), free[CAUSES.index(name)])
+        free[CAUSES.index(name)] -= moved
+        free[collector] += moved
+    rare = min(pauses, float(free.sum()))
+    if rare > 0:
+        free *= 1.0 - rare / free.sum()
+        free[CAUSES.index("unstable-steps")] += rare
+    return replace(scenario, idle=free + fixed)

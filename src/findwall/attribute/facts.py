@@ -7,14 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, device_atoms
+from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, claim_throttled, device_atoms
+from findwall.attribute.conditions import collections_ns, pauses_ns, throttled_share
 from findwall.attribute.cores import cores_as_device
-from findwall.attribute.dilation import Scenario, StepReading, read_step
+from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.host import Host, watch_host
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
 from findwall.attribute.kernels import BOUNDS, F64, KernelTable, kernel_table
 from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
+from findwall.attribute.ranks import RankFindings
 from findwall.attribute.steps import Steps, find_steps
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline
@@ -38,6 +40,7 @@ class Facts:
     atoms: DeviceAtoms
     reading: StepReading
     ceilings: Ceilings
+    ranks: RankFindings | None = None  # where several ranks were compared
 
     @property
     def step(self) -> float:
@@ -122,7 +125,11 @@ class Facts:
 
     def idle_rows(self, cause: str) -> tuple[I64, F64]:
         """Queue positions before which the device idled for this cause, longest first, with ns a step."""
-        column = self.reading.likely.gaps.blame[:, IDLE_CAUSES.index(cause)] * self.reading.likely.idle_scale
+        likely = self.reading.likely
+        column = likely.gaps.blame[:, IDLE_CAUSES.index(cause)]
+        total = float(likely.idle[CAUSES.index(cause)])
+        total -= likely.turnaround if cause == "launch-bound" else 0.0
+        column = column * (max(total, 0.0) / max(float(column.sum()), 1e-9))
         found = np.flatnonzero(column > 0)
         found = found[np.argsort(-column[found], kind="stable")]
         return found, column[found]
@@ -154,5 +161,7 @@ def establish(
     queue = line_up(timeline, links, steps, synchronous=on_cores)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
-    atoms = device_atoms(timeline, kernels, steps, ceilings)
+    reading = with_conditions(reading, pauses_ns(run), collections_ns(run))
+    atoms = device_atoms(timeline, links, kernels, steps, ceilings)
+    atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
     return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings)

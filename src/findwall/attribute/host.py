@@ -36,7 +36,8 @@ COMPILE = re.compile(
     re.IGNORECASE,
 )
 GARBAGE = re.compile(r"^findwall\.gc|built-in function collect|gc\.collect", re.IGNORECASE)
-COMPILED_REGION = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction", re.IGNORECASE)
+REGION = re.compile(r"^Torch-Compiled Region")
+COMPILED_GRAPH = re.compile(r"Call CompiledFxGraph|^CompiledFunction|^CompiledAutograd")
 
 OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belongs to
 
@@ -88,6 +89,7 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
             timeline, mine, COMPILE, Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD
         ),
         "gc-pause": _named(timeline, mine, GARBAGE, Kind.ANNOTATION, Kind.PYTHON),
+        "graph-breaks": _graph_breaks(timeline, links, mine),
     }
     busy = mine & events.is_kind(Kind.OP, Kind.RUNTIME)
     time, weight = _event_weights(timeline, mine)
@@ -125,6 +127,23 @@ def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind
 def _named(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> Intervals:
     rows = _rows(timeline, mine, pattern, *kinds)
     return union(timeline.events.start[rows], timeline.events.end[rows])
+
+
+def _graph_breaks(timeline: Timeline, links: Links, mine: Bool) -> Intervals:
+    """Time inside a compiled region that was broken, outside every compiled graph.
+
+    After a break the rest of the function is compiled as one of its own, whose region lies inside the first.
+    """
+    regions = _rows(timeline, mine, REGION, Kind.OP, Kind.ANNOTATION)
+    if len(regions) < 2:
+        return EMPTY
+    known = set(regions.tolist())
+    broken = {row for inner in known for row in links.ancestors(inner) if row in known}
+    outer = np.array(sorted(broken), np.int64)
+    graphs = _named(timeline, mine, COMPILED_GRAPH, Kind.OP, Kind.ANNOTATION)
+    if len(outer) == 0 or len(graphs) == 0:
+        return EMPTY
+    return union(timeline.events.start[outer], timeline.events.end[outer]) - graphs
 
 
 def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:

@@ -26,6 +26,7 @@ IDLE_CAUSES = (
     "allocator",
     "recompilation",
     "gc-pause",
+    "graph-breaks",
     "host-work",
     "launch-bound",
     TURNAROUND,

@@ -1,0 +1,55 @@
+"""What a run's own measurements say of its steps as a whole: clocks held down, rare slow steps, collections.
+
+A trace has none of these. Without a measurement nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from findwall.model.run import Run
+from findwall.units import NS_PER_S
+
+# A software power cap is how a busy data-centre card normally runs: it is no throttling.
+HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
+HELD_SHARE = 0.05  # of the samples: a shorter spell is not worth a word
+STEADY_SPREAD = 0.20  # (p90 - p10) / median up to which steps count as stable
+RARE = 1.5  # times the median: a step this long is a slow one
+
+
+def throttle_reasons(telemetry: dict[str, Any]) -> dict[str, float]:
+    """Thermal and hardware reasons with the share of samples in which each held the clocks."""
+    reasons = telemetry.get("throttle") or {}
+    return {name: float(reasons[name]) for name in HELD_BY if float(reasons.get(name) or 0) >= HELD_SHARE}
+
+
+def throttled_share(telemetry: dict[str, Any]) -> float:
+    """What of arithmetic's time was lost to clocks below the level the card itself held."""
+    clock = telemetry.get("sm_clock_mhz")
+    if not throttle_reasons(telemetry) or not clock or not clock.get("max"):
+        return 0.0
+    return float(np.clip(1.0 - clock["mean"] / clock["max"], 0.0, 1.0))
+
+
+def pauses_ns(run: Run) -> float:
+    """Time a step that rare slow steps add to the typical one, beyond what loader and collector explain."""
+    timed = run.step_times
+    if timed is None or timed.source != "measured" or len(timed.seconds) < 5:
+        return 0.0
+    seconds = np.array(timed.seconds)
+    low, median, high = np.percentile(seconds, [10, 50, 90])
+    slow = seconds > RARE * median
+    if not slow.any() or (
+        high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_SPREAD / 2) * median
+    ):
+        return 0.0
+    explained = (timed.loader_s or 0.0) + (timed.gc_s or 0.0)
+    return max(float(seconds.mean() - median) - explained, 0.0) * NS_PER_S
+
+
+def collections_ns(run: Run) -> float:
+    """Garbage collection a step, as the collector's own hook timed it."""
+    timed = run.step_times
+    return (timed.gc_s or 0.0) * NS_PER_S if timed is not None and timed.source == "measured" else 0.0

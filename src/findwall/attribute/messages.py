@@ -1,0 +1,81 @@
+"""What collectives carry: the bytes of each message, and whether it goes from one rank to one other."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.attribute.links import Links
+from findwall.attribute.workmodel.arguments import Arguments
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import I64
+
+F64 = NDArray[np.float64]
+
+# The process group's names of tensor types, lower case.
+_SIZES = {
+    "double": 8,
+    "long": 8,
+    "float": 4,
+    "int": 4,
+    "half": 2,
+    "bfloat16": 2,
+    "short": 2,
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+}
+_COLLECTIVE = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|send|recv", re.IGNORECASE
+)
+# A kernel called SendRecv proves nothing: an all-to-all uses the same one.
+_POINT_TO_POINT = re.compile(
+    r"^(?:c10d|nccl|rccl|gloo|dist)[:.]+i?(?:send|recv)|^i?(?:send|recv)_?$", re.IGNORECASE
+)
+
+
+def message_bytes(timeline: Timeline, links: Links, rows: I64) -> F64:
+    """Bytes of each device row's message, the larger of what goes in and comes out; NaN unknown."""
+    return np.array([_bytes(timeline, links, row) for row in rows.tolist()], np.float64)
+
+
+def _bytes(timeline: Timeline, links: Links, row: int) -> float:
+    op = int(links.op[row])
+    for holder in (row, op):
+        extra = timeline.extra_of(holder) if holder >= 0 else None
+        if extra is not None and extra.dtype:
+            size = _SIZES.get(extra.dtype.lower())
+            elements = max(extra.in_elements or 0, extra.out_elements or 0)
+            if size and elements:
+                return float(size * elements)
+    inputs = timeline.inputs_of(op) if op >= 0 else None
+    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    return max((float(tensor.elements * tensor.size) for tensor in tensors), default=np.nan)
+
+
+def collective_name(timeline: Timeline, links: Links, row: int) -> str:
+    """What a collective is, said the same on every rank: the kernel's name may differ in algorithm."""
+    extra = timeline.extra_of(row)
+    if extra is not None and extra.collective:
+        return extra.collective
+    launch = int(links.launch[row])
+    around = [timeline.name_of(one) for one in (links.ancestors(launch)[:3] if launch >= 0 else [])]
+    telling = [name for name in around if _COLLECTIVE.search(name)]
+    return telling[0] if telling else timeline.name_of(row).split("(")[0]
+
+
+def is_point_to_point(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Whether each device row is a send or a receive, by its metadata or what stands around its launch."""
+    return np.array([_point_to_point(timeline, links, row) for row in rows.tolist()], bool)
+
+
+def _point_to_point(timeline: Timeline, links: Links, row: int) -> bool:
+    extra = timeline.extra_of(row)
+    if extra is not None and extra.collective:
+        return bool(_POINT_TO_POINT.match(extra.collective))
+    launch = int(links.launch[row])
+    around = links.ancestors(launch)[:6] if launch >= 0 else []
+    named = [one for one in around if timeline.events.kind[one] in (Kind.OP, Kind.ANNOTATION)]
+    return any(_POINT_TO_POINT.match(timeline.name_of(one)) for one in named)

@@ -1,0 +1,173 @@
+"""What several ranks tell together: who arrives late at the collectives, and how fast the link is.
+
+Collectives are matched across ranks in the order they were issued. A collective lasts shortest on the
+rank that joined last; what it lasts longer elsewhere is waiting. Clocks of different machines are never
+compared, only durations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES, DeviceAtoms, split_off
+from findwall.attribute.kernels import F64
+from findwall.attribute.messages import collective_name, message_bytes
+from findwall.model.events import Kind
+from findwall.model.intervals import I64
+from findwall.units import ms
+
+if TYPE_CHECKING:
+    from findwall.attribute.facts import Facts
+
+LARGE_MESSAGE = 4 << 20  # bytes: from here on a transfer's rate is the link's, not its latency's
+SLOW_LINK = 0.5  # of the link's measured rate
+FURTHEST_SHIFT = 64  # collectives by which two ranks' windows may be cut differently
+
+
+@dataclass(frozen=True, slots=True)
+class RankFindings:
+    """Collectives seen on every rank. Columns: a rank each, in the order the ranks were given."""
+
+    ranks: tuple[int, ...]  # their numbers
+    rows: I64  # shape (collectives, ranks): device row on each rank
+    duration: I64  # same shape
+    late: int  # number of the rank that waits least
+    late_count: int  # of the matched collectives: how often it joined last
+    by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
+    bus_rate: float | None = None  # bytes/s of large transfers without waiting
+
+    @property
+    def matched(self) -> int:
+        return len(self.duration)
+
+    @property
+    def waiting(self) -> F64:
+        """Share of each collective's time that is waiting, on each rank."""
+        least = self.duration.min(axis=1, keepdims=True)
+        share: F64 = 1.0 - least / np.maximum(self.duration, 1)
+        return share
+
+
+def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
+    """Match the ranks' collectives; None where there are not two ranks with the same sequence of them."""
+    if len(ranks) < 2:
+        return None
+    rows = _match([_collectives(facts) for facts in ranks], ranks)
+    if rows is None:
+        return None
+    duration = np.stack(
+        [facts.timeline.events.duration[rows[:, at]] for at, facts in enumerate(ranks)], axis=1
+    )
+    numbers = _numbers(ranks)
+    last = duration.argmin(axis=1)
+    wait = (duration - duration.min(axis=1, keepdims=True)).sum(axis=0)
+    late = int(np.argmin(wait))
+    steps = max(len(ranks[0].steps.host) - 1, 1)
+    order = np.argsort(-wait, kind="stable").tolist()
+    return RankFindings(
+        ranks=numbers,
+        rows=rows,
+        duration=duration,
+        late=numbers[late],
+        late_count=int((last == late).sum()),
+        by_wait=tuple((numbers[at], ms(float(wait[at])) / steps) for at in order),
+        bus_rate=_bus_rate(ranks[0], rows[:, 0], duration.min(axis=1)),
+    )
+
+
+def _numbers(ranks: list[Facts]) -> tuple[int, ...]:
+    said = [facts.timeline.header.rank for facts in ranks]
+    known = [number for number in said if number is not None]
+    return tuple(known) if len(set(known)) == len(said) else tuple(range(len(said)))
+
+
+def _collectives(facts: Facts) -> I64:
+    """Communication kernels of the rank's device, in the order they were issued."""
+    kernels, events = facts.kernels, facts.timeline.events
+    mine = kernels.communication & (events.kind[kernels.row] == Kind.KERNEL)
+    rows = kernels.row[mine & (events.device[kernels.row] == facts.steps.device)]
+    launch = facts.links.launch[rows]
+    issued = np.where(launch >= 0, events.start[np.maximum(launch, 0)], events.start[rows])
+    ordered: I64 = rows[np.lexsort((events.start[rows], issued))]
+    return ordered
+
+
+def _match(found: list[I64], ranks: list[Facts]) -> I64 | None:
+    """Rows of the same collective side by side: equal sequences, or equal after a shift of the windows."""
+    labels = [[_label(facts, row) for row in rows.tolist()] for facts, rows in zip(ranks, found, strict=True)]
+    shift = [_shift(labels[0], other) for other in labels]
+    if any(one is None for one in shift):
+        return None
+    shifts = [one or 0 for one in shift]
+    first = max(0, *(-one for one in shifts))
+    past = min(len(other) - one for other, one in zip(labels, shifts, strict=True))
+    if past - first < 1:
+        return None
+    return np.stack([rows[first + one : past + one] for rows, one in zip(found, shifts, strict=True)], axis=1)
+
+
+def _shift(one: list[str], other: list[str]) -> int | None:
+    """By how many collectives `other` runs ahead of `one`; the smallest shift at which all overlap agrees."""
+    if not one or not other:
+        return None
+    least = min(len(one), len(other)) // 2
+    for distance in range(FURTHEST_SHIFT):
+        for shift in {distance, -distance}:
+            left, right = one[max(-shift, 0) :], other[max(shift, 0) :]
+            overlap = min(len(left), len(right))
+            if overlap > least and left[:overlap] == right[:overlap]:
+                return shift
+    return None
+
+
+def _label(facts: Facts, row: int) -> str:
+    """What tells a collective from the next one of its rank."""
+    extra = facts.timeline.extra_of(row)
+    group = extra.group_name if extra is not None else None
+    return f"{collective_name(facts.timeline, facts.links, row)} {group or ''}"
+
+
+def _bus_rate(facts: Facts, rows: I64, transfer: I64) -> float | None:
+    """Median bytes/s on the wire of large messages, without waiting; None where sizes are unknown."""
+    sizes = message_bytes(facts.timeline, facts.links, rows)
+    large = (sizes >= LARGE_MESSAGE) & (transfer > 0)
+    if not large.any():
+        return None
+    factor = np.array([_wire_factor(facts, row) for row in rows[large].tolist()])
+    return float(np.median(factor * sizes[large] / (transfer[large] / 1e9)))
+
+
+def _wire_factor(facts: Facts, row: int) -> float:
+    """Bytes on the wire for a byte of message: an all-reduce sends everything out and back."""
+    extra = facts.timeline.extra_of(row)
+    size = (extra.group_size if extra is not None else None) or facts.timeline.header.world_size or 2
+    passes = (
+        2.0 if "reduce" in _label(facts, row).lower() and "scatter" not in _label(facts, row).lower() else 1.0
+    )
+    return passes * (size - 1) / size
+
+
+def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
+    """The facts of the `at`-th rank compared, with its collectives' time split into waiting and transfer."""
+    atoms = _split(facts, facts.atoms, findings, at)
+    link = facts.ceilings.link_bandwidth
+    if findings.bus_rate is not None and link is not None and findings.bus_rate < SLOW_LINK * link:
+        exposed = atoms.cause == CAUSES.index("exposed-collective")
+        matched = np.isin(facts.kernels.row[atoms.index], findings.rows[:, at])
+        cause = atoms.cause.copy()
+        cause[exposed & matched] = CAUSES.index("slow-link")
+        floor = np.where(exposed & matched, atoms.own * findings.bus_rate / link, atoms.floor)
+        atoms = DeviceAtoms(atoms.index, atoms.own, cause, floor)
+    return replace(facts, atoms=atoms, ranks=findings)
+
+
+def _split(facts: Facts, atoms: DeviceAtoms, findings: RankFindings, at: int) -> DeviceAtoms:
+    share_of = dict(zip(findings.rows[:, at].tolist(), findings.waiting[:, at].tolist(), strict=True))
+    talk = facts.kernels.communication[atoms.index]
+    share = np.zeros(len(atoms.index))
+    for position in np.flatnonzero(talk).tolist():
+        share[position] = share_of.get(int(facts.kernels.row[atoms.index[position]]), 0.0)
+    return split_off(atoms, share, "straggler")
