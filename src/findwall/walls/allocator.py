@@ -1,0 +1,55 @@
+"""Memory is asked from or given back to the driver inside the step.
+
+What it finds:
+Idle time in cudaMalloc, cudaFree and their kin, and after frees, which wait for the whole device.
+
+Why it costs:
+torch keeps freed memory in its own cache because the driver is slow: a cudaFree waits until the device
+has finished everything, a cudaMalloc takes up to milliseconds. In a steady step there should be none.
+
+How it is told apart:
+By the runtime calls themselves. The gaps after a free exist only because it drained the queue, and
+belong to it (the queue is run again without it). A first step is full of these calls: they are warm-up,
+not the job.
+
+What helps:
+keep-cache: no torch.cuda.empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+against fragmentation, a little free memory (retries free the whole cache), static-shapes so that sizes
+repeat, pinned buffers made once.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import ALLOCATOR
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.walls.evidence import gain, opening
+from findwall.walls.places import Wait, rows_named, wait_evidence, waits
+
+CAUSE = "allocator"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return wait_evidence(_calls(facts))
+
+
+def sentence(facts: Facts) -> str:
+    calls = _calls(facts)
+    frees = sum(wait.times for wait in calls if "free" in wait.call.lower() or "unmap" in wait.call.lower())
+    others = sum(wait.times for wait in calls) - frees
+    where = next((f" (at {wait.line})" for wait in calls if wait.line), "")
+    advice = (
+        "drop torch.cuda.empty_cache() from the loop"
+        if frees >= 0.5
+        else "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
+    )
+    return (
+        f"{opening(facts, CAUSE)} are idle because memory is asked from the driver {others:,.0f} times and "
+        "given back "
+        f"{frees:,.0f} times a step{where}; {advice}: {gain(facts, CAUSE)}."
+    )
+
+
+def _calls(facts: Facts) -> list[Wait]:
+    return waits(facts, CAUSE, rows_named(facts, ALLOCATOR, Kind.RUNTIME))

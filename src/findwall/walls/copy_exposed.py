@@ -1,0 +1,81 @@
+"""Host-to-device copies run with nothing beside them, or block the host.
+
+What it finds:
+Copies to the device that no kernel overlaps, and the idle time that blocking ones leave behind.
+
+Why it costs:
+Ordinary (pageable) memory is first copied to a staging buffer, at the host's pace, and the call blocks
+until that is done: the queue drains meanwhile. Even a fast copy is added to the step unless it runs beside
+the previous step's work.
+
+How it is told apart:
+By direction and by the counterfactual: gaps that would not be there without the blocking copy are its
+fault, though they look like launch gaps. Copies back to the host are host-sync.
+
+What helps:
+pin-memory (pin_memory=True in the loader and .to(device, non_blocking=True)), a prefetching copy stream,
+fewer bytes (send uint8 images and convert on the device), data kept on the device when it is small.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import OWNERS
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_bytes, format_ms
+from findwall.walls.evidence import Carrier, as_evidence, calls_text, carriers, gain, opening, shapes_text
+from findwall.walls.places import Wait, wait_evidence, waits
+
+CAUSE = "copy-exposed"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return (_copies(facts) + wait_evidence(_calls(facts)))[:3]
+
+
+def sentence(facts: Facts) -> str:
+    moved = sum(_bytes(facts, carrier) for carrier in carriers(facts, CAUSE, 1000))
+    size = f" ({format_bytes(moved)} a step)" if moved > 0 else ""
+    where = next((f" at {wait.line}" for wait in _calls(facts) if wait.line), "")
+    if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, 1000)):
+        why = "they come from pageable memory, which the host copies itself and waits for"
+        advice = "use pin_memory=True and .to(device, non_blocking=True)"
+    else:
+        why = "nothing else runs beside them"
+        advice = "copy the next batch on a stream of its own while this one trains, and send fewer bytes"
+    return (
+        f"{opening(facts, CAUSE)} go to copies to the device{size}{where} because {why}; {advice}: "
+        f"{gain(facts, CAUSE)}."
+    )
+
+
+def _copies(facts: Facts) -> list[Evidence]:
+    found = []
+    for carrier in carriers(facts, CAUSE, 2):
+        moved, longest = _bytes(facts, carrier), _rate(facts, carrier)
+        size = f", {format_bytes(moved)} a step" if moved > 0 else ""
+        rate = f" at {longest / 1e9:.1f} GB/s" if longest else ""
+        by = f" by {carrier.op} {shapes_text(facts, carrier.op_row, 1)}".rstrip() if carrier.op else ""
+        text = f"{carrier.kernel}{by}: {calls_text(carrier.calls)}, {format_ms(carrier.ms)}{size}{rate}"
+        found.append(as_evidence(facts, carrier, text))
+    return found
+
+
+def _bytes(facts: Facts, carrier: Carrier) -> float:
+    """Bytes a step: those of the longest copy, for each of its calls. 0 where not recorded."""
+    row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
+    return max(float(facts.timeline.events.nbytes[row]), 0.0) * carrier.calls
+
+
+def _rate(facts: Facts, carrier: Carrier) -> float | None:
+    row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
+    nbytes, length = int(facts.timeline.events.nbytes[row]), int(facts.timeline.events.duration[row])
+    return nbytes / (length / 1e9) if nbytes > 0 and length > 0 else None
+
+
+def _calls(facts: Facts) -> list[Wait]:
+    blocking = facts.host.blocking
+    rows = blocking.row[blocking.owner == OWNERS.index(CAUSE)]
+    return waits(facts, CAUSE, np.asarray(rows, np.int64))

@@ -1,0 +1,67 @@
+"""Matrix work runs on the vector units in fp32 although tensor cores could do it.
+
+What it finds:
+Matmuls, convolutions and attention on fp32 (or fp64) data whose kernel does not use tensor cores, on
+a GPU that has them.
+
+Why it costs:
+Tensor cores multiply an order of magnitude more numbers a second than the vector units, but only in
+TF32, 16-bit or smaller formats. fp32 without TF32 leaves them idle.
+
+How it is told apart:
+By the kernel's name (sgemm, simt, ffma) together with the type of its operands, and only where
+arithmetic, not memory, bounds it. A 16-bit matmul that falls back because of odd dimensions is
+misaligned-shapes; a tensor-core kernel that is merely slow is slow-kernels.
+
+What helps:
+tf32 (torch.set_float32_matmul_precision("high"): fp32 range, ten bits of mantissa) and bf16-autocast
+(torch.autocast("cuda", dtype=torch.bfloat16); fp16 with a GradScaler before Ampere).
+channels-last makes 16-bit convolutions faster still.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_ms
+from findwall.walls.evidence import as_evidence, calls_text, carriers, gain, name_carrier, opening
+
+CAUSE = "fast-path-off"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    found = []
+    for carrier in carriers(facts, CAUSE):
+        text = f"{name_carrier(facts, carrier)}: {facts.math(carrier.atom) or 'fp32'} on the vector units, "
+        text += f"{calls_text(carrier.calls)}, {format_ms(carrier.ms)}"
+        if carrier.floor_ms is not None:
+            text += f"; {format_ms(carrier.floor_ms)} at the tensor cores' ceiling"
+        found.append(as_evidence(facts, carrier, text))
+    return found
+
+
+def sentence(facts: Facts) -> str:
+    kinds = {facts.kernel_class(carrier.atom) for carrier in carriers(facts, CAUSE)}
+    what = (
+        "convolutions" if kinds == {"conv"} else "matmuls and convolutions" if "conv" in kinds else "matmuls"
+    )
+    return (
+        f"{opening(facts, CAUSE)} are fp32 {what} on the vector units because the tensor cores are not "
+        f"used{_faster(facts)}; {_advice(facts, 'conv' in kinds)}: {gain(facts, CAUSE)}."
+    )
+
+
+def _faster(facts: Facts) -> str:
+    flops = facts.ceilings.flops
+    fast = next((name for name in ("tf32", "bf16", "fp16") if name in flops), None)
+    if fast is None or not flops.get("fp32"):
+        return ""
+    return f", which do {flops[fast] / flops['fp32']:.1f} times as much in {fast}"
+
+
+def _advice(facts: Facts, convolutions: bool) -> str:
+    flops = facts.ceilings.flops
+    if flops and "tf32" not in flops:
+        return "this GPU has no TF32: run the model under fp16 autocast with a GradScaler"
+    cudnn = " and torch.backends.cudnn.allow_tf32 = True" if convolutions else ""
+    return f'set torch.set_float32_matmul_precision("high"){cudnn}, or run under bf16 autocast'

@@ -1,0 +1,40 @@
+"""Rows are fetched from or added to scattered places in memory.
+
+What it finds:
+Index, gather, scatter and embedding kernels, forward and backward.
+
+Why it costs:
+Neighbouring threads that read neighbouring addresses share memory transactions; scattered ones do not,
+so much of what DRAM delivers is thrown away. Adding to rows that occur twice needs atomics, which wait
+for each other.
+
+How it is told apart:
+By the kernel's class. Its floor is the bytes that must move once; the rest is what scattering costs.
+
+What helps:
+sorted-index (sort edges or ids so that neighbours are fetched together), unique ids before a lookup,
+segment reductions instead of scatter_add, 16-bit tables, embedding_bag instead of embedding and sum.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import gain, kernel_evidence, opening, ops_named
+
+CAUSE = "gather-scatter"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE, "the memory ceiling")
+
+
+def sentence(facts: Facts) -> str:
+    names = ops_named(facts, CAUSE)
+    which = f" ({names})" if names else ""
+    return (
+        f"{opening(facts, CAUSE)} gather or scatter rows{which} far from how memory likes to be read "
+        "because their "
+        "indices jump; sort the indices, look up unique ids once, or use segment reductions: "
+        f"{gain(facts, CAUSE)}."
+    )

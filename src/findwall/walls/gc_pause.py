@@ -1,0 +1,60 @@
+"""Python's garbage collector stops the launching thread.
+
+What it finds:
+Idle time while Python collects cycles: gc.collect() in the loop, or automatic collections over millions
+of live objects.
+
+Why it costs:
+A full collection looks at every tracked object. With a large dataset or model in Python objects that is
+tens to hundreds of milliseconds in which nothing is launched; on several ranks each stops at another
+moment and all wait for each.
+
+How it is told apart:
+Collections are not in a profiler's trace unless Python stacks are, or gc.collect() is called: `findwall
+run` times them with the collector's own hook, and that time is taken out of host-work.
+
+What helps:
+freeze-gc: gc.freeze() after start-up and gc.disable() with one gc.collect() every few hundred steps at
+the same step on all ranks; no gc.collect() in the loop; fewer Python objects (arrays instead of lists).
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import GARBAGE
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.units import format_ms
+from findwall.walls.evidence import gain, opening
+from findwall.walls.places import Wait, rows_named, wait_evidence, waits
+
+CAUSE = "gc-pause"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    timed = facts.run.step_times
+    measured = []
+    if timed is not None and timed.gc_s:
+        text = f"the collector ran {format_ms(timed.gc_s * 1e3)} a step over {len(timed.seconds)} steps"
+        measured = [Evidence(text, ms=timed.gc_s * 1e3)]
+    return (measured + wait_evidence(_calls(facts)))[:3]
+
+
+def sentence(facts: Facts) -> str:
+    calls = _calls(facts)
+    where = next((f" at {wait.line}" for wait in calls if wait.line), "")
+    asked = any("collect" in wait.call for wait in calls)
+    advice = (
+        f"remove gc.collect(){where} from the loop"
+        if asked
+        else "call gc.freeze() after start-up and gc.disable()"
+    )
+    return (
+        f"{opening(facts, CAUSE)} are idle because Python's garbage collector stops the "
+        f"host{'' if asked else where}; "
+        f"{advice}, and collect every few hundred steps: {gain(facts, CAUSE)}."
+    )
+
+
+def _calls(facts: Facts) -> list[Wait]:
+    return waits(facts, CAUSE, rows_named(facts, GARBAGE, Kind.ANNOTATION, Kind.PYTHON))

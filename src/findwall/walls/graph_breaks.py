@@ -1,0 +1,75 @@
+"""A compiled model leaves its graph in the middle of a call and goes back to Python.
+
+What it finds:
+Idle time in host work between the pieces of one compiled call: guards, the resumed Python function, and
+the ops that run eagerly in between.
+
+Why it costs:
+Each break ends a compiled graph: nothing is fused across it, and the host runs Python, checks guards
+and enters the next graph while the device waits.
+
+How it is told apart:
+By nesting: after a break the rest of the function is compiled as a function of its own, so that one
+"Torch-Compiled Region" lies inside another. The time in such an outer region that is in no compiled
+graph is the break's. Synchronisations in it (.item() is a common reason to break) are host-sync.
+
+What helps:
+torch-compile with fullgraph=True names the line of every break (TORCH_LOGS=graph_breaks lists them);
+then remove print, .item() and unsupported calls from the model, or capture_scalar_outputs. cuda-graphs
+need an unbroken graph to help.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import REGION
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.units import format_ms, ms
+from findwall.walls.evidence import gain, opening
+from findwall.walls.places import in_window, line_of
+
+CAUSE = "graph-breaks"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    """The resumed regions before which the device waited."""
+    positions, amounts = facts.idle_rows(CAUSE)
+    total: dict[str, float] = {}
+    line: dict[str, str | None] = {}
+    for row, amount in zip(facts.queue.row[positions].tolist(), amounts.tolist(), strict=True):
+        around = facts.links.ancestors(int(facts.links.launch[row])) if facts.links.launch[row] >= 0 else []
+        regions = [one for one in around if REGION.search(facts.timeline.name_of(one))]
+        name = facts.timeline.name_of(regions[0]) if regions else "eager ops after a break"
+        total[name] = total.get(name, 0.0) + amount
+        line.setdefault(name, line_of(facts, regions[0]) if regions else None)
+    best = sorted(total, key=lambda name: (-total[name], name))[:3]
+    return [
+        Evidence(
+            f"before {name}: the device idled {format_ms(ms(total[name]))}",
+            None,
+            None,
+            line[name],
+            ms(total[name]),
+        )
+        for name in best
+    ]
+
+
+def sentence(facts: Facts) -> str:
+    return (
+        f"{opening(facts, CAUSE)} are idle because the compiled model leaves its graph "
+        f"{_breaks(facts):,.0f} times a "
+        f"step; run it with TORCH_LOGS=graph_breaks and remove what breaks it: {gain(facts, CAUSE)}."
+    )
+
+
+def _breaks(facts: Facts) -> float:
+    """Compiled regions a step that lie inside another one."""
+    names = facts.timeline.names
+    rows = in_window(facts, facts.timeline.rows(Kind.OP, Kind.ANNOTATION))
+    nested = 0
+    for row in rows.tolist():
+        if REGION.search(names[int(facts.timeline.events.name[row])]):
+            nested += any(REGION.search(facts.timeline.name_of(one)) for one in facts.links.ancestors(row))
+    return nested / facts.steps.count

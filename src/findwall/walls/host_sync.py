@@ -1,0 +1,73 @@
+"""The program makes the host wait for the device, and the device then waits for the host.
+
+What it finds:
+Idle time in and after calls that wait for the queue to drain: .item(), .cpu(), .numpy(), .tolist(),
+nonzero and masked indexing, print(tensor), a Python `if` on a device value, torch.cuda.synchronize(),
+and device-to-host copies with nothing beside them.
+
+Why it costs:
+While the host waits it queues nothing. When the wait is over the queue is empty, and the device stands
+still until the host has caught up again. One .item() a step is enough to lose the whole run-ahead.
+
+How it is told apart:
+By counterfactual: the queue is run again without these calls, and the gaps that disappear are theirs,
+even if they look like slow launching. Waiting inside the call itself is no loss while the device works.
+A host-to-device copy that blocks is copy-exposed; a free that waits is allocator.
+
+What helps:
+remove-sync: keep metrics on the device and read them every n steps, gather several values in one
+tensor and copy once with non_blocking=True, torch.where instead of `if`, error_if_nonfinite=False and
+foreach=True in clip_grad_norm_, sizes known in advance instead of nonzero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import OWNERS
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import gain, kernel_evidence, opening
+from findwall.walls.places import Wait, sampled_evidence, wait_evidence, waits
+
+CAUSE = "host-sync"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    found = wait_evidence(_calls(facts)) + kernel_evidence(facts, CAUSE)
+    if not any(one.line for one in found):
+        found = found[:2] + sampled_evidence(facts)[:1] + found[2:]
+    return found[:3]
+
+
+def sentence(facts: Facts) -> str:
+    calls = _calls(facts)
+    total = sum(wait.times for wait in calls)
+    if not calls:
+        return (
+            f"{opening(facts, CAUSE)} go to copies back to the host with nothing beside them; read values "
+            "every n "
+            f"steps, or copy with non_blocking=True into pinned memory: {gain(facts, CAUSE)}."
+        )
+    who = calls[0]
+    return (
+        f"{opening(facts, CAUSE)} are idle because the host waits for the device {_times(total)} a step, "
+        "most of it in "
+        f"{_spoken(who)}; keep the value on the device and read it every n steps: {gain(facts, CAUSE)}."
+    )
+
+
+def _calls(facts: Facts) -> list[Wait]:
+    blocking = facts.host.blocking
+    rows = blocking.row[blocking.owner == OWNERS.index(CAUSE)]
+    return waits(facts, CAUSE, np.asarray(rows, np.int64))
+
+
+def _times(total: float) -> str:
+    return "once" if total < 1.5 else f"{total:,.0f} times"
+
+
+def _spoken(wait: Wait) -> str:
+    if wait.op is None and "Synchronize" in wait.call:
+        return f"a synchronize ({wait.call})" + (f" at {wait.line}" if wait.line else "")
+    return wait.place

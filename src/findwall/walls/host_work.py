@@ -1,0 +1,124 @@
+"""The host does something else: Python or library work with no op under it while the device is idle.
+
+What it finds:
+Stretches of at least 0.2 ms in which the launching thread runs no op and no CUDA call: logging, writing
+checkpoints, metrics in NumPy, tokenising, progress bars, environment steps of an RL loop.
+
+Why it costs:
+The device can only run what has been queued. Long host work outlasts the queue, and everything after it
+is late by the rest.
+
+How it is told apart:
+By silence: no op, no runtime call, and not inside the loader, a copy, a synchronisation, the allocator,
+compilation or garbage collection. Between ops that follow each other closely the time is launch-bound.
+A trace without Python stacks cannot name the line; a sampler's lines do (`findwall run`).
+
+What helps:
+move-io-off-step: do it less often, in another thread or process, or after the next step has been queued
+(torch.save of a copy on the CPU in a thread, asynchronous checkpoints, log every n steps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.units import format_ms, ms
+from findwall.walls.evidence import gain, opening
+from findwall.walls.places import parse_frame, sampled, sampled_evidence
+
+CAUSE = "host-work"
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    text: str
+    line: str | None
+    ms: float
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    found = [
+        Evidence(f"{one.text}: the device idled {format_ms(one.ms)}", line=one.line, ms=one.ms)
+        for one in _silences(facts)
+    ]
+    return (found[:2] + sampled_evidence(facts) + found[2:])[:3] if facts.run.host_lines else found[:3]
+
+
+def sentence(facts: Facts) -> str:
+    silences = _silences(facts)
+    line = sampled(facts)
+    known = next((one for one in silences if one.line), None)
+    if known is not None:
+        where = f"in {known.text}"
+    elif line is not None:
+        where = f"most often at {line.place} ({line.function})"
+    elif silences:
+        where = f"{silences[0].text} (the trace names no line: record with_stack=True or use `findwall run`)"
+    else:
+        where = "in a place the trace does not name"
+    return (
+        f"{opening(facts, CAUSE)} are idle because the host does work of its own with no op under it, "
+        f"{where}; do it "
+        f"less often or in another thread: {gain(facts, CAUSE)}."
+    )
+
+
+def _silences(facts: Facts) -> list[_Silence]:
+    """Host work merged by what the host was doing, the longest first."""
+    positions, amounts = facts.idle_rows(CAUSE)
+    total: dict[tuple[str, str | None], float] = {}
+    for at, amount in zip(positions[:200].tolist(), amounts[:200].tolist(), strict=True):
+        key = _doing(facts, at)
+        total[key] = total.get(key, 0.0) + amount
+    best = sorted(total, key=lambda key: (-total[key], key[0]))
+    return [_Silence(text, line, ms(total[text, line])) for text, line in best]
+
+
+def _doing(facts: Facts, position: int) -> tuple[str, str | None]:
+    """What the host did in one gap: a line of Python, else the ops the silence lies between."""
+    start, end = int(facts.queue.before[position]), int(facts.queue.start[position])
+    frame = _frame(facts, start, end)
+    if frame is not None:
+        return frame
+    before, after = _neighbours(facts, start, end)
+    return f"between {before or 'the start'} and {after or 'the end'}", None
+
+
+def _frame(facts: Facts, start: int, end: int) -> tuple[str, str | None] | None:
+    """The innermost frame of the person's own code that covers most of a gap, and what it called."""
+    events = facts.timeline.events
+    rows = facts.timeline.rows(Kind.PYTHON)
+    rows = rows[
+        (events.start[rows] < end)
+        & (events.end[rows] > start)
+        & np.isin(events.thread[rows], facts.host.threads)
+    ]
+    overlap = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
+    rows = rows[overlap >= 0.5 * (end - start)]
+    rows = rows[np.argsort(events.duration[rows], kind="stable")]
+    for row in rows.tolist():
+        frame = parse_frame(facts.timeline.name_of(row))
+        if frame is not None and frame.own:
+            return f"{frame.function} ({frame.place})", frame.place
+    return None
+
+
+def _neighbours(facts: Facts, start: int, end: int) -> tuple[str | None, str | None]:
+    """The last op that ended before the longest silence of a gap, and the first that began after it."""
+    quiet = facts.host.working.gaps(start, end)
+    if len(quiet) == 0:
+        return None, None
+    longest = int(np.argmax(quiet.end - quiet.start))
+    low, high = int(quiet.start[longest]), int(quiet.end[longest])
+    events = facts.timeline.events
+    rows = facts.timeline.rows(Kind.OP)
+    rows = rows[np.isin(events.thread[rows], facts.host.threads)]
+    earlier, later = rows[events.end[rows] <= low], rows[events.start[rows] >= high]
+    before = facts.timeline.name_of(int(earlier[np.argmax(events.end[earlier])])) if len(earlier) else None
+    after = facts.timeline.name_of(int(later[np.argmin(events.start[later])])) if len(later) else None
+    return before, after

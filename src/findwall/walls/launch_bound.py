@@ -1,0 +1,96 @@
+"""The host issues ops slower than the device runs them, or kernels are too small to matter.
+
+What it finds:
+Gaps in which ops were being issued one by one while the device stood still, the device's own turn-around
+between queued kernels, and matmuls too small to use the device.
+
+Why it costs:
+Each launch costs the host several microseconds in Python, the dispatcher and the driver, whatever the
+kernel behind it does. When kernels are shorter than that the queue runs empty.
+
+How it is told apart:
+A gap is given to a blocking call, the loader, the allocator or the compiler first; host-work takes
+stretches without any op. What is left, ops being issued, is launch-bound. Half the batch would take
+the same time. A profiler stretches exactly this, so its cost for each recorded host event is taken off;
+only a step timed without the profiler (--step-ms) settles close cases. Turn-around is the device's own
+and not recoverable by the host.
+
+What helps:
+cuda-graphs (the whole sequence in one launch), torch-compile (fewer, larger kernels; mode="reduce-overhead"
+adds graphs), larger-batch (the same launches carry more work), fused-optimizer or foreach, vectorised
+ops instead of Python loops.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_ms, ms
+from findwall.walls.evidence import gain, kernel_evidence, opening
+from findwall.walls.places import line_of, sampled
+
+CAUSE = "launch-bound"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    found = [_pace(facts), *_ops(facts)]
+    if len(found) < 3:
+        found += kernel_evidence(facts, CAUSE)
+    return found[:3]
+
+
+def sentence(facts: Facts) -> str:
+    kernels, length = _kernels(facts)
+    line = sampled(facts)
+    where = f" (it was most often seen at {line.place})" if line is not None else ""
+    return (
+        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} kernels a step one by "
+        f"one{where} and "
+        f"they last only {length:.1f} us each; capture the step in a CUDA graph, compile it, or give each "
+        "launch more "
+        f"work (a larger batch): {gain(facts, CAUSE)}."
+    )
+
+
+def _kernels(facts: Facts) -> tuple[float, float]:
+    """Device rows a step, and their median length in microseconds."""
+    rows = facts.queue.end - facts.queue.start
+    return len(rows) / facts.steps.count, float(np.median(rows)) / 1000 if len(rows) else 0.0
+
+
+def _pace(facts: Facts) -> Evidence:
+    kernels, length = _kernels(facts)
+    idle = float(facts.reading.likely.idle[CAUSES.index(CAUSE)])
+    each = idle / max(kernels, 1) / 1000
+    text = (
+        f"{kernels:,.0f} kernels a step with a median of {length:.1f} us; the device waits {each:.1f} us "
+        "for each, "
+        f"{format_ms(facts.turnaround_ms)} a step of it its own turn-around"
+    )
+    return Evidence(text, ms=ms(idle))
+
+
+def _ops(facts: Facts, limit: int = 2) -> list[Evidence]:
+    """The ops whose launches the device waited for longest."""
+    positions, amounts = facts.idle_rows(CAUSE)
+    total: dict[str, float] = {}
+    times: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for row, amount in zip(facts.queue.row[positions].tolist(), amounts.tolist(), strict=True):
+        op = int(facts.links.op[row])
+        if op < 0:
+            continue
+        name = facts.timeline.name_of(op)
+        total[name] = total.get(name, 0.0) + amount
+        times[name] = times.get(name, 0) + 1
+        first.setdefault(name, op)  # the longest gap comes first
+    found = []
+    for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
+        line = line_of(facts, first[name])
+        at = f" (longest at {line})" if line else ""
+        text = f"{name}{at}: the device waited for it {times[name] / facts.steps.count:,.0f} times a step"
+        found.append(Evidence(text, None, name, line, ms(total[name])))
+    return found

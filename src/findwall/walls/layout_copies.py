@@ -1,0 +1,52 @@
+"""Tensors are copied to another layout, or to another place on the same device.
+
+What it finds:
+Copies that keep the type: .contiguous(), transposes and permutes made real, cat and stack, clones, cuDNN's
+own NCHW/NHWC conversions, device-to-device memcpys.
+
+Why it costs:
+The data is read and written without any arithmetic. A convolution library that wants channels last
+converts its input and output on every call if the model keeps channels first.
+
+How it is told apart:
+By the kernel's class (copy) with equal types on both sides; a change of type is dtype-casts. Copies
+between host and device are copy-exposed or host-sync.
+
+What helps:
+channels-last for convolutional models, avoiding .contiguous() and repeated cat in loops, writing into
+a preallocated tensor; torch-compile removes many copies.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, ops_named
+
+CAUSE = "layout-copies"
+_CONVERSIONS = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "tonhwc", "batched_transpose")
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE)
+
+
+def sentence(facts: Facts) -> str:
+    names = ops_named(facts, CAUSE)
+    which = f", most of it in {names}," if names else ""
+    return (
+        f"{opening(facts, CAUSE)} only copy tensors to another layout or place{which} because what comes "
+        "next wants "
+        f"them laid out differently; {_advice(facts)}: {gain(facts, CAUSE)}."
+    )
+
+
+def _advice(facts: Facts) -> str:
+    conversions = [
+        carrier
+        for carrier in carriers(facts, CAUSE, 12)
+        if any(word in carrier.kernel.lower() for word in _CONVERSIONS)
+    ]
+    if conversions:
+        return "put model and input into channels_last"
+    return "drop .contiguous(), cat and permute where they can be, or let torch.compile do it"

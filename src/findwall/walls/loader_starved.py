@@ -1,0 +1,66 @@
+"""The device waits for the next batch: the data loader does not keep up.
+
+What it finds:
+Idle time while the training loop sits in the loader's `next`.
+
+Why it costs:
+Reading, decoding and transforming a batch takes longer than training on it. With no workers all of it
+is added to the step; with workers it hides only as long as together they are faster than the step.
+
+How it is told apart:
+By the loader's ranges (all generations of their names) on the thread that launches kernels. With
+num_workers=0 the dataset's own ops are recorded too, so that the profiler stretches the loader; that is
+taken off. The copy of the batch is copy-exposed.
+
+What helps:
+loader-workers: num_workers up to the cores, persistent_workers=True, prefetch_factor=4; cheaper or
+precomputed transforms, decoding on the GPU, a format that reads in large pieces; pin-memory for the
+copy that follows.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import LOADER
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.units import format_ms
+from findwall.walls.evidence import gain, opening
+from findwall.walls.places import Wait, rows_named, sampled_evidence, wait_evidence, waits
+
+CAUSE = "loader-starved"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    found = wait_evidence(_calls(facts))
+    timed = facts.run.step_times
+    if timed is not None and timed.loader_s is not None:
+        text = f"without the profiler the loop waited {format_ms(timed.loader_s * 1e3)} a step for the loader"
+        found.append(Evidence(text, ms=timed.loader_s * 1e3))
+    return (found + sampled_evidence(facts))[:3]
+
+
+def sentence(facts: Facts) -> str:
+    calls = _calls(facts)
+    where = next((f" at {wait.line}" for wait in calls if wait.line), "")
+    return (
+        f"{opening(facts, CAUSE)} the device waits for the next batch{where} because {_why(facts, calls)}: "
+        f"{gain(facts, CAUSE)}."
+    )
+
+
+def _why(facts: Facts, calls: list[Wait]) -> str:
+    workers = facts.run.environment.get("loader_workers")
+    if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
+        return (
+            "it is made in the training process itself; give the DataLoader workers (num_workers=8, "
+            "persistent_workers=True)"
+        )
+    if workers or any("MultiProcess" in wait.call for wait in calls):
+        have = f"its {workers} workers do" if workers else "its workers do"
+        return f"{have} not keep up; add workers, raise prefetch_factor, or make the transforms cheaper"
+    return "the loader does not keep up; give it workers (num_workers), or make the transforms cheaper"
+
+
+def _calls(facts: Facts) -> list[Wait]:
+    return waits(facts, CAUSE, rows_named(facts, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON))

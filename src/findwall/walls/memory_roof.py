@@ -1,0 +1,42 @@
+"""Kernels already move only what they must: the step stands at the memory's speed.
+
+What it finds:
+Norms, softmax, reductions, fused optimizers, memsets, and matmuls with so few rows that reading the
+weights is all their time (decoding one token at a time).
+
+Why it costs:
+Bytes over bytes a second. No fusion makes a single pass over a tensor shorter.
+
+How it is told apart:
+By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate. It is the verdict only
+where no cause recovers 5 % of the step; chains that could be fused are unfused-pointwise.
+
+What helps:
+Fewer bytes: lower-precision (16-bit activations, fp8 or int8 weights for decoding), larger-batch (the
+weights are read once for more rows), torch-compile where norms stand beside pointwise ops, a GPU with
+more bandwidth.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import carriers, kernel_evidence, opening
+
+CAUSE = "memory-roof"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE, "the memory ceiling")
+
+
+def sentence(facts: Facts) -> str:
+    found = carriers(facts, CAUSE)
+    thin = bool(found) and facts.kernel_class(found[0].atom) == "matmul"
+    advice = "a larger batch, fp8 or int8 weights" if thin else "16-bit or smaller tensors"
+    why = "matmuls that mostly read their weights" if thin else "kernels that move only the bytes they must"
+    return (
+        f"{opening(facts, CAUSE)} are {why} and no other cause recovers 5 %, so only fewer bytes "
+        f"({advice}) or a GPU "
+        f"with more bandwidth makes it shorter."
+    )

@@ -1,0 +1,57 @@
+"""16-bit matmuls fall back to slow kernels because a dimension is no multiple of 8.
+
+What it finds:
+Matmuls, convolutions and attention on 16-bit operands with a dimension that is no multiple of 8,
+whose kernel shows it: an unaligned or older kernel by name, or a rate far below the ceiling.
+
+Why it costs:
+Tensor cores load operands in pieces of 16 bytes. Rows that do not start on such a boundary force
+the library to a kernel that loads element by element, often one written for an older generation.
+
+How it is told apart:
+Odd dimensions alone are no proof, nor is "align1" in a name (fp32 kernels are always called so): both
+must come together. With even dimensions the same slowness is slow-kernels; on fp32 data it is
+fast-path-off.
+
+What helps:
+pad-shapes: make vocabulary, width, head size or batch a multiple of 64, or at least of 8 (a
+vocabulary of 50257 becomes 50304; the extra rows are never used). static-shapes where the odd size is
+a sequence length that changes from batch to batch.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import carriers, gain, kernel_evidence, listed, odd_dims, opening, padded
+
+CAUSE = "misaligned-shapes"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE, "what aligned shapes reach")
+
+
+def sentence(facts: Facts) -> str:
+    sizes = _odd_sizes(facts)
+    if not sizes:
+        return (
+            f"{opening(facts, CAUSE)} are 16-bit matmuls that fall back to slow kernels because a "
+            "dimension is no "
+            f"multiple of 8; pad it: {gain(facts, CAUSE)}."
+        )
+    pads = listed([f"{size} to {padded(size)}" for size in sizes])
+    verb = "is no multiple" if len(sizes) == 1 else "are no multiples"
+    return (
+        f"{opening(facts, CAUSE)} are 16-bit matmuls that fall back to slow kernels because "
+        f"{listed([str(size) for size in sizes])} {verb} of 8; pad {pads}: {gain(facts, CAUSE)}."
+    )
+
+
+def _odd_sizes(facts: Facts, most: int = 3) -> list[int]:
+    """The dims to pad, by the time that goes to them."""
+    cost: dict[int, float] = {}
+    for carrier in carriers(facts, CAUSE, 24):
+        for size in odd_dims(facts, carrier.op_row):
+            cost[size] = cost.get(size, 0.0) + carrier.ms
+    return sorted(cost, key=lambda size: (-cost[size], size))[:most]

@@ -1,0 +1,39 @@
+"""A pipeline stage waits for the one before or after it.
+
+What it finds:
+Exposed sends and receives between ranks: time in which this stage has no micro-batch to work on.
+
+Why it costs:
+With p stages and m micro-batches a share of about (p - 1) / (m + p - 1) of the time is filling and
+draining, and uneven stages add to it.
+
+How it is told apart:
+By the op or metadata that says send or receive. A kernel called SendRecv proves nothing: all-to-all uses
+the same one. Collectives of all ranks are exposed-collective.
+
+What helps:
+More micro-batches, an interleaved or zero-bubble schedule, even stages (balance-ranks), asynchronous
+sends (overlap-comms).
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import gain, kernel_evidence, opening
+
+CAUSE = "pipeline-bubble"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE)
+
+
+def sentence(facts: Facts) -> str:
+    calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
+    return (
+        f"{opening(facts, CAUSE)} this stage waits in {calls:,.0f} sends and receives because its "
+        "neighbours have nothing "
+        "ready for it; use more micro-batches, an interleaved schedule or evener stages: "
+        f"{gain(facts, CAUSE)}."
+    )

@@ -1,0 +1,56 @@
+"""Matmuls, convolutions or attention run well under the ceiling for no reason the shapes tell.
+
+What it finds:
+Compute-bound kernels on the right number format and with even dimensions that stay under 75 % of what
+this GPU reaches on large matmuls.
+
+Why it costs:
+The library's choice of kernel does not fit the problem: too few tiles to fill the device, a short
+inner dimension, a layout that needs transposing, a generation-old kernel, grouped convolutions.
+
+How it is told apart:
+It is what is left of compute-bound time after fast-path-off and misaligned-shapes have taken theirs.
+Kernels too small to fill the device at all are launch-bound. Where clocks were held down the time is
+throttled.
+
+What helps:
+larger-batch (more tiles), channels-last for convolutions, torch-compile with mode="max-autotune" (it
+tries other kernels on your shapes), sdpa for attention, lower-precision (fp8 or int8) where the model
+allows it.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_share
+from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, short_kernel
+
+CAUSE = "slow-kernels"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE, "its ceiling")
+
+
+def sentence(facts: Facts) -> str:
+    found = carriers(facts, CAUSE)
+    kinds = {facts.kernel_class(carrier.atom) for carrier in found}
+    reached = found[0].reached if found else None
+    rate = (
+        f", {short_kernel(found[0].kernel)} first, at {format_share(reached)}" if reached is not None else ""
+    )
+    advice = (
+        "try channels_last and torch.compile"
+        if "conv" in kinds
+        else "a larger batch fills them better; try torch.compile"
+    )
+    return (
+        f"{opening(facts, CAUSE)} are {_names(kinds)} that stay under 75 % of this GPU's ceiling{rate}; "
+        f'{advice}(mode="max-autotune"): {gain(facts, CAUSE)}.'
+    )
+
+
+def _names(kinds: set[str]) -> str:
+    names = {"conv": "convolutions", "attention": "attention kernels", "matmul": "matmuls"}
+    return " and ".join(names[kind] for kind in sorted(kinds) if kind in names) or "matmuls"

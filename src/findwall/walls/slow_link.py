@@ -1,0 +1,47 @@
+"""Collectives move their bytes slower than the link between the devices should.
+
+What it finds:
+Exposed collectives whose transfer alone, without waiting, runs below half of the link's measured rate, or
+whose rate shows that traffic leaves the node.
+
+Why it costs:
+NVLink moves hundreds of gigabytes a second, PCIe tens, Ethernet one to ten. A collective is as fast as
+the slowest link of its ring.
+
+How it is told apart:
+It takes the message sizes, the traces of several ranks (to take waiting off) and a link rate to hold
+against: `findwall ceilings` on a machine with several GPUs measures it. Without these the time stays
+exposed-collective.
+
+What helps:
+A layout that keeps heavy traffic inside a node, NCCL's transport (NCCL_DEBUG=INFO; nvidia-smi topo -m
+shows NV#, PIX, SYS), InfiniBand or RoCE across nodes, overlap-comms, bucket-collectives, fewer bytes
+(bf16 gradients).
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import gain, kernel_evidence, opening
+
+CAUSE = "slow-link"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE)
+
+
+def sentence(facts: Facts) -> str:
+    ranks, link = facts.ranks, facts.ceilings.link_bandwidth
+    if ranks is None or ranks.bus_rate is None or link is None:
+        return (
+            "Whether the link is slow is unknown: it takes the traces of several ranks with message sizes, "
+            "and a "
+            "measured link rate (`findwall ceilings`)."
+        )
+    return (
+        f"{opening(facts, CAUSE)} are transfers at {ranks.bus_rate / 1e9:.1f} GB/s where the link reaches "
+        f"{link / 1e9:.0f}; look at NCCL's transport (NCCL_DEBUG=INFO, nvidia-smi topo -m): "
+        f"{gain(facts, CAUSE)}."
+    )

@@ -1,0 +1,46 @@
+"""Many tiny messages: latency, not bandwidth, is what the collectives cost.
+
+What it finds:
+Exposed collectives of less than 1 MiB each, ten or more a step, that end soon enough not to be waiting for
+a late rank.
+
+Why it costs:
+A collective has a fixed price of tens of microseconds (a launch, a round through all ranks) before the
+first byte moves. A hundred gradients sent one by one pay it a hundred times.
+
+How it is told apart:
+By the message sizes the trace records for NCCL. Without them (older traces) the time stays
+exposed-collective.
+
+What helps:
+bucket-collectives: one flat buffer instead of a collective a tensor (DDP does, hand-written all_reduce
+loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.messages import message_bytes
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_bytes
+from findwall.walls.evidence import gain, kernel_evidence, opening
+
+CAUSE = "small-collectives"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE)
+
+
+def sentence(facts: Facts) -> str:
+    atoms = facts.atoms.of(CAUSE)
+    sizes = message_bytes(facts.timeline, facts.links, facts.kernels.row[facts.atoms.index[atoms]])
+    sizes = sizes[~np.isnan(sizes)]
+    size = f" of {format_bytes(float(np.median(sizes)))} (median)" if len(sizes) else ""
+    return (
+        f"{opening(facts, CAUSE)} go to {len(atoms) / facts.steps.count:,.0f} collectives{size} because "
+        "each pays its "
+        f"latency; put the tensors into one buffer and reduce that: {gain(facts, CAUSE)}."
+    )

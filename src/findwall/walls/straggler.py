@@ -1,0 +1,49 @@
+"""Ranks wait in collectives for one that arrives late.
+
+What it finds:
+The part of the collectives' time by which they last longer here than on the rank where they last shortest:
+that is waiting, not transfer. It needs the traces of several ranks.
+
+Why it costs:
+A collective ends for all when the last rank has joined. Every rank is as slow as the slowest.
+
+How it is told apart:
+Collectives are matched across ranks in order. The late rank is the one that waits least. What even the
+last to arrive spends is the transfer: exposed-collective or slow-link. From one rank's trace it cannot be
+told.
+
+What helps:
+balance-ranks: the same work for every rank (batch by tokens instead of samples, shard tables by their
+cost), the late rank's own wall (read its trace alone), gc and logging at the same step everywhere.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_ms
+from findwall.walls.evidence import gain, kernel_evidence, opening
+
+CAUSE = "straggler"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    ranks = facts.ranks
+    if ranks is None:
+        return kernel_evidence(facts, CAUSE)
+    waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:8])
+    return [Evidence(f"time waiting for others a step: {waits}"), *kernel_evidence(facts, CAUSE)[:2]]
+
+
+def sentence(facts: Facts) -> str:
+    ranks = facts.ranks
+    if ranks is None:
+        return (
+            "Whether a rank is late is unknown: it takes the traces of several ranks, of the same steps, "
+            "to tell."
+        )
+    return (
+        f"{opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late} arrives last in "
+        f"{ranks.late_count} of {ranks.matched} of them; give it less work or look at its own trace: "
+        f"{gain(facts, CAUSE)}."
+    )

@@ -1,0 +1,52 @@
+"""The GPU holds its clocks down for heat or power, so arithmetic is slower than the card can do.
+
+What it finds:
+The share of compute-bound kernel time lost to clocks below the level the card itself held, while it
+reported thermal or hardware reasons.
+
+Why it costs:
+Arithmetic runs at the clock. A card at two thirds of its clock does two thirds of the work, and looks
+fully busy while doing it.
+
+How it is told apart:
+By the driver's reasons sampled during the run: thermal slowdown, hardware slowdown, power brake. A
+software power cap is normal for a busy data-centre card and does not count. A trace alone has no clocks:
+then nothing is given to this cause.
+
+What helps:
+cool-the-gpu: airflow, a lower inlet temperature, the power limit (nvidia-smi -q -d PERFORMANCE), the
+supply behind a power brake. No change of code helps.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.conditions import throttle_reasons
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_share
+from findwall.walls.evidence import gain, kernel_evidence, opening
+
+CAUSE = "throttled"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    held = [
+        Evidence(f"{reason} held the clocks in {format_share(share)} of the samples")
+        for reason, share in sorted(throttle_reasons(facts.run.telemetry).items(), key=lambda one: -one[1])
+    ]
+    return (held[:2] + kernel_evidence(facts, CAUSE))[:3]
+
+
+def sentence(facts: Facts) -> str:
+    clock = facts.run.telemetry.get("sm_clock_mhz")
+    if not clock:
+        return (
+            "Whether the clocks were held down is unknown: a trace has no clocks (`findwall run` samples "
+            "them)."
+        )
+    reasons = throttle_reasons(facts.run.telemetry)
+    why = max(reasons, key=lambda reason: reasons[reason]) if reasons else "no reason the driver names"
+    return (
+        f"{opening(facts, CAUSE)} are lost because the GPU ran at {clock['mean']:,.0f} MHz instead of "
+        f"{clock['max']:,.0f} ({why}); cool it or look at its power: {gain(facts, CAUSE)}."
+    )

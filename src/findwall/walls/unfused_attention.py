@@ -1,0 +1,42 @@
+"""Attention is written out, so the matrix of scores goes through memory several times.
+
+What it finds:
+Every kernel on a tensor of [batch × heads, queries, keys] that a softmax and a batched matmul share:
+the products, the scale, the mask, the softmax, dropout, copies, and all their backwards.
+
+Why it costs:
+The scores grow with the square of the sequence. Written out they are moved to memory and back by every
+op that touches them. A fused attention computes them tile by tile on chip and writes none of them.
+
+How it is told apart:
+By shape: a softmax over the last dimension whose shape is also a batched matmul's result or operand.
+Matmuls among them that already run at the ceiling stay at-the-roof.
+
+What helps:
+sdpa: torch.nn.functional.scaled_dot_product_attention (FlashAttention or memory-efficient kernels,
+also with a mask or bias); flex_attention for unusual masks. torch-compile recognises the plain pattern.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.scores import score_shapes
+from findwall.model.diagnosis import Evidence
+from findwall.walls.evidence import gain, kernel_evidence, opening
+
+CAUSE = "unfused-attention"
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    return kernel_evidence(facts, CAUSE)
+
+
+def sentence(facts: Facts) -> str:
+    shapes = sorted(score_shapes(facts.timeline), key=lambda one: (-one[0] * one[1] * one[2], one))
+    which = f" [{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else ""
+    return (
+        f"{opening(facts, CAUSE)} go to attention written out: its matrix of scores{which} is moved "
+        "through memory by "
+        "every op on it; call torch.nn.functional.scaled_dot_product_attention instead: "
+        f"{gain(facts, CAUSE)}."
+    )

@@ -1,0 +1,71 @@
+"""A few steps take much longer than the rest.
+
+What it finds:
+The time by which the mean step exceeds the median one, less what the loader and the garbage collector
+account for, where step times spread widely.
+
+Why it costs:
+Throughput is set by the mean. A step that is ten times as long once in fifty costs a fifth, and a trace
+of three steps will not show it.
+
+How it is told apart:
+From step times measured without the profiler; a trace alone cannot tell, since profiling itself makes
+steps uneven. Waits in the loader are loader-starved and collections gc-pause even when they come in
+bursts.
+
+What helps:
+Look at what happens in the slow steps: evaluation, checkpoints (move-io-off-step), loader hiccups
+(loader-workers), new shapes (static-shapes), another job on the same GPU or CPU, clocks (cool-the-gpu).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_ms
+from findwall.walls.evidence import gain, opening
+
+CAUSE = "unstable-steps"
+SLOW = 1.5  # times the median
+
+
+def evidence(facts: Facts) -> list[Evidence]:
+    seconds = _seconds(facts)
+    if len(seconds) < 2:
+        return []
+    median = float(np.median(seconds))
+    slowest = np.argsort(-seconds, kind="stable")[:3]
+    return [
+        Evidence(
+            f"step {at} of {len(seconds)} took {format_ms(float(seconds[at]) * 1e3)}, "
+            f"{seconds[at] / median:.1f} times the median",
+            ms=float(seconds[at]) * 1e3,
+        )
+        for at in slowest.tolist()
+        if seconds[at] > SLOW * median
+    ]
+
+
+def sentence(facts: Facts) -> str:
+    seconds = _seconds(facts)
+    if len(seconds) < 2:
+        return (
+            "Whether steps are stable is unknown: no step was timed without the profiler (`findwall run` "
+            "does)."
+        )
+    median = float(np.median(seconds))
+    slow = int((seconds > SLOW * median).sum())
+    return (
+        f"{opening(facts, CAUSE)} come from {slow} of {len(seconds)} steps that take more than {SLOW:g} "
+        "times the median "
+        f"of {format_ms(median * 1e3)}; look at what happens in them (evaluation, saving, new shapes, "
+        "other jobs): "
+        f"{gain(facts, CAUSE)}."
+    )
+
+
+def _seconds(facts: Facts) -> np.ndarray:
+    timed = facts.run.step_times
+    return np.array(timed.seconds if timed is not None else ())
