@@ -38,20 +38,6 @@ def test_a_module(launched):
 def test_all_options(launched):
     steps = ["--wait", "3", "--steps", "4", "--trace-steps", "2", "--no-trace", "--stop"]
     words = [*steps, "--out", "d", "--json", "-", "a.py"]
-        "--wait",
-        "3",
-        "--steps",
-        "4",
-        "--trace-steps",
-        "2",
-        "--no-trace",
-        "--stop",
-        "--out",
-        "d",
-        "--json",
-        "-",
-        "a.py",
-    ]
     assert invoke(*words) == 0
     assert launched[0][3] == Options(
         wait=3, steps=4, trace_steps=2, trace=False, stop=True, out="d", json="-", verdict=True

@@ -233,5 +233,5 @@ def check_failures(found: dict[str, Any], stderr: str) -> None:
 
 
 def check_forward(found: dict[str, Any]) -> None:
-    """The wrap is told of each eager call, stays out of copies, pickles and compiled graphs, and comes off."""
+    """Told of each eager call, the wrap stays out of copies, pickles and compiled graphs, and comes off."""
     assert found["out"] == {"calls": 2, "copied": 2, "graphs": [1, {}], "off": True, "compiled_in_place": 2}
