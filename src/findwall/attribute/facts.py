@@ -18,6 +18,7 @@ from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
 from findwall.attribute.ranks import RankFindings
 from findwall.attribute.steps import Steps, find_steps
+from findwall.attribute.window import Whole, representative, survey
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline
 from findwall.model.intervals import I64
@@ -40,6 +41,7 @@ class Facts:
     atoms: DeviceAtoms
     reading: StepReading
     ceilings: Ceilings
+    whole: Whole  # the trace these steps are taken from
     ranks: RankFindings | None = None  # where several ranks were compared
 
     @property
@@ -153,10 +155,12 @@ def establish(
     on_cores = run.device_kind == "cpu"
     if on_cores:
         timeline = cores_as_device(timeline)
+    whole = survey(timeline)
+    if whole.steps.device < 0 or whole.steps.count == 0:
+        return None
+    timeline = representative(whole)
     links = link(timeline)
     steps = find_steps(timeline, links)
-    if steps.device < 0 or steps.count == 0:
-        return None
     host = watch_host(timeline, links)
     queue = line_up(timeline, links, steps, synchronous=on_cores)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
@@ -164,4 +168,4 @@ def establish(
     reading = with_conditions(reading, pauses_ns(run), collections_ns(run))
     atoms = device_atoms(timeline, links, kernels, steps, ceilings)
     atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
-    return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings)
+    return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings, whole)

@@ -59,6 +59,21 @@ def link(timeline: Timeline) -> Links:
     )
 
 
+def link_launches(timeline: Timeline) -> Links:
+    """Only device rows to their runtime calls: what a whole long trace can afford."""
+    launch = _launches(timeline)
+    none = np.full(len(timeline.events), -1, np.int64)
+    device = timeline.rows(*DEVICE_KINDS)
+    return Links(
+        parent=none,
+        launch=launch,
+        op=none,
+        backward=np.zeros(len(none), bool),
+        kernels_without_launch=int((launch[device] < 0).sum()),
+        launches_without_kernel=_unanswered_launches(timeline, launch),
+    )
+
+
 def _nest(timeline: Timeline) -> I64:
     """The innermost host row that is still open on the same thread when a row starts."""
     events = timeline.events

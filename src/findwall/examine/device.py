@@ -54,7 +54,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         quality=_quality(facts),
         budget=_budget(facts),
         phases=[Phase(phase, ms(spent)) for phase, spent in split_by_phase(facts).items()],
-        memory=memory(run, peak_memory(facts.timeline)),
+        memory=memory(run, peak_memory(facts.whole.timeline)),
         prescriptions=prescriptions,
         not_worth_it=not_worth_it,
         mfu=Mfu(use.mfu, use.hfu, use.peak / 1e12 if use.peak else None, use.flops, use.source),
@@ -107,7 +107,7 @@ def _timeline(ranks: list[Facts]) -> TimelineSummary:
     per_device = []
     speaking = None
     for rank, facts in enumerate(ranks):
-        for device in device_times(facts.timeline, facts.links):
+        for device in device_times(facts.whole.timeline, facts.whole.links):
             if rank == 0 and device.device == facts.steps.device:
                 speaking = device
             streams = [{"stream": s.stream, "events": s.rows, "busy_ms": ms(s.busy)} for s in device.streams]
@@ -132,13 +132,13 @@ def _quality(facts: Facts) -> Quality:
     launched = ~kernels.orphan
     total = float(kernels.duration[launched].sum())
     reading = facts.reading
-    profiled = float(facts.steps.lengths.mean())
+    profiled = float(facts.whole.steps.lengths.mean())
     known = reading.source in ("given", "measured")
     return Quality(
         events=quality.events,
-        kernels_without_launch=facts.links.kernels_without_launch,
-        launches_without_kernel=facts.links.launches_without_kernel,
-        steps_without_device_work=len(facts.steps.without_device_work),
+        kernels_without_launch=facts.whole.links.kernels_without_launch,
+        launches_without_kernel=facts.whole.links.launches_without_kernel,
+        steps_without_device_work=len(facts.whole.steps.without_device_work),
         cut_off=quality.cut_off,
         dilation=Dilation(
             profiled / facts.step if facts.step > 0 else None,

@@ -35,7 +35,7 @@ def spread(seconds: np.ndarray) -> float | None:
 def _stable(facts: Facts) -> Question:
     timed = facts.run.step_times
     measured = timed is not None and len(timed.seconds) > 1
-    seconds = np.array(timed.seconds) if measured and timed is not None else facts.steps.lengths / 1e9
+    seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     value = spread(seconds)
     if value is None:
         return Question("stable", "unknown", None, "Only one step was seen: whether steps vary cannot be told.")

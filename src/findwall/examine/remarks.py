@@ -14,7 +14,8 @@ def gather_notes(facts: Facts) -> list[str]:
     notes = [
         *_about_step(facts),
         *facts.reading.notes,
-        *facts.steps.notes,
+        *facts.whole.steps.notes,
+        *_about_window(facts),
         *_about_recording(facts),
         *_about_model(facts),
         *facts.timeline.quality.notes,
@@ -30,8 +31,15 @@ def _about_step(facts: Facts) -> list[str]:
     low, high = format_ms(ms(reading.short.step)), format_ms(ms(reading.long.step))
     return [
         f"The step is estimated ({low} to {high}): profiling stretched it to "
-        f"{format_ms(ms(float(facts.steps.lengths.mean())))}. Give --step-ms for a true budget."
+        f"{format_ms(ms(float(facts.whole.steps.lengths.mean())))}. Give --step-ms for a true budget."
     ]
+
+
+def _about_window(facts: Facts) -> list[str]:
+    kept, steps = facts.steps.count, facts.whole.steps.count
+    if kept >= steps:
+        return []
+    return [f"The budget is of {kept} typical steps out of {steps}; step times are of all of them."]
 
 
 def _about_recording(facts: Facts) -> list[str]:

@@ -38,7 +38,7 @@ def step_of(facts: Facts) -> Step:
     """The step's length with its spread; of steps that were not profiled wherever those were timed."""
     reading, timed = facts.reading, facts.run.step_times
     measured = timed is not None and reading.source == "measured"
-    seconds = np.array(timed.seconds) if measured and timed is not None else facts.steps.lengths / 1e9
+    seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     low, middle, high = np.percentile(seconds, [10, 50, 90]) * 1e3
     of_step = measured or reading.source == "trace"
     varies = spread(seconds)
@@ -55,7 +55,7 @@ def step_of(facts: Facts) -> Step:
         median_ms=float(middle) if of_step else None,
         p10_ms=float(low) if of_step else None,
         p90_ms=float(high) if of_step else None,
-        profiled_ms=ms(float(facts.steps.lengths.mean())),
+        profiled_ms=ms(float(facts.whole.steps.lengths.mean())),
         count=len(seconds),
         discarded=timed.discarded if timed is not None else 0,
         stable=None if varies is None else varies <= STABLE_SPREAD,

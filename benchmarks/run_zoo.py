@@ -1,0 +1,137 @@
+"""`findwall run` on every job of the zoo: the verdict against the truth, and the step with and without findwall.
+
+    python benchmarks/run_zoo.py [--only a,b] [--size gpu|cpu] [--deadline S]
+
+Each job runs twice in fresh processes: plain (it times its own steps) and through `findwall run --stop`, which
+knows nothing but the command line. The truth is the `WALLS` line of the job's file. Writes
+benchmarks/results/run_zoo.json and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import platform
+import re
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ZOO = HERE / "zoo"
+RESULT = HERE / "results" / "run_zoo.json"
+NOT_JOBS = {"stepclock"}
+
+
+def constants(path: Path) -> dict[str, object]:
+    """The job's module-level constants, read without running it."""
+    found: dict[str, object] = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    return found
+
+
+def plain(path: Path, size: str, steps: int, timeout: float) -> float | None:
+    """Mean step in ms as the job itself times it."""
+    command = [sys.executable, str(path), "--size", size, "--steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    told = re.search(r"mean step ms ([\d.]+)", done.stdout)
+    return float(told.group(1)) if told else None
+
+
+def measured(path: Path, size: str, folder: Path, timeout: float) -> dict[str, object]:
+    """What `findwall run` says of the same command line."""
+    document = folder / f"{path.stem}.json"
+    command = [sys.executable, "-m", "findwall", "run", "--stop", "--json", str(document)]
+    command += ["--out", str(folder / path.stem), str(path), "--size", size, "--steps", "100000"]
+    begin = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    row: dict[str, object] = {"seconds": time.perf_counter() - begin, "exit": done.returncode}
+    if not document.exists():
+        return {**row, "error": done.stderr[-1500:]}
+    told = json.loads(document.read_text())
+    return {
+        **row,
+        "verdict": [told["wall"]["wall"], told["wall"]["cause"]],
+        "between": told["wall"].get("between"),
+        "sentence": told["wall"]["sentence"],
+        "next": (told["wall"].get("next") or {}).get("cause"),
+        "step_ms": told["step"]["ms"],
+        "steps": told["step"]["count"],
+        "discarded": told["step"]["discarded"],
+        "profiled_ms": told["step"]["profiled_ms"],
+        "cost": told.get("cost"),
+        "notes": told["notes"],
+    }
+
+
+def examine(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
+    path = ZOO / f"{name}.py"
+    row: dict[str, object] = {"job": name, "truth": constants(path).get("WALLS")}
+    try:
+        row["plain_ms"] = plain(path, arguments.size, arguments.steps, arguments.timeout)
+        row.update(measured(path, arguments.size, folder, arguments.timeout))
+    except subprocess.TimeoutExpired:
+        row["error"] = f"took more than {arguments.timeout} s"
+    row["right"] = row.get("verdict") in (row["truth"] or [])
+    return row
+
+
+def line(row: dict[str, object]) -> str:
+    truth = row["truth"][0] if row["truth"] else ["?", "?"]  # type: ignore[index]
+    if "error" in row:
+        return f"{row['job']:24s} {truth[1]:20s} FAILED {str(row['error'])[-300:]!r}"
+    cost = row.get("cost") or {}
+    shadow = cost.get("shadow_share") or {}  # type: ignore[union-attr]
+    return (
+        f"{row['job']:24s} {truth[1]:20s} {'right' if row['right'] else 'WRONG':5s} {row['verdict'][1]!s:20s} "  # type: ignore[index]
+        f"plain {row['plain_ms'] or float('nan'):8.2f} run {row['step_ms'] or float('nan'):8.2f} ms  "
+        f"hooks {100 * (cost.get('hook_share') or 0):.2f} %  "  # type: ignore[union-attr]
+        f"shadow {100 * (shadow.get('low') or 0):+.2f}..{100 * (shadow.get('high') or 0):+.2f} %  "
+        f"{row['seconds']:.0f} s"
+    )
+
+
+def versions() -> dict[str, object]:
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"torch": torch.__version__, "gpu": gpu, "python": platform.python_version(), "date": str(date.today())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--size", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--steps", type=int, default=40, help="steps of the plain run")
+    parser.add_argument("--timeout", type=float, default=90)
+    parser.add_argument("--deadline", type=float, default=540, help="start no job after this many seconds")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--folder", type=Path, default=Path("findwall-runs/zoo"))
+    arguments = parser.parse_args()
+    names = [name for name in arguments.only.split(",") if name]
+    names = names or sorted(path.stem for path in ZOO.glob("*.py") if path.stem not in NOT_JOBS)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    begin = time.perf_counter()
+    rows = []
+    for name in names:
+        if time.perf_counter() - begin > arguments.deadline:
+            print(f"{name}: not run, past the deadline")
+            continue
+        rows.append(examine(name, arguments, arguments.folder))
+        print(line(rows[-1]), flush=True)
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps({"versions": versions(), "jobs": rows}, indent=1) + "\n")
+    right = sum(bool(row["right"]) for row in rows)
+    print(f"{right} of {len(rows)} right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Which steps of a long trace are looked at closely: a run of typical ones, as many as can be afforded.
+
+Step times, device busy time and trace quality are of the whole file. The budget needs every op of a
+step and its neighbours, and a hundred steps say no more about that than ten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from findwall.attribute.links import Links, link_launches
+from findwall.attribute.steps import Steps, find_steps
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+
+MOST_EVENTS = 150_000
+LEAST_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The whole trace of a rank, as far as it is cheap to know."""
+
+    timeline: Timeline
+    links: Links
+    steps: Steps
+
+
+def survey(timeline: Timeline) -> Whole:
+    links = link_launches(timeline)
+    return Whole(timeline, links, find_steps(timeline, links))
+
+
+def representative(whole: Whole) -> Timeline:
+    """The timeline itself, or the part of it around a run of steps of about the mean length."""
+    count, events = whole.steps.count, len(whole.timeline.events)
+    if events <= MOST_EVENTS or count <= LEAST_STEPS or whole.steps.found_by == "span":
+        return whole.timeline
+    keep = min(max(LEAST_STEPS, count * MOST_EVENTS // events), count)
+    if keep >= count:
+        return whole.timeline
+    lengths = whole.steps.lengths.astype(np.float64)
+    means = np.convolve(lengths, np.ones(keep) / keep, mode="valid")
+    first = int(np.argmin(np.abs(means - lengths.mean())))
+    return _cut(whole, first, first + keep)
+
+
+def _cut(whole: Whole, first: int, last: int) -> Timeline:
+    """Rows launched in steps first to last, and the first kernels after them that close the last step."""
+    events, steps = whole.timeline.events, whole.steps
+    start, end = int(steps.host[first]), int(steps.host[min(last + 1, len(steps.host) - 1)])
+    device = events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
+    keep = ~device & (events.start >= start) & (events.start < end)
+    of_row = steps.of_row
+    keep |= device & (of_row >= first) & (of_row <= last)
+    return replace(whole.timeline, events=events.take(np.flatnonzero(keep)))
