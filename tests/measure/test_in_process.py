@@ -141,6 +141,30 @@ OTHERS = {
         model(x); model(x); take_off(); model(x)
         out['compiled_in_place'] = len(calls)
         """,
+    "a-gpu-in-name-only": """
+        import types
+        class Event:
+            clock = 0.0
+            def __init__(self, enable_timing): self.at = 0.0
+            def record(self, stream): Event.clock += 2.0; self.at = Event.clock
+            def query(self): return True
+            def elapsed_time(self, other): return other.at - self.at
+        capturing = []
+        stand_in = dict(
+            Event=Event, is_initialized=lambda: True, device_count=lambda: 2,
+            memory_allocated=lambda d=0: d * 100, memory_reserved=lambda d=0: 4096,
+            memory_stats=lambda d=0: {'segment.all.allocated': 3, 'num_alloc_retries': 0},
+            max_memory_allocated=lambda d=0: 1234, get_device_name=lambda d=0: 'Card',
+            get_device_properties=lambda d=0: types.SimpleNamespace(total_memory=9999, name='Card'),
+            current_stream=lambda d=0: d, is_current_stream_capturing=lambda: bool(capturing))
+        whole = {name: getattr(torch.cuda, name) for name in stand_in}
+        vars(torch.cuda).update(stand_in)
+        train(4)
+        capturing.append(True); train(5); capturing.clear()
+        graph = types.SimpleNamespace()
+        for _ in range(30): session.graph_replayed(graph)
+        vars(torch.cuda).update(whole)
+        """,
     "findwall-breaks": """
         import findwall.measure.phases as phases
         whole, phases.Timing.close = phases.Timing.close, lambda *a: 1 / 0
@@ -197,6 +221,7 @@ def test_loops_of_many_kinds(jobs, training):
     assert found["pickled-and-copied"]["steps_seen"] == 30
     check_failures(found, stderr)
     check_forward(found["forward"])
+    check_gpu(found["a-gpu-in-name-only"])
 
 
 def check_evaluation(found: dict[str, Any]) -> None:
@@ -235,3 +260,17 @@ def check_failures(found: dict[str, Any], stderr: str) -> None:
 def check_forward(found: dict[str, Any]) -> None:
     """Told of each eager call, the wrap stays out of copies, pickles and compiled graphs, and comes off."""
     assert found["out"] == {"calls": 2, "copied": 2, "graphs": [1, {}], "off": True, "compiled_in_place": 2}
+
+
+def check_gpu(found: dict[str, Any]) -> None:
+    """Steps by device events on the device in use; a captured optimizer makes the graph's replay the step."""
+    assert (found["device_kind"], found["device_name"], found["step_source"]) == (
+        "gpu",
+        "Card",
+        "graph-replay",
+    )
+    assert found["steps"]["device_ns"] == [2_000_000] * 6
+    assert (found["peak_memory"], found["total_memory"]) == (1234, 9999)
+    assert found["allocator"] == {"segments": 0, "retries": 0}
+    assert found["trace"]["why_not"] == "the profiler gave no kernels"
+    assert found["telemetry"]["notes"]

@@ -38,6 +38,26 @@ def hook_share(hook_ns: Sequence[int], step_ns: Sequence[int]) -> float | None:
     return sum(hook_ns) / total if total else None
 
 
+def sentence(cost: dict[str, Any]) -> str:
+    """The figures for a person."""
+    hooks, shadow, trace = cost.get("hook_share"), cost.get("shadow_share"), cost.get("trace")
+    parts = []
+    if hooks is not None:
+        parts.append(f"its hooks took {_percent(hooks)} of a step")
+    if shadow is not None:
+        ends = f"{_percent(shadow['low'])} to {_percent(shadow['high'])}"
+        parts.append(f"steps with them were {_percent(shadow['mid'])} longer than without ({ends} at 95 %)")
+    elif hooks is not None:
+        parts.append("too few steps followed to compare with steps without them")
+    if trace is not None:
+        parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
+    return f"What findwall cost: {'; '.join(parts)}." if parts else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
 def describe(
     hook_ns: Sequence[int],
     step_ns: Sequence[int],

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from findwall.measure import machine
+from findwall.measure import cost, machine
 from findwall.measure.options import Options
 from findwall.measure.ranks import Rank
 from findwall.measure.runfolder import RunFolder
@@ -112,6 +112,7 @@ class Engine:
         self.record.final = final
         self.record.steps_seen = self.step_number
         self.record.step_source = None if self.finder.source is None else self.finder.source.label
+        self.record.cost["sentence"] = cost.sentence(self.record.cost)
         if folder is None:
             return
         for text in folder.notes:

@@ -14,6 +14,7 @@ from findwall.measure.engine import Engine
 from findwall.measure.runfolder import write_atomically
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import best_clock
+from findwall.measure.surroundings import look_around
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
 from findwall.model.measurement import StepColumns, Trace
@@ -148,7 +149,7 @@ def _check_clocks(engine: Engine) -> None:
 
 
 def after_timing(engine: Engine) -> None:
-    _audit(engine)
+    look_around(engine)
     engine.save()
     why = "" if engine.options.trace else "--no-trace"
     why = why or barred(engine.torch)
@@ -166,20 +167,6 @@ def without_trace(engine: Engine, why: str) -> None:
 
 
 ENDED_FIRST = "the job ended first; a smaller --steps gives the trace an earlier turn"
-
-
-def _audit(engine: Engine) -> None:
-    """The environment's audit is another module's; without it the measurement stands."""
-    try:
-        from findwall.measure import environment
-
-        findings = environment.audit(engine.torch)
-        engine.record.environment = {
-            "findings": msgspec.to_builtins(findings),
-            "versions": msgspec.to_builtins(environment.versions()),
-        }
-    except Exception as error:  # noqa: BLE001 - fail open: an audit that breaks must not cost the measurement
-        engine.note(f"the environment could not be audited ({type(error).__name__}: {error})")
 
 
 class Agree:
@@ -302,6 +289,7 @@ class Tracing:
             "start_s": window.prepare_ns / NS,
             "stop_s": window.stop_ns / NS,
             "export_s": window.export_ns / NS,
+            "pause_s": (window.prepare_ns + window.stop_ns + window.export_ns) / NS,
             "total_s": (perf_counter_ns() - self.began) / NS,
         }
 

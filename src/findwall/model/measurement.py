@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.machine import Ceilings
+
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
 
@@ -106,6 +108,7 @@ class Measurement(msgspec.Struct):
     host_samples: int = 0
     telemetry: dict[str, Any] = {}
     environment: dict[str, Any] = {}
+    ceilings: Ceilings | None = None  # measured on this machine before, with this driver and torch
     trace: Trace = msgspec.field(default_factory=Trace)
     cost: dict[str, Any] = {}
     notes: list[str] = []

@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.model.events import Timeline
+from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.model.measurement import (
     MEASUREMENT_FILE,
     RUN_FILE,
@@ -53,6 +54,7 @@ def read_run_folder(path: Path) -> Run:
         ranks=timelines,
         step_times=_step_times(first, notes),
         host_lines=tuple(HostLine(line.place, line.function, line.share) for line in first.host_lines),
+        ceilings=first.ceilings or UNKNOWN_CEILINGS,
         environment=_environment(first, info),
         telemetry=first.telemetry,
         cost=first.cost,
@@ -159,8 +161,15 @@ def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
 
 
 def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:
+    audit = rank.environment.get("findings", [])
     return {
-        **rank.environment,
+        "audit": audit,
+        "findings": [
+            f"{one.get('sentence')} {one.get('fix', '')}".strip()
+            for one in audit
+            if one.get("level") == "warning"
+        ],
+        "versions": rank.environment.get("versions", {}),
         "script": None if info is None else info.script,
         "argv": None if info is None else info.argv,
         "device_name": rank.device_name,
