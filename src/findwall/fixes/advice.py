@@ -18,6 +18,7 @@ class Advice:
     why_not: str = ""
     at_most_ms: float | None = None
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
+    moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
 
 
 class Fix(Protocol):
@@ -30,9 +31,9 @@ class Fix(Protocol):
     def advise(self, facts: Facts) -> Advice: ...
 
 
-def use(how: str, at_most_ms: float | None = None) -> Advice:
+def use(how: str, at_most_ms: float | None = None, moves: tuple[str, ...] | None = None) -> Advice:
     """It applies, in this way."""
-    return Advice(True, how=how, at_most_ms=at_most_ms)
+    return Advice(True, how=how, at_most_ms=at_most_ms, moves=moves)
 
 
 def no_use(why_not: str) -> Advice:

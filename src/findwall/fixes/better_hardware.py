@@ -20,7 +20,7 @@ from findwall.model.catalogue import ROOFS
 from findwall.units import format_share
 
 MOVES = ROOFS
-SAFETY = "safe"
+SAFETY = "needs-review"
 POPULAR = False
 
 

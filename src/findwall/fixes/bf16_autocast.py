@@ -24,9 +24,10 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import SIXTEEN_BITS, TENSOR_CLASSES, gains, is_training, math_times, of_class, time_of
+from findwall.fixes.job import TENSOR_CLASSES, gains, is_training, math_times, of_class, time_of
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
+from findwall.units import ms
 
 MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
 SAFETY = "changes-numerics"
@@ -47,6 +48,7 @@ def advise(facts: Facts) -> Advice:
             f"pointwise "
             "kernels on fp32 data would move half the bytes.",
             min(gains(facts, chain), 0.5 * time_of(facts, chain)),
+            ("unfused-pointwise",),
         )
     if not times:
         known = bool(facts.kernels.modelled.any())
@@ -54,39 +56,51 @@ def advise(facts: Facts) -> Advice:
     return no_use(f"the matmuls already run in {next(iter(times))}")
 
 
-_MISSING = "number formats are not known: the trace has no shapes (record_shapes=True)"
+_MISSING = "what 16 bits would give is not known: the trace has no shapes (record_shapes=True)"
 
 
 def _for_matmuls(facts: Facts, wide: float) -> Advice:
-    narrow = next((name for name in ("bf16", "fp16") if name in facts.ceilings.flops), "bf16")
-    if facts.ceilings.flops and not set(SIXTEEN_BITS) & set(facts.ceilings.flops):
-        return no_use(f"{facts.ceilings.device} multiplies 16-bit numbers no faster")
+    flops = facts.ceilings.flops
+    narrow = next((name for name in ("bf16", "fp16") if name in flops), None)
+    if narrow is None:
+        return (
+            no_use(f"{facts.ceilings.device} multiplies 16-bit numbers no faster")
+            if flops
+            else cannot_tell(
+                "this GPU is not in the table, so it is not known how fast its 16-bit matmuls are"
+            )
+        )
+    gain = _gain(facts, flops[narrow])
+    if gain is None:
+        return cannot_tell(_MISSING)
+    training = is_training(facts)
     dtype = "bfloat16" if narrow == "bf16" else "float16"
-    after = (
-        "no GradScaler is needed"
-        if narrow == "bf16"
-        else "with torch.amp.GradScaler, as this GPU has no bfloat16"
+    scaler = (
+        "no GradScaler is needed" if narrow == "bf16" else "with a GradScaler, as this GPU has no bfloat16"
     )
-    part = "forward pass and loss" if is_training(facts) else "model"
     return use(
-        f"Run the {part} under `torch.autocast('cuda', dtype=torch.{dtype})`: {a_step(wide)} of matmuls "
-        f"run in "
-        f"fp32 or TF32 now{'; ' + after if is_training(facts) else ''}.",
-        _gain(facts),
+        f"Run the {'forward pass and loss' if training else 'model'} under "
+        f"`torch.autocast('cuda', dtype=torch.{dtype})`: {a_step(wide)} of matmuls run in fp32 or TF32 now"
+        f"{'; ' + scaler if training else ''}.",
+        gain,
     )
 
 
-def _gain(facts: Facts) -> float:
-    """Matmuls at their floor, and half the bytes of pointwise work and scores on fp32 data."""
+def _gain(facts: Facts, ceiling: float) -> float | None:
+    """Matmuls at the 16-bit ceiling, and half the bytes of pointwise work and scores on fp32 data."""
+    index = facts.atoms.index
     multiplies = of_class(facts, *TENSOR_CLASSES)
-    formats = np.isin(facts.kernels.math_index[facts.atoms.index], [MATH_TYPES.index(name) for name in WIDE])
-    claimed = np.concatenate(
-        [facts.atoms.of(cause) for cause in ("fast-path-off", "slow-kernels", "unfused-attention")]
-    )
-    matmuls = claimed[(multiplies & formats)[claimed]]
+    formats = np.isin(facts.kernels.math_index[index], [MATH_TYPES.index(name) for name in WIDE])
+    matmuls = np.flatnonzero(multiplies & formats)
+    least = 1e9 * facts.kernels.flops[index[matmuls]] / ceiling
+    share = facts.own[matmuls] / np.maximum(facts.kernels.duration[index[matmuls]], 1)
+    left = facts.own[matmuls] - least * share
+    if len(left) and np.isnan(left).all():
+        return None
     scores = facts.atoms_of("unfused-attention")
     moved = np.concatenate([_wide_pointwise(facts), scores[~multiplies[scores]]])
-    return gains(facts, matmuls) + min(gains(facts, moved), 0.5 * time_of(facts, moved))
+    halved = min(gains(facts, moved), 0.5 * time_of(facts, moved))
+    return ms(float(np.nansum(np.maximum(left, 0.0)))) + halved
 
 
 def _wide_pointwise(facts: Facts) -> I64:

@@ -15,40 +15,55 @@ Constants must agree (eps, the tanh or erf form of GELU); results differ in the 
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
-from findwall.fixes.job import is_compiled, small_kernels
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
+from findwall.fixes.job import is_compiled, launch_idle, small_kernels
 from findwall.walls.evidence import carriers
 
 MOVES = ("unfused-pointwise", "launch-bound")
 SAFETY = "changes-numerics"
 POPULAR = False
 
-# What the marks of a chain stand for: all of them among its ops.
+# What the marks of a chain stand for: each of them takes time of its own.
 CHAINS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"tanh", "pow", "mul"}), "`F.gelu(x, approximate='tanh')`"),
+    (frozenset({"sigmoid", "tanh", "mul"}), "`nn.GRU` or `nn.LSTM`"),
+    (frozenset({"tanh", "log", "exp"}), "`F.mish(x)`"),
+    (frozenset({"tanh", "mul", "add"}), "`F.gelu(x, approximate='tanh')`"),
     (frozenset({"erf", "mul"}), "`F.gelu(x)`"),
-    (frozenset({"rsqrt", "mean", "pow"}), "`F.rms_norm`"),
-    (frozenset({"var", "mean", "sub"}), "`F.layer_norm`"),
-    (frozenset({"sigmoid", "mul", "silu"}), "`F.silu(x)`"),
-    (frozenset({"exp", "log", "sum"}), "`F.cross_entropy` or `torch.logsumexp`"),
+    (frozenset({"sigmoid", "mul"}), "`F.silu(x)`"),
+    (frozenset({"pow", "mean", "mul"}), "`F.rms_norm`"),
+    (frozenset({"var", "sub"}), "`F.layer_norm`"),
 )
-CALLS_OF_A_LOOP = 16  # a step, of one kernel on one shape: then Python goes round
+MARK = 0.003  # of the step: less time than this in an op is no mark
 
 
 def advise(facts: Facts) -> Advice:
-    spent = facts.spent_ms("unfused-pointwise")
-    ops = {(one.op or "").rpartition("::")[2].rstrip("_") for one in carriers(facts, "unfused-pointwise", 24)}
-    found = [name for marks, name in CHAINS if marks <= ops]
-    if found and gain_ms(facts, "unfused-pointwise") > 0:
+    found = " and ".join(_recognised(facts))
+    waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
+    if waited > max(0.2 * step_ms(facts), fused) and not is_compiled(facts):
+        such = found or "nn.GRU, bmm, vmap"
         return use(
-            f"{' and '.join(found)} in place of the chain written out: {a_step(spent)} are pointwise "
-            f"kernels.",
-            gain_ms(facts, "unfused-pointwise"),
+            f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
+            f"the host issues about {small_kernels(facts):,.0f} kernels a step."
         )
-    if gain_ms(facts, "launch-bound") > 0.2 * facts.step / 1e6 and not is_compiled(facts):
-        return use(
-            "Replace Python loops by one call on a larger tensor (a cuDNN layer such as nn.GRU, bmm, "
-            "vmap): the host "
-            f"issues about {small_kernels(facts):,.0f} kernels a step."
-        )
+    if found and fused > 0:
+        spent = a_step(facts.spent_ms("unfused-pointwise"))
+        how = f"{found} in place of what is written out: {spent} are pointwise kernels."
+        return use(how, fused, ("unfused-pointwise",))
     return no_use("no chain that a library op covers was recognised")
+
+
+def _recognised(facts: Facts) -> list[str]:
+    """Library ops all of whose marks take time; of two that share a mark only the first."""
+    spent: dict[str, float] = {}
+    for one in carriers(facts, "unfused-pointwise", 48):
+        name = (one.op or "").rpartition("::")[2].rstrip("_")
+        spent[name] = spent.get(name, 0.0) + one.ms
+    marks = {name for name, amount in spent.items() if amount >= MARK * step_ms(facts)}
+    found: list[str] = []
+    taken: set[str] = set()
+    for chain, name in CHAINS:
+        telling = chain - {"mul", "add"}
+        if chain <= marks and not telling & taken:
+            found.append(name)
+            taken |= telling
+    return found

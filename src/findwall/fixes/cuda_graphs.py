@@ -18,8 +18,8 @@ last. Shapes are fixed. Memory of the graph is held for good.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
-from findwall.fixes.job import graph_share, is_training, small_kernels, syncs
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import common_sync, graph_share, is_training, launch_idle, small_kernels
 
 MOVES = ("launch-bound",)
 SAFETY = "needs-review"
@@ -29,7 +29,7 @@ POPULAR = True
 def advise(facts: Facts) -> Advice:
     if graph_share(facts) > 0.5:
         return no_use("the kernels are already replayed from a graph")
-    waited = gain_ms(facts, "launch-bound")
+    waited = launch_idle(facts)
     if waited <= 0:
         return no_use("the device never waits for the host to launch")
     way = (
@@ -37,10 +37,10 @@ def advise(facts: Facts) -> Advice:
         if is_training(facts)
         else "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
     )
-    found = [wait for wait in syncs(facts) if wait.op is not None]
-    first = f" First take {found[0].place} out: a capture cannot hold a synchronisation." if found else ""
+    sync = common_sync(facts)
+    first = f" First take {sync} out: a sync cannot be captured." if sync else ""
     return use(
         f'{way}, or `torch.compile(mode="reduce-overhead")`: about {small_kernels(facts):,.0f} launches '
-        f"a step "
-        f"become one, and the device waits {a_step(waited)} for them now.{first}"
+        f"become one, and the device waits {a_step(waited)} for them.{first}",
+        waited,
     )

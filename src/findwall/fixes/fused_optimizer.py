@@ -22,7 +22,7 @@ import re
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, gain_ms, no_use, use
+from findwall.fixes.advice import Advice, a_step, cannot_tell, gain_ms, no_use, step_ms, use
 from findwall.fixes.job import idle_before, matching, of_class, optimizers, rows_of, time_of
 from findwall.walls.evidence import listed
 
@@ -33,30 +33,31 @@ FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 
+_UNTOLD = "the kernels of the optimizer's step are not told apart in this trace"
+
+
 def advise(facts: Facts) -> Advice:
     names = optimizers(facts)
-    spent = facts.spent_ms("unfused-optimizer")
+    spent, fused = facts.spent_ms("unfused-optimizer"), _fused_ms(facts)
+    if fused > spent:
+        return no_use(f"the optimizer is fused already ({a_step(fused)})")
     if spent <= 0:
-        return _why_not(facts, names)
-    able = [name for name in names if name in FUSED]
-    if names and not able:
-        return use(
-            f"{listed(names)} has no fused=True in torch: use a library's fused kernel, or step it inside "
-            f"`torch.compile`. It takes {a_step(spent)} in separate kernels."
-        )
-    name = able[0] if able else "AdamW"
+        known = bool(names) or time_of(facts, np.flatnonzero(of_class(facts, "optimizer"))) > 0
+        return cannot_tell(_UNTOLD) if known else no_use("no optimizer steps in this trace")
     waited = min(idle_before(facts, "launch-bound", "optimizer"), gain_ms(facts, "launch-bound"))
-    return use(
-        f"`torch.optim.{name}(…, fused=True)`: its step takes {a_step(spent)} in separate kernels.",
-        gain_ms(facts, "unfused-optimizer") + waited,
-    )
+    moves = MOVES if waited > 0.01 * step_ms(facts) else MOVES[:1]
+    return use(_way(names, spent, waited), gain_ms(facts, "unfused-optimizer") + waited, moves)
 
 
-def _why_not(facts: Facts, names: list[str]) -> Advice:
+def _way(names: list[str], spent: float, waited: float) -> str:
+    takes = f"its step takes {a_step(spent)} in separate kernels"
+    takes += f" and {a_step(waited)} of waiting for their launches" if waited > 0.1 * spent else ""
+    able = [name for name in names if name in FUSED]
+    if able or not names:
+        return f"`torch.optim.{able[0] if able else 'AdamW'}(…, fused=True)`: {takes}."
+    return f"torch has no fused=True for {listed(names)}: use a library's kernel or a compiled step; {takes}."
+
+
+def _fused_ms(facts: Facts) -> float:
     atoms = np.flatnonzero(of_class(facts, "optimizer"))
-    mine = time_of(facts, atoms)
-    if mine > 0 and matching(facts, rows_of(facts, atoms), _FUSED_NAME).any():
-        return no_use(f"the optimizer is fused already ({a_step(mine)})")
-    if not names and mine <= 0:
-        return no_use("no optimizer steps in this trace")
-    return cannot_tell("the kernels of the optimizer's step are not told apart in this trace")
+    return time_of(facts, atoms[matching(facts, rows_of(facts, atoms), _FUSED_NAME)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts
 from findwall.attribute.host import OWNERS
 from findwall.attribute.kernels import F64
@@ -15,7 +16,7 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
-from findwall.walls.places import Wait, waits
+from findwall.walls.places import Wait, in_window, waits
 
 TENSOR_CLASSES = ("matmul", "conv", "attention")
 SIXTEEN_BITS = ("fp16", "bf16")
@@ -163,10 +164,28 @@ def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
     return Copies(ms(float(length.sum())) / count, moved / count, ms(float(length[pageable].sum())) / count)
 
 
-def syncs(facts: Facts) -> list[Wait]:
-    """Calls with which the host waits for the device, the costliest first."""
+def sync_rows(facts: Facts) -> I64:
+    """Calls in the window with which the host waits for the device, copies to it left out."""
     blocking = facts.host.blocking
-    return waits(facts, "host-sync", blocking.row[blocking.owner == OWNERS.index("host-sync")])
+    return in_window(facts, blocking.row[blocking.owner == OWNERS.index("host-sync")])
+
+
+def common_sync(facts: Facts) -> str | None:
+    """The op that most of those calls lie in."""
+    ops = facts.links.op[sync_rows(facts)]
+    names, counts = np.unique(facts.timeline.events.name[ops[ops >= 0]], return_counts=True)
+    return facts.timeline.names[int(names[np.argmax(counts)])] if len(names) else None
+
+
+def syncs(facts: Facts) -> list[Wait]:
+    """The same, merged and named, the costliest first."""
+    return waits(facts, "host-sync", sync_rows(facts))
+
+
+def launch_idle(facts: Facts) -> float:
+    """Idle time that waits for launches, in ms a step: what the host alone takes of `launch-bound`."""
+    scenario = facts.reading.likely
+    return ms(max(float(scenario.idle[CAUSES.index("launch-bound")]) - scenario.turnaround, 0.0))
 
 
 def idle_before(facts: Facts, cause: str, class_name: str) -> float:

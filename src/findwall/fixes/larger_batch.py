@@ -17,26 +17,22 @@ accumulation gives a larger batch without the memory, but also without the gain.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, gain_ms, no_use
-from findwall.fixes.job import busy_share, is_training, small_kernels
+from findwall.fixes.advice import Advice, no_use
+from findwall.fixes.job import busy_share, is_training, launch_idle, small_kernels
 from findwall.units import format_share
 
-MOVES = ("slow-kernels", "launch-bound", "memory-roof")
+MOVES = ("memory-roof", "launch-bound")
 SAFETY = "needs-review"
 POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:
     share = format_share(busy_share(facts))
-    if gain_ms(facts, "launch-bound") > 0.05 * facts.step / 1e6:
+    if launch_idle(facts) > 0.05 * facts.step / 1e6:
         how = (
             f"Raise the batch: the host issues about {small_kernels(facts):,.0f} kernels a step "
             f"whatever its size, and "
             f"the device is busy only {share} of it. Samples a second rise; the step gets no shorter."
-        )
-    elif gain_ms(facts, "slow-kernels") > 0:
-        how = (
-            "Raise the batch: the matmuls are too small to fill the device. Samples a second rise, not steps."
         )
     elif not is_training(facts):
         how = "Raise the batch: requests share each read of the weights. Requests a second rise, not steps."

@@ -42,4 +42,5 @@ def advise(facts: Facts) -> Advice:
         f"torch.distributed.checkpoint.async_save): the device idles {a_step(spent)} while no op "
         f"runs{at}{also}.",
         gain_ms(facts, *causes),
+        causes,
     )

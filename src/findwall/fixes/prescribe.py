@@ -16,6 +16,7 @@ from findwall.walls.verdict import WORTH_IT, Verdict
 
 MOST_REFUSED = 6
 MENTIONED = 0.01  # of the step: causes that give back less are not named among what a fix moves
+SAFETIES = ("safe", "changes-numerics", "needs-review")
 # What people try first, in the order they try it.
 POPULARITY = (
     "torch-compile",
@@ -47,7 +48,9 @@ class _Candidate:
     name: str
     fix: Fix
     advice: Advice
-    at_most: float  # ms off the step
+    moves: tuple[str, ...]  # in this job
+    at_most: float  # ms off the step; never more than its causes could give back
+    at_most_of_all: float  # the same with what it may win besides, for "not worth it"
 
 
 def prescribe(facts: Facts, verdict: Verdict) -> tuple[list[Prescription], list[NotWorthIt]]:
@@ -76,12 +79,12 @@ def _ledger(facts: Facts) -> _Ledger:
 
 
 def _candidate(name: str, fix: Fix, facts: Facts, ledger: _Ledger) -> _Candidate:
-    """What a fix says, its gain never above what its causes could give back."""
+    """What a fix says of this job, and the bound of its gain."""
     advice = fix.advise(facts)
-    bound = ledger.of(fix.MOVES)
-    if advice.at_most_ms is not None:
-        bound = min(bound, advice.at_most_ms)
-    return _Candidate(name, fix, advice, max(bound, 0.0))
+    moves = advice.moves or fix.MOVES
+    bound = ledger.of(moves)
+    said = bound if advice.at_most_ms is None else max(advice.at_most_ms, 0.0)
+    return _Candidate(name, fix, advice, moves, min(bound, said), said)
 
 
 def _targets(verdict: Verdict, ledger: _Ledger) -> list[str]:
@@ -99,31 +102,35 @@ def _choose(
     for cause in targets:
         if cause not in ROOFS and ledger.gain.get(cause, 0.0) <= 0:
             continue
-        fitting = [one for one in candidates if cause in one.fix.MOVES and _helps(one, cause, ledger)]
+        least = MENTIONED if cause == targets[0] else WORTH_IT
+        fitting = [
+            one for one in candidates if cause in one.moves and _helps(one, cause, least * ledger.step)
+        ]
         for one in sorted(fitting, key=lambda one: _rank(one, cause)):
             chosen.setdefault(one.name, (one, cause))
     # Several small causes can add up to what is worth a fix that moves them all.
     rest = [one for one in candidates if one.advice.applies and one.at_most >= WORTH_IT * ledger.step]
     for one in sorted(rest, key=lambda one: (-one.at_most, one.name)):
         if one.advice.shorter_step:
-            cause = max(one.fix.MOVES, key=lambda name: ledger.gain.get(name, 0.0))
+            cause = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
             chosen.setdefault(one.name, (one, cause))
     return list(chosen.values())
 
 
-def _helps(one: _Candidate, cause: str, ledger: _Ledger) -> bool:
+def _helps(one: _Candidate, cause: str, least: float) -> bool:
     if not one.advice.applies:
         return False
-    return cause in ROOFS or not one.advice.shorter_step or one.at_most >= MENTIONED * ledger.step
+    return cause in ROOFS or not one.advice.shorter_step or one.at_most >= least
 
 
-def _rank(one: _Candidate, cause: str) -> tuple[int, float, str]:
-    """A fix made for the cause first, then the one that could give more."""
-    return one.fix.MOVES.index(cause), -one.at_most, one.name
+def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:
+    """A fix made for the cause first, then the one that could give more, then the one that risks less."""
+    gain = one.at_most if one.advice.shorter_step else 0.0
+    return one.fix.MOVES.index(cause), -gain, SAFETIES.index(one.fix.SAFETY), one.name
 
 
 def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
-    moves = [name for name in one.fix.MOVES if ledger.gain.get(name, 0.0) >= MENTIONED * ledger.step]
+    moves = [name for name in one.moves if ledger.gain.get(name, 0.0) >= MENTIONED * ledger.step]
     if cause not in moves:
         moves.insert(0, cause)
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
@@ -146,9 +153,8 @@ def _popularity(name: str) -> int:
 def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     why = one.advice.why_not
     if one.advice.applies:
-        moved = [name for name in one.fix.MOVES if ledger.gain.get(name, 0.0) > 0]
-        what = moved[0] if moved else one.fix.MOVES[0]
-        most, step = format_ms(one.at_most), format_ms(ledger.step)
+        what = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
+        most, step = format_ms(one.at_most_of_all), format_ms(ledger.step)
         why = f"what it moves ({what}) gives back at most {most} of the {step} step"
     return NotWorthIt([one.name], _at_most_speedup(one, ledger), why)
 
@@ -156,5 +162,5 @@ def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
 def _at_most_speedup(one: _Candidate, ledger: _Ledger) -> float | None:
     if not one.advice.applies and one.advice.at_most_ms is None:
         return None
-    rest = ledger.step - one.at_most
+    rest = ledger.step - one.at_most_of_all
     return ledger.step / rest if rest > 0 else None

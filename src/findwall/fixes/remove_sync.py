@@ -17,12 +17,17 @@ None for the results. Values that are logged arrive later; a check for NaN fires
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import syncs
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
+from findwall.fixes.job import sync_rows, syncs
+from findwall.model.events import Kind
+from findwall.model.intervals import I64
+from findwall.units import ms
 from findwall.walls.places import Wait
 
-MOVES = ("host-sync",)
+MOVES = ("host-sync", "launch-bound")
 SAFETY = "safe"
 POPULAR = True
 
@@ -38,6 +43,7 @@ INSTEAD = {
     "cpu": "copy with non_blocking=True into pinned memory and read it a step later",
     "copy_": "copy with non_blocking=True into pinned memory and read it a step later",
 }
+LONGEST = 230  # characters a person reads
 EXPLICIT = "leave the explicit synchronize out (time with CUDA events)"
 
 
@@ -46,14 +52,51 @@ def advise(facts: Facts) -> Advice:
     found = syncs(facts)
     if spent <= 0:
         return no_use(
-            "the device never runs dry because of a synchronisation" if found else "nothing synchronises"
+            "the device never runs dry because of a synchronisation"
+            if found
+            else "there is no synchronisation in the step"
         )
     if not found:
         return use(
             f"Keep device values on the device: the device idles {a_step(spent)} behind synchronisations."
         )
     named = "; ".join(_sentence(wait) for wait in found[:2] if wait.ms >= 0.1 * found[0].ms)
-    return use(f"{named[0].upper()}{named[1:]}.")
+    if len(named) > LONGEST:
+        named = _sentence(found[0])
+    drained = gain_ms(facts, "host-sync")
+    # Where the waits themselves cost next to nothing, the launches around them are slow on their own account.
+    wake = _in_their_wake(facts) if drained > 0.01 * step_ms(facts) else 0.0
+    wake = min(wake, gain_ms(facts, "launch-bound"))
+    return use(f"{named}.", drained + wake, MOVES if wake > 0.01 * step_ms(facts) else MOVES[:1])
+
+
+def _in_their_wake(facts: Facts) -> float:
+    """Launch gaps that go with the syncs: before what the waiting op itself launches, and before the next."""
+    events = facts.timeline.events
+    outer = np.unique(_outermost(facts, sync_rows(facts)))
+    if len(outer) == 0:
+        return 0.0
+    outer = outer[np.argsort(events.start[outer], kind="stable")]
+    positions, amounts = facts.idle_rows("launch-bound")
+    issued = facts.queue.issued[positions]
+    around = outer[np.maximum(np.searchsorted(events.start[outer], issued, side="right") - 1, 0)]
+    inside = (events.start[around] <= issued) & (issued < events.end[around])
+    launches = np.sort(facts.queue.issued)
+    first = np.searchsorted(launches, events.end[outer])
+    next_ones = launches[first[first < len(launches)]]
+    return ms(float(amounts[inside | np.isin(issued, next_ones)].sum()))
+
+
+def _outermost(facts: Facts, rows: I64) -> I64:
+    """For each call the op it lies in that no other op contains; the call itself where there is none."""
+    found: I64 = rows.copy()
+    at = rows.copy()
+    while (at >= 0).any():
+        above = np.maximum(at, 0)
+        is_op = (at >= 0) & (facts.timeline.events.kind[above] == Kind.OP)
+        found[is_op] = at[is_op]
+        at = np.where(at >= 0, facts.links.parent[above], -1)
+    return found
 
 
 def _sentence(wait: Wait) -> str:

@@ -61,4 +61,10 @@ def _reason(times: dict[str, float]) -> str:
     first = next(iter(times))
     if first in (*SIXTEEN_BITS, "fp8"):
         return f"the matmuls already run in {first}"
-    return "TF32 is already on" if first == "tf32" else f"no large fp32 matmul in this step ({first})"
+    if first == "tf32":
+        return "TF32 is already on"
+    return (
+        "the fp32 matmuls are too small for it to matter"
+        if first == "fp32"
+        else f"the matmuls run in {first}"
+    )

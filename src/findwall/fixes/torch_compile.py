@@ -20,10 +20,18 @@ differ in the last bits. Python that depends on values breaks the graph.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
-from findwall.fixes.job import compiled_share, graph_share, is_compiled, is_training
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
+from findwall.fixes.job import (
+    compiled_share,
+    graph_share,
+    is_compiled,
+    is_training,
+    launch_idle,
+    of_class,
+    time_of,
+)
 from findwall.units import format_share
-from findwall.walls.evidence import listed, ops_named
+from findwall.walls.evidence import ops_named
 
 MOVES = (
     "unfused-pointwise",
@@ -35,35 +43,47 @@ MOVES = (
 )
 SAFETY = "changes-numerics"
 POPULAR = True
+# What the compiler makes of each cause.
+DOES = {
+    "unfused-pointwise": "pointwise chains become one kernel each",
+    "launch-bound": "the host issues fewer launches",
+    "unfused-attention": "attention is recognised",
+    "dtype-casts": "casts fold into their neighbours",
+    "layout-copies": "layout copies go into what reads them",
+    "misaligned-shapes": "odd matmuls are padded",
+}
 FUSABLE = ("unfused-pointwise", "dtype-casts", "layout-copies")
 
 
 def advise(facts: Facts) -> Advice:
     share = compiled_share(facts)
-    if is_compiled(facts) and share > 0.02:
-        return no_use(
-            f"the model is compiled already ({format_share(share)} of device time in generated kernels)"
-        )
     if is_compiled(facts):
-        return no_use("the model is compiled already")
-    fused, launches = gain_ms(facts, *FUSABLE), gain_ms(facts, "launch-bound")
+        generated = f" ({format_share(share)} of device time in generated kernels)" if share > 0.02 else ""
+        return no_use(f"the model is compiled already{generated}")
     if gain_ms(facts, *MOVES) <= 0:
         return no_use("there is nothing to fuse, and the device never waits for launches")
-    if launches > fused:
-        return _for_launches(facts, launches)
-    causes = [cause for cause in MOVES if (facts.recoverable_ms(cause) or 0.0) > 0.01 * facts.step / 1e6]
-    chains = ops_named(facts, "unfused-pointwise")
-    named = f" The longest chains are of {chains}." if chains and "unfused-pointwise" in causes else ""
-    return use(f"`model = torch.compile(model)` fuses what is {listed(causes)} now.{named}")
+    at_most = gain_ms(facts, *MOVES) + _mergeable(facts)
+    if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSABLE):
+        return _for_launches(facts, at_most)
+    worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > 0.01 * step_ms(facts)]
+    chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
+    named = f" (most of them {chains})" if chains else ""
+    done = "; ".join(DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth)
+    return use(f"`model = torch.compile(model)`: {done or DOES['unfused-pointwise']}.", at_most)
 
 
-def _for_launches(facts: Facts, launches: float) -> Advice:
+def _mergeable(facts: Facts) -> float:
+    """Norms, softmaxes and reductions at the memory roof: fused with their neighbours they read nothing."""
+    atoms = facts.atoms_of("memory-roof")
+    return time_of(facts, atoms[of_class(facts, "norm", "softmax", "reduce")[atoms]])
+
+
+def _for_launches(facts: Facts, at_most: float) -> Advice:
     if graph_share(facts) > 0.5:
         return no_use("a CUDA graph already issues the kernels")
-    plain = (
-        "The default mode can be slower than eager for calls this small." if not is_training(facts) else ""
-    )
+    waited = a_step(launch_idle(facts))
+    plain = "" if is_training(facts) else " The default mode can be slower than eager for calls this small."
     return use(
-        f'`torch.compile(model, mode="reduce-overhead")`: the device waits {a_step(launches)} for '
-        f"launches. {plain}".strip()
+        f'`torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
+        at_most,
     )
