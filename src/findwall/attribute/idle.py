@@ -18,6 +18,9 @@ from findwall.model.intervals import I64, Intervals, union
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving,
 # Python), not the dispatcher between two ops.
 HOST_WORK_NS = 200_000
+# Nor is one that starts no event at all for this long, even inside an op: that op computes on the
+# host, initialises a library, or waits for a lock.
+EVENTLESS_NS = 2_000_000
 TURNAROUND = "turn-around"
 IDLE_CAUSES = (
     "copy-exposed",
@@ -93,7 +96,19 @@ def _long_silences(host: Host, start: I64, end: I64, activities: dict[str, Inter
     for when in activities.values():
         whole = whole - when
     long = whole.end - whole.start >= HOST_WORK_NS
-    return silent & Intervals(whole.start[long], whole.end[long])
+    work = silent & Intervals(whole.start[long], whole.end[long])
+    eventless = union(start, end) & _eventless(host, low, high)
+    for when in activities.values():
+        eventless = eventless - when
+    return work | eventless
+
+
+def _eventless(host: Host, low: int, high: int) -> Intervals:
+    """Stretches in which the launching threads start no event."""
+    edges = np.concatenate([[low], host.event_time, [high]])
+    edges = np.sort(np.clip(edges, low, high))
+    long = np.diff(edges) >= EVENTLESS_NS
+    return Intervals(edges[:-1][long], edges[1:][long])
 
 
 def _events_within(host: Host, when: Intervals, start: I64, end: I64) -> F64:

@@ -58,6 +58,9 @@ def floors_of(
     slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
     slow_pipe &= on_tensors & (bound == COMPUTE)
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
+    blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
+    blind &= rows.duration > 4 * _START_NS
+    fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
         floor, bound, misaligned, fast_off, better, _above_spec(rows, shares, done, math_index, ceilings)
@@ -98,6 +101,15 @@ def _misaligned(rows: Rows, works: list[Work], of_work: I64, candidates: Bool, f
         elif not _FALLBACK.search(name):
             found[index] = bool(floor[index] < 0.5 * rows.duration[index])
     return found
+
+
+def _fast_path_by_name(
+    blind: Bool, fast_off: Bool, better: F64, duration: F64, ceilings: Ceilings
+) -> tuple[Bool, F64]:
+    """Vector-pipe matrix kernels without shapes: their own time tells the most FLOPs they can have done."""
+    most_flops = duration * ceilings.flops.get("fp32", np.nan) / 1e9
+    found, reach = _fast_path(blind, most_flops, np.zeros(len(duration)), duration, ceilings)
+    return fast_off | found, np.where(found, reach, better)
 
 
 def _fast_path(
