@@ -96,8 +96,9 @@ def rerun(queue: Queue, host: Host, cost_ns: float, without: int | None = None) 
     own = queue.own[order].astype(np.float64)
     gap = queue.gap[order]
     waits = (queue.start - queue.issued)[order].astype(np.float64)
-    # A row that ran beside another starts no gap and waits for nobody.
-    beside = (own == 0) | (queue.start < queue.before)[order]
+    # A row that ran beside another starts no gap and waits for nobody. The row that closes the window has no
+    # time of its own in it, but the gap before it is the window's.
+    beside = ((own == 0) & (gap == 0)) | (queue.start < queue.before)[order]
     turn = np.where(beside, 0.0, np.where(queue.queued[order], gap, np.minimum(gap, queue.turnaround)))
     latency = np.where(queue.queued[order] | (gap == 0), np.minimum(waits, queue.latency), waits)
     ready = issued - _saved(queue, host, queue.issued[order], cost_ns) + np.maximum(latency, 0)

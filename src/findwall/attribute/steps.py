@@ -198,7 +198,10 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
     rows = np.flatnonzero(of_row >= 0)
     rows = rows[events.device[rows] == device]
     if markers.found_by == "span" or len(rows) == 0:
-        return _single(timeline, markers, device, of_row, int(events.start.min()), int(events.end.max()))
+        # What the host does after the last kernel delays nothing on the device.
+        last = timeline.rows(*DEVICE_KINDS)
+        last = last[events.device[last] == device]
+        return _single(timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max()))
     stream = _compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
