@@ -1,27 +1,40 @@
-"""A CPU job seen as a device job: the device is the cores, its kernels are the leaf ops.
+"""A CPU job seen as a device job: the device is the cores, its kernels are the ops that compute.
 
-Everything after this works as for a GPU: what runs no leaf op is a gap, and a gap in the loader, in
+An op computes if most of its time is its own and not that of an op inside it.
+
+Everything after this works as for a GPU: what runs no such op is a gap, and a gap in the loader, in
 Python or in the dispatcher is blamed like any other. Ops of the data loader are the loader's, not work.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.host import LOADER, names_matching
-from findwall.attribute.links import link
+from findwall.attribute.links import link, nearest
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
+from findwall.model.machine import Ceilings
+
+# Ops that only make a view or take memory: they neither work nor keep the op around them from being one.
+WEIGHTLESS = re.compile(
+    r"^aten::(empty|new_empty|as_strided|view|_unsafe_view|reshape|_reshape_alias|resize|detach|alias|select|slice"
+    r"|expand|t$|transpose|permute|unsqueeze|squeeze|unbind|split|narrow|chunk|result_type|set_|resolve_|lift_fresh"
+    r"|unfold|diagonal|is_|size|stride|numel|contiguous$|flatten|unflatten|movedim|swapaxes|view_as|expand_as)"
+    r"|^detach|^autograd::engine|Backward\d*$|AccumulateGrad$"
+)
 
 
 def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
-    """The timeline with a kernel row, and the call that issued it, for every leaf op."""
-    leaves = _leaves(timeline)
+    """The timeline with a kernel row, and the call that issued it, for every op that computes."""
+    rows = _computing(timeline)
     events = timeline.events
-    work = events.take(leaves)
-    count = len(leaves)
+    work = events.take(rows)
+    count = len(rows)
     ids = np.arange(1, count + 1, dtype=np.int64) + int(events.correlation.max(initial=0))
     blank = np.full(count, -1, np.int64)
     kernels = replace(
@@ -46,21 +59,33 @@ def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
     return replace(timeline, events=_stack(events, calls, kernels), header=header)
 
 
-def _leaves(timeline: Timeline) -> I64:
-    """Ops with no op inside, outside the loader, that took any time at all."""
+def core_ceilings(ceilings: Ceilings) -> Ceilings:
+    """Without the matrix formats: cores have no fast path that a job could have left off."""
+    plain = {math: flops for math, flops in ceilings.flops.items() if math in ("fp32", "fp64")}
+    return msgspec.structs.replace(ceilings, flops=plain, sm_count=None)
+
+
+def _computing(timeline: Timeline) -> I64:
+    """Ops that compute themselves, outside the loader; what runs inside one of them is part of it."""
     events = timeline.events
     links = link(timeline)
     ops = timeline.rows(Kind.OP)
-    above = links.parent[ops]
-    inner = above >= 0
-    has_child = np.zeros(len(events), bool)
-    has_child[links.op[above[inner]]] = True
+    if len(ops) == 0:
+        return ops
+    ops = ops[~names_matching(timeline, WEIGHTLESS)[events.name[ops]] & (events.end[ops] > events.start[ops])]
+    inner = np.zeros(len(events), np.int64)
+    above = np.where(links.parent[ops] >= 0, links.op[links.parent[ops]], -1)
+    np.add.at(inner, above[above >= 0], events.duration[ops[above >= 0]])
+    computes = np.zeros(len(events), bool)
+    computes[ops] = 2 * inner[ops] <= events.duration[ops]
+    around = nearest(timeline, links.parent, computes)
+    outside = np.where(links.parent >= 0, around[links.parent], -1) < 0
+    ops = ops[computes[ops] & outside[ops]]
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
     ranges = ranges[names_matching(timeline, LOADER)[events.name[ranges]]] if len(ranges) else ranges
     loading = union(events.start[ranges], events.end[ranges])
     inside = loading.covered_within(events.start[ops], events.start[ops] + 1) > 0
-    leaves: I64 = ops[~has_child[ops] & ~inside & (events.end[ops] > events.start[ops])]
-    return leaves
+    return ops[~inside]
 
 
 def _stack(*tables: Events) -> Events:

@@ -97,7 +97,7 @@ def _from_truth(
     queue: Queue, host: Host, count: int, header: Header, step: float, source: str
 ) -> StepReading:
     """Keep kernel time, let idle be what is left, split it by the undilated gaps."""
-    shrink, shrink_paced, notes = _fit_busy(queue, count, step)
+    shrink, shrink_paced, notes = _fit_busy(queue, count, step, refuse=source == "given")
     own = np.where(queue.paced, queue.own * shrink_paced, queue.own) * shrink
     busy = float(own.sum()) / count
     cost = _solve_cost(queue, host, count, step)
@@ -111,7 +111,7 @@ def _from_truth(
     return StepReading(one, one, one, source, notes)
 
 
-def _fit_busy(queue: Queue, count: int, step: float) -> tuple[float, float, tuple[str, ...]]:
+def _fit_busy(queue: Queue, count: int, step: float, refuse: bool) -> tuple[float, float, tuple[str, ...]]:
     """Scale factors that make the device's work fit the true step: pageable copies give first."""
     busy = float(queue.own.sum()) / count
     paced = float(queue.own[queue.paced].sum()) / count
@@ -120,7 +120,7 @@ def _fit_busy(queue: Queue, count: int, step: float) -> tuple[float, float, tupl
     shrink_paced = max((step - (busy - paced)) / paced, 0.0) if paced > 0 else 1.0
     work = busy - paced + paced * shrink_paced
     shrink = min(step / work, 1.0)
-    if 1.0 / shrink > REFUSE_BEYOND:
+    if refuse and 1.0 / shrink > REFUSE_BEYOND:
         raise InputError(
             f"A step of {step / 1e6:.3g} ms cannot hold the {busy / 1e6:.3g} ms of device work the trace shows.",
             "Check the step time given: it is of another job, or in another unit than milliseconds.",

@@ -9,7 +9,7 @@ import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, pauses_ns, throttled_share
-from findwall.attribute.cores import cores_as_device
+from findwall.attribute.cores import core_ceilings, cores_as_device
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.host import Host, watch_host
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
@@ -154,7 +154,7 @@ def establish(
     """The facts of one rank; None if it has no device events. A CPU job's device is its cores."""
     on_cores = run.device_kind == "cpu"
     if on_cores:
-        timeline = cores_as_device(timeline)
+        timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
     whole = survey(timeline)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None

@@ -42,7 +42,7 @@ def link(timeline: Timeline) -> Links:
     """Work out every reference of one timeline, once."""
     parent = _nest(timeline)
     launch = _launches(timeline)
-    nearest_op = _nearest(timeline, parent, timeline.events.is_kind(Kind.OP))
+    nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP))
     op = nearest_op.copy()
     device = timeline.rows(*DEVICE_KINDS)
     issued = device[launch[device] >= 0]
@@ -106,7 +106,7 @@ def _nest(timeline: Timeline) -> I64:
     return parent
 
 
-def _nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
+def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
     """For each host row the nearest row at or above it that is wanted, by pointer doubling."""
     count = len(parent)
     here = np.arange(count)
@@ -128,7 +128,7 @@ def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
     """Host rows at or below a row whose name starts so."""
     marked = np.array([name.startswith(prefix) for name in timeline.names], bool)
     wanted = marked[timeline.events.name] if len(marked) else np.zeros(0, bool)
-    below: Bool = _nearest(timeline, parent, wanted) >= 0
+    below: Bool = nearest(timeline, parent, wanted) >= 0
     return below
 
 

@@ -9,6 +9,7 @@ from findwall.errors import InputError
 from findwall.examine.device import diagnose_device
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
+from findwall.measure.ceilings import cached_ceilings
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.run import Run
@@ -37,9 +38,13 @@ def _facts(run: Run, rank: int, ceilings: Ceilings, step_ms: float | None) -> Fa
 
 
 def _ceilings(run: Run) -> Ceilings:
-    """Ceilings that came with the run, else the table's row for the device's exact name."""
+    """Ceilings that came with the run, else those measured here before, else the table's row."""
     if run.ceilings.known:
         return run.ceilings
+    if run.kind == "run-folder":
+        measured = cached_ceilings(str(run.environment.get("device_name") or ""))
+        if measured is not None:
+            return measured
     names = [properties.name for timeline in run.ranks for properties in timeline.header.devices[:1]]
     name = names[0] if names else str(run.environment.get("device_name") or "")
     return table_ceilings(name)

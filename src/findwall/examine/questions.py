@@ -44,14 +44,18 @@ def _stable(facts: Facts) -> Question:
     return Question("stable", _yes(value <= STABLE_SPREAD), value, text)  # type: ignore[arg-type]
 
 
+def _device(facts: Facts) -> str:
+    return "CPU" if facts.run.device_kind == "cpu" else "GPU"
+
+
 def _busy(facts: Facts) -> Question:
     shares = [scenario.busy / scenario.step if scenario.step > 0 else 0.0 for scenario in facts.reading.scenarios]
     likely, low, high = shares[1], min(shares), max(shares)
     idle = format_ms(ms(facts.step - facts.reading.likely.busy))
     if _yes(low >= BUSY_SHARE) != _yes(high >= BUSY_SHARE):
-        text = f"The GPU works {format_share(low)} to {format_share(high)} of the step: the profiler hides which."
+        text = f"The {_device(facts)} works {format_share(low)} to {format_share(high)} of the step: the profiler hides which."
         return Question("busy", "unknown", likely, text)
-    text = f"The GPU works {format_share(likely)} of the step and idles {idle}."
+    text = f"The {_device(facts)} works {format_share(likely)} of the step and idles {idle}."
     return Question("busy", _yes(likely >= BUSY_SHARE), likely, text)  # type: ignore[arg-type]
 
 
@@ -79,9 +83,9 @@ def _peak(facts: Facts) -> Question:
     if not matrix.any():
         return Question("peak", "unknown", None, "There are no matmuls to hold against the ceiling.")
     if time < 0.5 * float(facts.kernels.duration[index][matrix].sum()):
-        why = "no ceilings are known for this GPU" if not facts.ceilings.known else "most of them have no shapes"
+        why = "no ceilings are known for it" if not facts.ceilings.known else "most of them have no shapes"
         return Question("peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}.")
     value = float(floor[known].sum()) / time
     source = facts.ceilings.source
-    text = f"The matmuls run at {format_share(value)} of what this GPU can reach on such work ({source} ceilings)."
+    text = f"The matmuls run at {format_share(value)} of what this {_device(facts)} can reach on such work ({source} ceilings)."
     return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def _about_recording(facts: Facts) -> list[str]:
         notes.append("No shapes were recorded: FLOPs and bytes are known only where kernel names tell them (record_shapes=True).")
     if not facts.ceilings.known:
         device = facts.ceilings.device or "the device's name is missing"
-        notes.append(f"No ceilings are known for this GPU ({device}): no roofline is drawn. Give --ceilings FILE.")
+        notes.append(f"No ceilings are known for this device ({device}): no roofline is drawn. `findwall ceilings` measures them.")
     devices = {int(device) for device in facts.timeline.events.device[facts.kernels.row].tolist()}
     if len(devices) > 1:
         notes.append(f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process.")

@@ -60,7 +60,7 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
 def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
-    if spent[CAUSES.index(UNKNOWN)] > BLIND * scenario.step:
+    if spent[CAUSES.index(UNKNOWN)] > BLIND * scenario.step or not facts.ceilings.known:
         return UNKNOWN
     compute = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "compute")
     bandwidth = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "bandwidth")
