@@ -47,9 +47,14 @@ def advise(facts: Facts) -> Advice:
     inside = np.concatenate([_under_convolution(facts, cause) for cause in MOVES[1:]])
     if time_of(facts, turned) + time_of(facts, inside) <= 0:
         return no_use("no layout copy and no slow convolution is left to move")
+    copied = time_of(facts, turned)
+    between = (
+        f"leave out every `.contiguous()` and `.permute` between: {a_step(copied)} only turn tensors round"
+        if copied > 0
+        else "the convolutions read the other layout now"
+    )
     return use(
-        "`model.to(memory_format=torch.channels_last)`, and the same for its input; leave out every "
-        f"`.contiguous()` and `.permute` between: {a_step(time_of(facts, turned))} only turn tensors round.",
+        f"`model.to(memory_format=torch.channels_last)`, and the same for its input; {between}.",
         gains(facts, turned) + gains(facts, inside),
     )
 

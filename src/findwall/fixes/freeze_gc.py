@@ -17,9 +17,8 @@ Objects in reference cycles live until the next planned collection: memory grows
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
 from findwall.fixes.job import downloads
-from findwall.units import NS_PER_S
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 SAFETY = "safe"
@@ -30,24 +29,19 @@ WAY = "`gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every 
 
 def advise(facts: Facts) -> Advice:
     spent = facts.spent_ms("gc-pause")
-    timed = facts.run.step_times.gc_s if facts.run.step_times is not None else None
-    if spent > 0:
-        return use(
-            f"{WAY}: the device idles {a_step(spent)} behind collections.",
-            gain_ms(facts, "gc-pause"),
-            ("gc-pause",),
+    if spent > 0.005 * step_ms(facts):
+        gain = gain_ms(facts, "gc-pause")
+        return use(f"{WAY}: the device idles {a_step(spent)} behind collections.", gain, ("gc-pause",))
+    timed = facts.run.step_times is not None and facts.run.step_times.gc_s is not None
+    unexplained = gain_ms(facts, "host-work")
+    if timed or facts.timeline.header.stacks or unexplained <= 0.05 * step_ms(facts):
+        return no_use(
+            f"the collector takes {a_step(spent)}" if timed else "no pause of the collector was seen"
         )
-    if timed is not None:
-        pause = timed * NS_PER_S / 1e6
-        if pause <= 0.01 * facts.step / 1e6:
-            return no_use(f"the collector takes {a_step(pause)}")
-        return use(f"{WAY}: collections take {a_step(pause)}.", min(pause, gain_ms(facts, "host-work")))
-    if facts.timeline.header.stacks or gain_ms(facts, "host-work") <= 0.05 * facts.step / 1e6:
-        return no_use("no pause of the collector falls into the step")
     if downloads(facts).nbytes > BULK:
         return no_use("the long host work goes with a large copy off the device: saving, not collecting")
     return use(
-        f"If it is the collector (a trace without Python stacks does not show it; `findwall run` does): "
-        f"{WAY}.",
-        gain_ms(facts, "host-work"),
+        f"If it is the collector (a trace without stacks does not show it; `findwall run` does): {WAY}.",
+        unexplained,
+        ("host-work",),
     )

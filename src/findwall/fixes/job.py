@@ -170,10 +170,23 @@ def sync_rows(facts: Facts) -> I64:
     return in_window(facts, blocking.row[blocking.owner == OWNERS.index("host-sync")])
 
 
+def outermost(facts: Facts, rows: I64) -> I64:
+    """For each call the op it lies in that no other op contains; the call itself where there is none."""
+    found: I64 = rows.copy()
+    at = rows.copy()
+    while (at >= 0).any():
+        above = np.maximum(at, 0)
+        is_op = (at >= 0) & (facts.timeline.events.kind[above] == Kind.OP)
+        found[is_op] = at[is_op]
+        at = np.where(at >= 0, facts.links.parent[above], -1)
+    return found
+
+
 def common_sync(facts: Facts) -> str | None:
-    """The op that most of those calls lie in."""
-    ops = facts.links.op[sync_rows(facts)]
-    names, counts = np.unique(facts.timeline.events.name[ops[ops >= 0]], return_counts=True)
+    """What most of those calls lie in."""
+    names, counts = np.unique(
+        facts.timeline.events.name[outermost(facts, sync_rows(facts))], return_counts=True
+    )
     return facts.timeline.names[int(names[np.argmax(counts)])] if len(names) else None
 
 

@@ -21,9 +21,7 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import sync_rows, syncs
-from findwall.model.events import Kind
-from findwall.model.intervals import I64
+from findwall.fixes.job import outermost, sync_rows, syncs
 from findwall.units import ms
 from findwall.walls.places import Wait
 
@@ -73,7 +71,7 @@ def advise(facts: Facts) -> Advice:
 def _in_their_wake(facts: Facts) -> float:
     """Launch gaps that go with the syncs: before what the waiting op itself launches, and before the next."""
     events = facts.timeline.events
-    outer = np.unique(_outermost(facts, sync_rows(facts)))
+    outer = np.unique(outermost(facts, sync_rows(facts)))
     if len(outer) == 0:
         return 0.0
     outer = outer[np.argsort(events.start[outer], kind="stable")]
@@ -85,18 +83,6 @@ def _in_their_wake(facts: Facts) -> float:
     first = np.searchsorted(launches, events.end[outer])
     next_ones = launches[first[first < len(launches)]]
     return ms(float(amounts[inside | np.isin(issued, next_ones)].sum()))
-
-
-def _outermost(facts: Facts, rows: I64) -> I64:
-    """For each call the op it lies in that no other op contains; the call itself where there is none."""
-    found: I64 = rows.copy()
-    at = rows.copy()
-    while (at >= 0).any():
-        above = np.maximum(at, 0)
-        is_op = (at >= 0) & (facts.timeline.events.kind[above] == Kind.OP)
-        found[is_op] = at[is_op]
-        at = np.where(at >= 0, facts.links.parent[above], -1)
-    return found
 
 
 def _sentence(wait: Wait) -> str:

@@ -29,7 +29,7 @@ def advise(facts: Facts) -> Advice:
     if share < 0.5:
         return no_use(f"only {format_share(share)} of the step is at the roof")
     return use(
-        f"Fewer FLOPs or bytes: {format_share(share)} of the step runs as fast as this GPU can. Packed "
+        f"Fewer FLOPs or bytes: {format_share(share)} of the step is at the roof. Packed "
         f"sequences, "
         "a smaller or sparser model, fewer tokens."
     )

@@ -1,0 +1,53 @@
+"""Facts of jobs recorded on an H200, and the same with another cause, for what no recorded job has."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES
+from findwall.attribute.facts import Facts, establish
+from findwall.hardware import table_ceilings
+from findwall.model.run import Run
+from findwall.readers import read_trace
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+TRUTH: dict[str, Any] = json.loads((FIXTURES / "jobs" / "truth.json").read_text())
+JOBS = sorted(path.name.removesuffix(".json.gz") for path in (FIXTURES / "jobs").glob("*.json.gz"))
+
+
+@functools.lru_cache(maxsize=8)
+def job(name: str) -> Facts:
+    """A recorded job with its true step time where that was measured."""
+    path = FIXTURES / "jobs" / f"{name}.json.gz"
+    path = path if path.exists() else FIXTURES / f"{name}.json.gz"
+    timeline = read_trace(path)
+    ceilings = table_ceilings(timeline.header.devices[0].name)
+    true_ms = TRUTH.get(name, {}).get("step_ms")
+    facts = establish(
+        Run("torch-trace", (str(path),), (timeline,)), timeline, ceilings, true_ms and true_ms / 1e3, "given"
+    )
+    assert facts is not None
+    return facts
+
+
+def with_cause(facts: Facts, cause: str) -> Facts:
+    """The same device work, all of it given to one cause that could give all of it back."""
+    count = len(facts.atoms.index)
+    atoms = replace(facts.atoms, cause=np.full(count, CAUSES.index(cause), np.int64), floor=np.zeros(count))
+    return replace(facts, atoms=atoms)
+
+
+def as_collectives(facts: Facts) -> Facts:
+    """The same device work, all of it communication that nothing hides."""
+    talk = replace(facts.kernels, communication=np.ones(len(facts.kernels.row), bool))
+    return replace(with_cause(facts, "exposed-collective"), kernels=talk)
+
+
+def on_another_gpu(facts: Facts, name: str) -> Facts:
+    return replace(facts, ceilings=table_ceilings(name))

@@ -1,0 +1,248 @@
+"""Every fix: a job it helps, with what it says to do there, and one it cannot help, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from findwall.attribute.facts import Facts
+from findwall.fixes import fix_modules
+from findwall.model.events import Kind
+from findwall.model.run import HostLine, StepTimes
+from findwall.readers import read_trace
+from fixes.recorded import as_collectives, job, on_another_gpu, with_cause
+from sketch import facts_of, sketch
+
+FIXES = fix_modules()
+Case = tuple[Callable[[], Facts], str]  # a job, and words of the answer
+
+
+def syncing() -> Facts:
+    """The host asks for a value after every kernel, and the device waits for it."""
+    return facts_of(
+        sketch(
+            steps="|           |           |           ",
+            cpu="osss   o   osss   o   osss   o      ",
+            gpu=" k b   k    k b   k    k b   k      ",
+        )
+    )
+
+
+def at(name: str) -> Callable[[], Facts]:
+    return lambda: job(name)
+
+
+def given(name: str, cause: str) -> Callable[[], Facts]:
+    return lambda: with_cause(job(name), cause)
+
+
+def talking(name: str) -> Callable[[], Facts]:
+    return lambda: as_collectives(job(name))
+
+
+HELPS: dict[str, Case] = {
+    "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
+    "autotune-kernels": (at("plain_adamw"), "max-autotune"),
+    "balance-ranks": (given("plain_adamw", "straggler"), "late rank"),
+    "better-hardware": (at("decode_graph"), "memory bandwidth"),
+    "bf16-autocast": (at("conv_fp32"), "dtype=torch.bfloat16"),
+    "bucket-collectives": (talking("plain_adamw"), "bucket_cap_mb"),
+    "builtin-ops": (at("handwritten_gelu"), "F.gelu(x, approximate='tanh')"),
+    "channels-last": (at("layout_flips"), "memory_format=torch.channels_last"),
+    "cuda-graphs": (at("inference"), "torch.cuda.graph"),
+    "custom-kernels": (at("graph_messages"), "aten::gather"),
+    "faster-link": (talking("plain_adamw"), "nvidia-smi topo -m"),
+    "fewer-casts": (at("upcast_tower"), "[262144×512]"),
+    "fewer-copies": (at("layout_flips"), "[128×256×56×56]"),
+    "fewer-graph-breaks": (given("changing_lengths", "graph-breaks"), "fullgraph=True"),
+    "freeze-gc": (given("plain_adamw", "gc-pause"), "gc.freeze()"),
+    "fused-optimizer": (at("plain_adamw"), "torch.optim.AdamW(…, fused=True)"),
+    "keep-cache": (at("empty_cache"), "30 cudaFree"),
+    "larger-batch": (at("inference"), "no shorter"),
+    "less-recompute": (at("checkpointed_blocks"), "torch.utils.checkpoint"),
+    "lighter-samples": (at("slow_loader"), "115 ms a step"),
+    "loader-workers": (at("slow_loader"), "there are workers"),
+    "lower-precision": (at("decode_graph"), "fp8"),
+    "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
+    "move-io-off-step": (at("json_logging"), "27.1 ms a step"),
+    "overlap-comms": (talking("plain_adamw"), "async_op=True"),
+    "pad-shapes": (at("odd_widths"), "4093 → 4096 (next multiple of 64)"),
+    "pin-memory": (at("pageable_batches"), "154.1 MB a step"),
+    "prefetch-batches": (at("pageable_batches"), "stream of its own"),
+    "raise-clocks": (given("plain_adamw", "throttled"), "nvidia-smi -q"),
+    "remove-sync": (syncing, "aten::item"),
+    "sdpa": (at("bias_attention"), "scaled_dot_product_attention"),
+    "smaller-model": (at("decode_graph"), "at the roof"),
+    "sorted-index": (at("graph_messages"), "index_add"),
+    "static-shapes": (at("changing_lengths"), "3 compilations of 1 function"),
+    "tf32": (at("accelerate_fp32"), "torch.set_float32_matmul_precision('high')"),
+    "torch-compile": (at("handwritten_gelu"), "torch.compile(model)"),
+}
+CANNOT_HELP: dict[str, Case] = {
+    "accumulate-gradients": (talking("decode_graph"), "nothing is trained"),
+    "autotune-kernels": (at("upcast_tower"), "near the ceiling"),
+    "balance-ranks": (talking("plain_adamw"), "one rank alone"),
+    "better-hardware": (at("plain_adamw"), "of the step is at the roof"),
+    "bf16-autocast": (at("odd_widths"), "already run in bf16"),
+    "bucket-collectives": (at("plain_adamw"), "no communication"),
+    "builtin-ops": (at("odd_widths"), "no chain"),
+    "channels-last": (at("odd_widths"), "no convolutions"),
+    "cuda-graphs": (at("decode_graph"), "already replayed from a graph"),
+    "custom-kernels": (at("json_logging"), "no single kernel"),
+    "faster-link": (at("plain_adamw"), "no communication"),
+    "fewer-casts": (at("layout_flips"), "no tensor changes its number format"),
+    "fewer-copies": (at("upcast_tower"), "no tensor is copied"),
+    "fewer-graph-breaks": (at("plain_adamw"), "nothing is compiled"),
+    "freeze-gc": (at("odd_widths"), "was seen"),
+    "fused-optimizer": (at("layout_flips"), "fused already"),
+    "keep-cache": (at("odd_widths"), "from its cache"),
+    "larger-batch": (at("odd_widths"), "takes as much longer"),
+    "less-recompute": (at("odd_widths"), "no forward work is done again"),
+    "lighter-samples": (at("odd_widths"), "never waited for"),
+    "loader-workers": (at("odd_widths"), "never waited for (0.0 ms a step)"),
+    "lower-precision": (at("conv_fp32"), "16 bits come first"),
+    "more-microbatches": (at("odd_widths"), "no pipeline stage"),
+    "move-io-off-step": (at("odd_widths"), "no long work"),
+    "overlap-comms": (at("odd_widths"), "no communication"),
+    "pad-shapes": (at("upcast_tower"), "no 16-bit matmul"),
+    "pin-memory": (at("slow_loader"), "already come from pinned memory"),
+    "prefetch-batches": (at("odd_widths"), "no copy to the device"),
+    "raise-clocks": (at("odd_widths"), "`findwall run` samples them"),
+    "remove-sync": (at("odd_widths"), "no synchronisation"),
+    "sdpa": (at("odd_widths"), "no attention"),
+    "smaller-model": (at("plain_adamw"), "of the step is at the roof"),
+    "sorted-index": (at("odd_widths"), "nothing is gathered"),
+    "static-shapes": (at("odd_widths"), "nothing is compiled"),
+    "tf32": (at("odd_widths"), "already run in bf16"),
+    "torch-compile": (at("compiled_training"), "compiled already"),
+}
+
+
+def test_no_fix_is_without_its_cases() -> None:
+    assert set(HELPS) == set(FIXES)
+    assert set(CANNOT_HELP) == set(FIXES)
+
+
+@pytest.mark.parametrize("fix", HELPS)
+def test_it_applies_and_says_how(fix: str) -> None:
+    facts, words = HELPS[fix]
+    advice = FIXES[fix].advise(facts())
+    assert advice.applies
+    assert words in advice.how, advice.how
+    assert advice.how.endswith(".")
+    assert advice.at_most_ms is None or advice.at_most_ms > 0
+
+
+@pytest.mark.parametrize("fix", CANNOT_HELP)
+def test_it_says_why_not(fix: str) -> None:
+    facts, words = CANNOT_HELP[fix]
+    advice = FIXES[fix].advise(facts())
+    assert not advice.applies
+    assert words in advice.why_not, advice.why_not
+    assert not advice.how
+
+
+# -- what a job's details change in the answer -----------------------------------------------------
+
+
+def test_other_optimizers_are_told_what_else_there_is() -> None:
+    drawn = {"z": (Kind.ANNOTATION, "Optimizer.step#Shampoo.step")}
+    timeline = sketch(
+        steps="|     |     |     ",
+        cpu="zzzz  zzzz  zzzz  \nooo   ooo   ooo   ",
+        gpu=" kkKK  kkKK  kkKK ",
+        host=drawn,
+    )
+    advice = FIXES["fused-optimizer"].advise(facts_of(timeline))
+    assert advice.applies
+    assert "no fused=True for Shampoo" in advice.how
+
+
+def test_no_optimizer_no_fused_one() -> None:
+    assert FIXES["fused-optimizer"].advise(job("upcast_tower")).why_not == "no optimizer steps in this trace"
+
+
+def test_a_gpu_without_bfloat16_gets_float16_and_a_scaler() -> None:
+    volta = on_another_gpu(job("conv_fp32"), "Tesla V100-SXM2-16GB")
+    assert "torch.float16" in FIXES["bf16-autocast"].advise(volta).how
+    assert "GradScaler" in FIXES["bf16-autocast"].advise(volta).how
+    assert FIXES["tf32"].advise(volta).why_not == "Tesla V100-SXM2-16GB has no TF32"
+
+
+@pytest.mark.parametrize("fix", ["tf32", "bf16-autocast"])
+def test_an_unknown_gpu_is_not_a_no(fix: str) -> None:
+    advice = FIXES[fix].advise(on_another_gpu(job("conv_fp32"), "A GPU nobody knows"))
+    assert not advice.applies
+    assert advice.at_most_ms is None
+    assert "not in the table" in advice.why_not
+
+
+def test_data_that_no_matmul_feeds_is_made_16_bit_itself() -> None:
+    facts = facts_of(sketch(steps="|   |   |   ", cpu="oo  oo  oo  ", gpu=" kK  kK  kK "))
+    advice = FIXES["bf16-autocast"].advise(facts)
+    assert "Keep the data in bfloat16" in advice.how
+    assert advice.moves == ("unfused-pointwise",)
+
+
+def test_workers_that_are_not_there_are_told_from_too_few() -> None:
+    facts = facts_of(sketch(steps="|     |     |     ", cpu="ddddo ddddo ddddo ", gpu="    kk    kk    kk"))
+    assert "num_workers is 0" in FIXES["loader-workers"].advise(facts).how
+
+
+def test_pinned_copies_that_wait_are_prefetched_not_pinned() -> None:
+    facts = facts_of(
+        sketch(steps="|      |      |      ", cpu="o o    o o    o o    ", gpu=" iiiikk iiiikk iiiikk")
+    )
+    assert FIXES["pin-memory"].advise(facts).why_not == "the copies already come from pinned memory"
+    assert FIXES["prefetch-batches"].advise(facts).applies
+
+
+def test_a_sync_is_named_by_op_and_line() -> None:
+    facts = facts_of(
+        sketch(
+            steps="|           |           |           ",
+            cpu="yyyyyyyyyyy yyyyyyyyyyy yyyyyyyyyyy \nosss   o   osss   o   osss   o      ",
+            gpu=" k b   k    k b   k    k b   k      ",
+        )
+    )
+    advice = FIXES["remove-sync"].advise(facts)
+    assert "aten::item at train.py:88" in advice.how
+    assert "every n steps" in advice.how
+
+
+def test_a_sync_bars_a_capture() -> None:
+    advice = FIXES["cuda-graphs"].advise(syncing())
+    assert advice.applies
+    assert "First take aten::item out" in advice.how
+
+
+def test_the_collector_is_believed_once_it_is_timed() -> None:
+    facts = job("collect_garbage")
+    assert FIXES["freeze-gc"].advise(facts).how.startswith("If it is the collector")
+    quiet = facts_of(facts.timeline, step_times=StepTimes((0.2967,), "measured", gc_s=0.0001))
+    assert not FIXES["freeze-gc"].advise(quiet).applies
+    timed = facts_of(facts.timeline, step_times=StepTimes((0.2967,), "measured", gc_s=0.29))
+    advice = FIXES["freeze-gc"].advise(timed)
+    assert advice.applies
+    assert "If it is" not in advice.how
+
+
+def test_sampled_lines_say_where_the_host_stood() -> None:
+    facts = facts_of(
+        job("json_logging").timeline, step_ms=31.8, host_lines=(HostLine("log.py:12", "dump", 0.8),)
+    )
+    assert "log.py:12" in FIXES["move-io-off-step"].advise(facts).how
+
+
+def test_small_calls_are_warned_of_the_compilers_default_mode() -> None:
+    advice = FIXES["torch-compile"].advise(job("inference"))
+    assert 'mode="reduce-overhead"' in advice.how
+    assert "slower than eager" in advice.how
+
+
+def test_channels_last_already(shared: Path) -> None:
+    timeline = read_trace(shared / "zoo" / "resnet_starved.json.gz")
+    advice = FIXES["channels-last"].advise(facts_of(timeline, step_ms=525))
+    assert advice.why_not == "the convolutions already read channels-last tensors"
