@@ -53,3 +53,11 @@ def collections_ns(run: Run) -> float:
     """Garbage collection a step, as the collector's own hook timed it."""
     timed = run.step_times
     return (timed.gc_s or 0.0) * NS_PER_S if timed is not None and timed.source == "measured" else 0.0
+
+
+def loader_ns(run: Run) -> float | None:
+    """The wait in the data loader a step, as its own hook timed it; None where no loader was seen."""
+    timed = run.step_times
+    if timed is None or timed.source != "measured" or timed.loader_s is None:
+        return None
+    return timed.loader_s * NS_PER_S

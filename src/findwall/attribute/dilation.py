@@ -97,6 +97,8 @@ def _from_truth(
     queue: Queue, host: Host, count: int, header: Header, step: float, source: str
 ) -> StepReading:
     """Keep kernel time, let idle be what is left, split it by the undilated gaps."""
+    if queue.synchronous:
+        return _from_truth_on_cores(queue, host, count, header, step, source)
     shrink, shrink_paced, notes = _fit_busy(queue, count, step, refuse=source == "given")
     own = np.where(queue.paced, queue.own * shrink_paced, queue.own) * shrink
     busy = float(own.sum()) / count
@@ -109,6 +111,19 @@ def _from_truth(
     turnaround = min(turnaround, float(idle[CAUSES.index("launch-bound")]))
     one = Scenario(step, busy, idle, turnaround, cost, gaps, shrink, shrink_paced)
     return StepReading(one, one, one, source, notes)
+
+
+def _from_truth_on_cores(
+    queue: Queue, host: Host, count: int, header: Header, step: float, source: str
+) -> StepReading:
+    """Where the host does the work, the profiler stretches work and gaps alike: all of it is scaled."""
+    cost = _solve_cost(queue, host, count, step)
+    traced = _scenario(queue, host, count, float(queue.own.sum()) / count, costs_us(header)[1] if cost is None else cost)
+    shrink = min(step / traced.step, 1.0) if traced.step > 0 else 1.0
+    busy = traced.busy * shrink
+    idle = _fit(traced.idle * shrink, 0.0, step - busy)
+    one = replace(traced, step=step, busy=busy, idle=idle, shrink=shrink)
+    return StepReading(one, one, one, source, ())
 
 
 def _fit_busy(queue: Queue, count: int, step: float, refuse: bool) -> tuple[float, float, tuple[str, ...]]:
@@ -174,19 +189,23 @@ def _solve_cost(queue: Queue, host: Host, count: int, step: float) -> float | No
     return (low + high) / 2
 
 
-def with_conditions(reading: StepReading, pauses: float, collections: float) -> StepReading:
-    """Idle time that the run itself has measured the reason of: rare slow steps and garbage collections."""
-    if reading.source != "measured" or (pauses <= 0 and collections <= 0):
+def with_conditions(
+    reading: StepReading, pauses: float, collections: float, loader: float | None = None
+) -> StepReading:
+    """Idle time that the run itself has measured the reason of: the loader, collections, rare slow steps."""
+    if reading.source != "measured" or (pauses <= 0 and collections <= 0 and loader is None):
         return reading
-    short, likely, long = (_conditioned(one, pauses, collections) for one in reading.scenarios)
+    short, likely, long = (_conditioned(one, pauses, collections, loader) for one in reading.scenarios)
     return replace(reading, short=short, likely=likely, long=long)
 
 
-def _conditioned(scenario: Scenario, pauses: float, collections: float) -> Scenario:
+def _conditioned(scenario: Scenario, pauses: float, collections: float, loader: float | None) -> Scenario:
     idle = scenario.idle.copy()
     fixed = np.zeros_like(idle)
     fixed[CAUSES.index("launch-bound")] = min(scenario.turnaround, idle[CAUSES.index("launch-bound")])
     free = idle - fixed
+    if loader is not None:
+        free = _with_loader(free, loader)
     collector = CAUSES.index("gc-pause")
     for name in ("host-work", "launch-bound", UNKNOWN):
         # A trace without stacks shows a collection as silence, or as a slow op.
@@ -198,3 +217,19 @@ def _conditioned(scenario: Scenario, pauses: float, collections: float) -> Scena
         free *= 1.0 - rare / free.sum()
         free[CAUSES.index("unstable-steps")] += rare
     return replace(scenario, idle=free + fixed)
+
+
+def _with_loader(free: F64, loader: float) -> F64:
+    """Idle time with the loader's own as it was timed over many steps: a few traced ones may miss its stalls.
+
+    What the host waits for the loader while the device has work left is no idle time, so the wait counts only
+    as far as there is any.
+    """
+    at, total = CAUSES.index("loader-starved"), float(free.sum())
+    others = total - free[at]
+    wanted = min(loader, total)
+    if others <= 0:
+        return free
+    found = free * ((total - wanted) / others)
+    found[at] = wanted
+    return found

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, claim_throttled, device_atoms
-from findwall.attribute.conditions import collections_ns, pauses_ns, throttled_share
+from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
 from findwall.attribute.cores import core_ceilings, cores_as_device
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.host import Host, watch_host
@@ -165,7 +165,7 @@ def establish(
     queue = line_up(timeline, links, steps, synchronous=on_cores)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
-    reading = with_conditions(reading, pauses_ns(run), collections_ns(run))
+    reading = with_conditions(reading, pauses_ns(run), collections_ns(run), loader_ns(run))
     atoms = device_atoms(timeline, links, kernels, steps, ceilings)
     atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
     return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings, whole)
