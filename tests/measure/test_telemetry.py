@@ -110,6 +110,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
 def watch(card: Card) -> dict[str, Any]:
     watcher = Telemetry()
     watcher.start(Torch, 0)
+    watcher.pause(False)
     assert card.sampled.wait(5)
     watcher.stop()
     return watcher.summary()

@@ -43,8 +43,25 @@ class Sink(Protocol):
     def profiler_opened(self, is_open: bool) -> None: ...
 
 
+class Relay:
+    """torch is wrapped once in a process; sessions come and go behind this."""
+
+    __slots__ = ("sink",)
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+
+_relay: Relay | None = None
+
+
 def install(torch: Any, sink: Sink) -> list[str]:
     """Attach to torch. Returns what could not be attached."""
+    global _relay
+    if _relay is not None:
+        _relay.sink = sink
+        return []
+    _relay = relay = Relay(sink)
     missing = []
     for part in (
         _hook_optimizers,
@@ -55,108 +72,121 @@ def install(torch: Any, sink: Sink) -> list[str]:
         _watch_profilers,
     ):
         try:
-            part(torch, sink)
+            part(torch, relay)
         except (AttributeError, ImportError) as error:
             missing.append(f"{part.__name__.lstrip('_')}: {error}")
-    watch_collector(sink)
+    _watch_collector(relay)
     when_imported("torch._dynamo", _hide_from_compiler)
     return missing
 
 
 def _hide_from_compiler(dynamo: ModuleType) -> None:
     """Code that runs beside a compiled region is offered to the compiler too: ours is not for it."""
-    add = getattr(getattr(dynamo, "trace_rules", None), "add", None)
-    if add is None:
+    try:
+        for name, module in list(sys.modules.items()):
+            if (
+                name.startswith("findwall.")
+                and module is not optimizerhooks
+                and not hasattr(module, "__path__")
+            ):
+                dynamo.trace_rules.add(name)
+    except Exception:  # noqa: BLE001 - this runs inside the job's import: better a slower compile than a failed one
         return
-    for name, module in list(sys.modules.items()):
-        if name.startswith("findwall.") and module is not optimizerhooks and not hasattr(module, "__path__"):
-            add(name)
 
 
-def _hook_optimizers(torch: Any, sink: Sink) -> None:
+def _hook_optimizers(torch: Any, relay: Relay) -> None:
     compiling = getattr(torch.compiler, "is_compiling", lambda: False)
-    before, after = make_hooks(compiling, sink.optimizer_began, sink.optimizer_ended)
+    before, after = make_hooks(
+        compiling,
+        lambda optimizer: relay.sink.optimizer_began(optimizer),
+        lambda optimizer: relay.sink.optimizer_ended(optimizer),
+    )
     module = importlib.import_module("torch.optim.optimizer")
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
     optimizer_class = torch.optim.Optimizer
-    hook_step = tell_after(optimizer_class.profile_hook_step, compiling, sink.optimizer_left)
+    hook_step = tell_after(
+        optimizer_class.profile_hook_step,
+        compiling,
+        lambda optimizer, failed: relay.sink.optimizer_left(optimizer, failed),
+    )
     optimizer_class.profile_hook_step = staticmethod(hook_step)
     original = optimizer_class.__init__
 
     @functools.wraps(original)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        sink.optimizer_made()
+        relay.sink.optimizer_made()
 
     optimizer_class.__init__ = made
 
 
-def _wrap_scaler(torch: Any, sink: Sink) -> None:
+def _wrap_scaler(torch: Any, relay: Relay) -> None:
     """A GradScaler that skips a step calls no optimizer: the step was one all the same."""
     scaler_class = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
     original = scaler_class.step
 
     @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if sink.off:
+        if relay.sink.off:
             return original(self, optimizer, *args, **kwargs)
-        before = sink.optimizer_steps()
+        before = relay.sink.optimizer_steps()
         result = original(self, optimizer, *args, **kwargs)
-        if sink.optimizer_steps() == before:
-            sink.optimizer_began(optimizer)
-            sink.optimizer_ended(optimizer)
+        if relay.sink.optimizer_steps() == before:
+            relay.sink.optimizer_began(optimizer)
+            relay.sink.optimizer_ended(optimizer)
+            relay.sink.optimizer_left(optimizer, False)
         return result
 
     scaler_class.step = step
 
 
-def _wrap_loader(torch: Any, sink: Sink) -> None:
+def _wrap_loader(torch: Any, relay: Relay) -> None:
     iterator_class = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
-    iterator_class.__next__ = _timed_next(iterator_class.__next__, sink)
+    iterator_class.__next__ = _timed_next(iterator_class.__next__, relay)
     loader_class = torch.utils.data.DataLoader
     start = loader_class.__iter__
 
     @functools.wraps(start)
     def iterate(self: Any) -> Any:
-        if sink.off or sink.quiet:
+        if relay.sink.off or relay.sink.quiet:
             return start(self)
         began = perf_counter_ns()
         iterator = start(self)
-        sink.loader_started(perf_counter_ns() - began)
+        relay.sink.loader_started(perf_counter_ns() - began)
         return iterator
 
     loader_class.__iter__ = iterate
 
 
-def _timed_next(original: Callable[[Any], Any], sink: Sink) -> Callable[[Any], Any]:
+def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def take(self: Any) -> Any:
-        if sink.off:
+        if relay.sink.off:
             return original(self)
         began = perf_counter_ns()
         batch = original(self)
-        sink.batch_taken(self, batch, perf_counter_ns() - began)
+        relay.sink.batch_taken(self, batch, perf_counter_ns() - began)
         return batch
 
     return take
 
 
-def _wrap_evaluation(torch: Any, sink: Sink) -> None:
+def _wrap_evaluation(torch: Any, relay: Relay) -> None:
     module_class = torch.nn.Module
     original = module_class.eval
 
     @functools.wraps(original)
     def evaluate(self: Any) -> Any:
         result = original(self)
-        if not sink.off:
-            sink.evaluation_began()
+        if not relay.sink.off:
+            relay.sink.evaluation_began()
         return result
 
     module_class.eval = evaluate
 
 
-def _wrap_replay(torch: Any, sink: Sink) -> None:
+def _wrap_replay(torch: Any, relay: Relay) -> None:
     """A whole step inside one CUDA graph calls no optimizer: its replay is the step."""
     graph_class = torch.cuda.CUDAGraph
     original = graph_class.replay
@@ -164,28 +194,28 @@ def _wrap_replay(torch: Any, sink: Sink) -> None:
     @functools.wraps(original)
     def replay(self: Any) -> Any:
         result = original(self)
-        if not sink.off:
-            sink.graph_replayed(self)
+        if not relay.sink.off:
+            relay.sink.graph_replayed(self)
         return result
 
     graph_class.replay = replay
 
 
-def _watch_profilers(torch: Any, sink: Sink) -> None:
+def _watch_profilers(torch: Any, relay: Relay) -> None:
     """Only one profiler session fits in a process, and the job's own comes first."""
     profile_class = torch.autograd.profiler.profile
     original = profile_class._prepare_trace
 
     @functools.wraps(original)
     def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not sink.off:
-            sink.profiler_wanted()
+        if not relay.sink.off:
+            relay.sink.profiler_wanted()
         return original(self, *args, **kwargs)
 
     profile_class._prepare_trace = prepare
     outer = torch.profiler.profile
-    outer.start = _then(outer.start, lambda: sink.profiler_opened(True))
-    outer.stop = _then(outer.stop, lambda: sink.profiler_opened(False))
+    outer.start = _then(outer.start, lambda: relay.sink.profiler_opened(True))
+    outer.stop = _then(outer.stop, lambda: relay.sink.profiler_opened(False))
 
 
 def _then(original: Callable[..., Any], tell: Callable[[], None]) -> Callable[..., Any]:
@@ -198,18 +228,18 @@ def _then(original: Callable[..., Any], tell: Callable[[], None]) -> Callable[..
     return call
 
 
-def watch_collector(sink: Sink) -> None:
+def _watch_collector(relay: Relay) -> None:
     """Garbage collection is in no trace."""
     began = 0
 
     def note(phase: str, info: dict[str, Any]) -> None:
         nonlocal began
-        if sink.off or sink.quiet:
+        if relay.sink.off or relay.sink.quiet:
             return
         if phase == "start":
             began = perf_counter_ns()
         elif began:
-            sink.collected(perf_counter_ns() - began)
+            relay.sink.collected(perf_counter_ns() - began)
             began = 0
 
     gc.callbacks.append(note)

@@ -38,6 +38,7 @@ class Warmup:
 
     def __init__(self, engine: Engine) -> None:
         engine.look_at_device()
+        engine.telemetry.start(engine.torch, engine.device)  # its start-up is not for the timed steps
         self.timer = engine.new_timer()
         self.timer.start()
         self.began = perf_counter_ns()
@@ -90,6 +91,7 @@ class Timing:
     def __init__(self, engine: Engine) -> None:
         engine.look_at_device()
         engine.telemetry.start(engine.torch, engine.device)
+        engine.telemetry.pause(False)
         self.before = machine.allocator_counts(engine.torch, engine.device)
         self.timer = engine.new_timer()
         self.timer.start()
@@ -104,12 +106,14 @@ class Timing:
             after_timing(engine)
 
     def _enough(self, asked: int | None, now: int) -> bool:
+        timed = len(self.timer.columns)
+        counted = self.plain if self.plain > timed // 2 else timed  # an eval() in most steps is no evaluation
         if asked is not None:
-            return self.plain >= asked
+            return counted >= asked
         elapsed = now - self.began
         if elapsed >= TIMED_AT_MOST_NS:
-            return self.plain >= TIMED_AT_LEAST_STEPS
-        return self.plain >= TIMED_STEPS and elapsed >= TIMED_AT_LEAST_NS
+            return counted >= TIMED_AT_LEAST_STEPS
+        return counted >= TIMED_STEPS and elapsed >= TIMED_AT_LEAST_NS
 
     def close(self, engine: Engine) -> None:
         self.timer.resolve()
@@ -119,6 +123,7 @@ class Timing:
         record.peak_memory, record.total_memory = machine.memory(engine.torch, engine.device)
         after = machine.allocator_counts(engine.torch, engine.device)
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
+        engine.telemetry.pause(True)
         record.telemetry = engine.telemetry.summary()
         record.cost.update(cost.describe(record.steps.hook_ns, best_clock(record.steps)))
         _count_samples(engine)
@@ -264,7 +269,7 @@ class Tracing:
 
     def _keep(self, engine: Engine) -> None:
         self.window.stop()
-        trace = Trace(steps=self.traced, first_step=self.first_step, kernels=self.window.kernels())
+        trace = Trace(steps=self.traced, first_step=self.first_step, kernels=self.window.device_events)
         engine.record.trace = trace
         if engine.device is not None and trace.kernels == 0:
             trace.why_not = "the profiler gave no kernels"

@@ -197,7 +197,7 @@ class Session:
 
     def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None:
         engine = self.engine
-        if self.off or engine is None or threading.get_ident() != engine.thread_id:
+        if self.off or engine is None or engine.done or threading.get_ident() != engine.thread_id:
             return
         self._mark(Source.LOADER, 0)
         if engine.quiet:

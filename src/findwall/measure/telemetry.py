@@ -41,7 +41,7 @@ class Telemetry:
         self.samples: list[dict[str, Any]] = []
         self._constant: dict[str, Any] = {}
         self._stop = threading.Event()
-        self._paused = False
+        self._paused = True
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # held during NVML calls: a fork waits for it
         self._nvml: Any | None = None
@@ -63,6 +63,7 @@ class Telemetry:
         self._thread.start()
 
     def pause(self, paused: bool) -> None:
+        """Samples are taken only while steps are timed; the thread and NVML are ready before."""
         self._paused = paused
 
     def stop(self) -> None:

@@ -48,7 +48,8 @@ class TraceWindow:
         self._profile: Any | None = None
         self._range: Any | None = None
         self.state = "new"  # new, prepared, recording, stopped, aborted
-        self.prepare_ns = self.record_ns = self.stop_ns = self.export_ns = 0
+        self.device_events: int | None = None
+        self.prepare_ns = self.stop_ns = self.export_ns = 0
 
     def prepare(self) -> None:
         """Start the profiler's machinery: seconds, the first time in a process. Nothing is kept yet."""
@@ -94,6 +95,7 @@ class TraceWindow:
         self._close_step()
         self._profile.stop_trace()
         self.state = "stopped"
+        self.device_events = self._count_device_events()
         self.stop_ns = perf_counter_ns() - began
 
     def abort(self) -> None:
@@ -106,7 +108,7 @@ class TraceWindow:
             self._profile.stop_trace()
         self.state = "aborted"
 
-    def kernels(self) -> int | None:
+    def _count_device_events(self) -> int | None:
         """Device events that came; None where the profiler does not say."""
         results = getattr(getattr(self._profile, "profiler", None), "kineto_results", None)
         if results is None:
