@@ -29,6 +29,18 @@ STEPS = {
         """,
         31,
     ),
+    "closure": (
+        """
+        def closure():
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 8)).mean()
+            loss.backward()
+            return loss
+        for i in range(30):
+            optimizer.step(closure)
+        """,
+        30,
+    ),
     "nested": (
         """
         class Outer(torch.optim.SGD):
@@ -215,6 +227,10 @@ def test_loops_of_many_kinds(jobs, training):
     for name, (_, steps) in STEPS.items():
         seen = found[name]["steps_seen"], found[name]["step_source"], found[name]["trace"]["file"]
         assert seen == (steps, "optimizer", "trace.json"), (name, found[name]["notes"], found[name]["trace"])
+    assert sum(found["accumulation"]["steps"]["optimizer_ns"]) > 0
+    assert (
+        sum(found["closure"]["steps"]["optimizer_ns"]) == 0
+    )  # forward and backward ran inside: not its time
     check_evaluation(found["evaluation"])
     check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
     check_short_jobs(found["short"], found["no-steps"], stderr)

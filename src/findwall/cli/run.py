@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from findwall.measure.launch import launch
@@ -50,6 +52,8 @@ def command(
     The job runs in this process as it always does; the verdict is printed on stderr as soon as it is
     known, while the job goes on. The exit code is the job's.
     """
+    if json_file not in (None, "-"):
+        json_file = str(Path(json_file).absolute())  # the job may change its folder
     options = Options(
         wait=wait,
         steps=steps,

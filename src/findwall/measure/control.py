@@ -10,8 +10,8 @@ from findwall.measure.engine import Engine
 from findwall.measure.steptimer import Gauge, StepTimer, best_clock
 
 NS = 1_000_000_000
-AT_MOST_NS = 20 * NS
-PAIRS = 40
+AT_MOST_NS = 12 * NS
+PAIRS = 60
 LOOK_EVERY = 4  # pairs between two looks at the interval
 HALF_WIDTH = 0.004  # enough to tell one percent
 SKIP_AT_MOST = 40
@@ -30,7 +30,7 @@ class Control:
         if asked is not None:
             self.length = max(1, min(self.length, asked // 6))
         self.skip = 1
-        self.limit = self.skip + max(12 * self.length, 2 * len(timed))
+        self.limit = None if asked is None else self.skip + max(12 * self.length, 2 * asked)
         self.seen = self.left = 0
         self.block = 0
         self.began = perf_counter_ns()
@@ -69,7 +69,9 @@ class Control:
         if self.block % 2:
             return False
         pairs = self.block // 2
-        if pairs >= PAIRS or self.seen >= self.limit or now - self.began > AT_MOST_NS:
+        if pairs >= PAIRS or now - self.began > AT_MOST_NS:
+            return True
+        if self.limit is not None and self.seen >= self.limit:
             return True
         if pairs < cost.LEAST_PAIRS or pairs % LOOK_EVERY:
             return False

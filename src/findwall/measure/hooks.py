@@ -30,7 +30,7 @@ class Sink(Protocol):
         """A shadow step: steps are counted, nothing is measured."""
 
     def optimizer_made(self) -> None: ...
-    def optimizer_began(self, optimizer: Any) -> None: ...
+    def optimizer_began(self, optimizer: Any, alone: bool) -> None: ...
     def optimizer_ended(self, optimizer: Any) -> None: ...
     def optimizer_steps(self) -> int: ...
     def optimizer_left(self, optimizer: Any, failed: bool) -> None: ...
@@ -98,7 +98,7 @@ def _hook_optimizers(torch: Any, relay: Relay) -> None:
     compiling = getattr(torch.compiler, "is_compiling", lambda: False)
     before, after = make_hooks(
         compiling,
-        lambda optimizer: relay.sink.optimizer_began(optimizer),
+        lambda optimizer, alone: relay.sink.optimizer_began(optimizer, alone),
         lambda optimizer: relay.sink.optimizer_ended(optimizer),
     )
     module = importlib.import_module("torch.optim.optimizer")
@@ -133,7 +133,7 @@ def _wrap_scaler(torch: Any, relay: Relay) -> None:
         before = relay.sink.optimizer_steps()
         result = original(self, optimizer, *args, **kwargs)
         if relay.sink.optimizer_steps() == before:
-            relay.sink.optimizer_began(optimizer)
+            relay.sink.optimizer_began(optimizer, False)
             relay.sink.optimizer_ended(optimizer)
             relay.sink.optimizer_left(optimizer, False)
         return result

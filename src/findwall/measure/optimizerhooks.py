@@ -14,12 +14,13 @@ Hook = Callable[[Any, Any, Any], None]
 
 
 def make_hooks(
-    compiling: Callable[[], bool], began: Callable[[Any], None], ended: Callable[[Any], None]
+    compiling: Callable[[], bool], began: Callable[[Any, bool], None], ended: Callable[[Any], None]
 ) -> tuple[Hook, Hook]:
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if compiling():
             return
-        began(optimizer)
+        # Lightning hands forward and backward in as a closure: then step() is not the optimizer's time.
+        began(optimizer, len(args) < 2 and not kwargs)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if compiling():

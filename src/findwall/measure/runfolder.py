@@ -62,9 +62,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def open_folder(script: str, argv: list[str], options: Options, rank: Rank) -> RunFolder | None:
+def open_folder(
+    script: str, argv: list[str], options: Options, rank: Rank, base: Path | None = None
+) -> RunFolder | None:
     """Make the run's folder (rank 0 and single jobs), or find the one rank 0 made; None: not there yet."""
-    parent, name = _place(script, options)
+    parent, name = _place(script, options, base or Path.cwd())
     if not rank.speaks:
         found = _follow(parent, rank)
         return None if found is None else RunFolder(found, rank)
@@ -83,11 +85,11 @@ def open_folder(script: str, argv: list[str], options: Options, rank: Rank) -> R
     return folder
 
 
-def _place(script: str, options: Options) -> tuple[Path, str]:
+def _place(script: str, options: Options, base: Path) -> tuple[Path, str]:
     if options.out is not None:
-        out = Path(options.out).absolute()
+        out = base / options.out
         return out.parent, out.name
-    return Path(RUNS).absolute(), safe_name(script)
+    return base / RUNS, safe_name(script)
 
 
 def safe_name(script: str) -> str:

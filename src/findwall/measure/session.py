@@ -45,6 +45,7 @@ class Session:
         self.torch: Any | None = None
         self.engine: Engine | None = None
         self._folder: RunFolder | None = None
+        self._base = Path.cwd()  # the job may change it
         self._seeker: ForwardSeeker | None = None
         self._unwrap: Callable[[], None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,7 +90,7 @@ class Session:
 
     def _open_folder(self) -> RunFolder | None:
         if self._folder is None:
-            self._folder = open_folder(self.script, self.argv, self.options, self.rank)
+            self._folder = open_folder(self.script, self.argv, self.options, self.rank, self._base)
         return self._folder
 
     @property
@@ -139,7 +140,8 @@ class Session:
     def optimizer_steps(self) -> int:
         return self._steps
 
-    def optimizer_began(self, optimizer: Any) -> None:
+    def optimizer_began(self, optimizer: Any, alone: bool) -> None:
+        """`alone`: nothing but the update runs inside this step()."""
         if self.off:
             return
         key = id(optimizer)
@@ -147,7 +149,9 @@ class Session:
         engine = self.engine
         if engine is None or engine.quiet or len(self._nested) > 1:
             return
-        self._optimizer_began = perf_counter_ns()
+        self._optimizer_began = perf_counter_ns() if alone else 0
+        if not alone:
+            return
         if engine.timer is not None:
             self._guard(engine.timer.optimizer_began)
 
