@@ -24,7 +24,7 @@ def format_ms(value: float | None) -> str:
         return f"{value:.1f} ms"
     if magnitude >= 1:
         return f"{value:.2f} ms"
-    return f"{value * 1000:.0f} us" if magnitude >= 0.001 else f"{value * 1000:.2f} us"
+    return f"{value * 1000:.0f} us" if magnitude >= 0.0005 else "0 ms"
 
 
 def format_share(value: float | None) -> str:

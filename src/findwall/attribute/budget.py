@@ -164,6 +164,8 @@ def _claim_fusion(
     arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * 1e9
     fused = np.fmax(remaining, np.nan_to_num(arithmetic))
     floor[movable] = np.fmin(floor, fused)[movable]
+    # A cast folds into the op that reads it, or is left out: none of its bytes must be moved.
+    floor[_is(cause, "dtype-casts") & ~np.isnan(floor)] = 0.0
 
 
 def _claim_optimizer(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
