@@ -116,7 +116,7 @@ def gain(facts: Facts, cause: str) -> str:
     """The upper bound of what a fix gives back, as the end of a sentence."""
     value = facts.recoverable_ms(cause)
     if value is None:
-        return f"how much comes back is unknown because {missing(facts) or 'the work of these kernels is'}"
+        return f"how much comes back is unknown because {missing(facts) or 'these kernels have no model'}"
     return f"at most {format_ms(value)} come back" if value > 0 else "nothing of it comes back"
 
 

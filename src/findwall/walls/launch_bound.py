@@ -70,7 +70,7 @@ def _pace(facts: Facts) -> Evidence:
         "for each, "
         f"{format_ms(facts.turnaround_ms)} a step of it its own turn-around"
     )
-    return Evidence(text, ms=ms(idle))
+    return Evidence(text)
 
 
 def _ops(facts: Facts, limit: int = 2) -> list[Evidence]:

@@ -31,6 +31,8 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
+    if calls == 0:
+        return "Whether a stage waits for its neighbours is unknown: the trace names no send and no receive."
     return (
         f"{opening(facts, CAUSE)} this stage waits in {calls:,.0f} sends and receives because its "
         "neighbours have nothing "

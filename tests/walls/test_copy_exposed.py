@@ -1,0 +1,39 @@
+"""Copies to the device with nothing beside them."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.walls import copy_exposed
+from sketch import facts_of, sketch
+
+STEPS = "|        |        |        "
+CPU = "cccco    cccco    cccco    "
+GPU = ".hhhmm   .hhhmm   .hhhmm"
+
+
+def fires() -> Facts:
+    return facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS))
+
+
+def clear() -> Facts:
+    """A pinned copy on a stream of its own, under the previous step's work."""
+    gpu = """
+mmmmmmmmMmmmmmmmmMmmmmmmmm
+   iii      iii      iii
+"""
+    return facts_of(sketch(cpu="oo       oo       oo", gpu=gpu, steps=STEPS))
+
+
+def cannot_tell() -> Facts:
+    return facts_of(sketch(gpu="u   u    u   u    u   u ", steps=STEPS))
+
+
+def test_pageable_memory_asks_for_pinned() -> None:
+    facts = fires()
+    assert "pin_memory=True" in copy_exposed.sentence(facts)
+    assert "9.0 MB a step at 3.0 GB/s" in copy_exposed.evidence(facts)[0].text
+
+
+def test_an_exposed_pinned_copy_asks_for_overlap() -> None:
+    facts = facts_of(sketch(cpu="oo       oo       oo", gpu="iiimm    iiimm    iiimm", steps=STEPS))
+    assert "on a stream of its own" in copy_exposed.sentence(facts)

@@ -1,0 +1,35 @@
+"""fp32 matmuls where tensor cores could serve."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.walls import fast_path_off
+from sketch import facts_of, sketch
+
+STEPS = "|        |        |        "
+
+
+def fires() -> Facts:
+    return facts_of(sketch(cpu="o        o        o", gpu="tttttttt ttttttttt ttttttt", steps=STEPS))
+
+
+def clear() -> Facts:
+    return facts_of(sketch(cpu="o        o        o", gpu="m        m        m", steps=STEPS))
+
+
+def cannot_tell() -> Facts:
+    """On a GPU nobody knows there is no ceiling to fall short of."""
+    return facts_of(
+        sketch(cpu="o        o        o", gpu="tttttttt ttttttttt ttttttt", steps=STEPS, device="")
+    )
+
+
+def test_names_the_setting() -> None:
+    text = fast_path_off.sentence(fires())
+    assert 'set_float32_matmul_precision("high")' in text
+    assert "[8192×8192]·[8192×512] fp32" in fast_path_off.evidence(fires())[0].text
+
+
+def test_a_card_without_tf32_gets_fp16() -> None:
+    old = facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", device="Tesla V100-SXM2-32GB"))
+    assert "fp16 autocast with a GradScaler" in fast_path_off.sentence(old)

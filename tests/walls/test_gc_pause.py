@@ -1,0 +1,40 @@
+"""Python's collector stops the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from findwall.attribute.facts import Facts
+from findwall.model.run import StepTimes
+from findwall.walls import gc_pause
+from sketch import facts_of, sketch
+
+STEPS = "|         |         |         "
+GPU = "       m         m         m  "
+SILENT = "       o         o         o  "
+
+
+def fires() -> Facts:
+    return facts_of(sketch(cpu="gggggg o  gggggg o  gggggg o  ", gpu=GPU, steps=STEPS))
+
+
+def clear() -> Facts:
+    steady = StepTimes((0.01,) * 20, "measured", gc_s=0.0)
+    return facts_of(sketch(cpu=SILENT, gpu=GPU, steps=STEPS), step_times=steady)
+
+
+def cannot_tell() -> Facts:
+    """A trace without stacks shows a collection as silence."""
+    return facts_of(sketch(cpu=SILENT, gpu=GPU, steps=STEPS))
+
+
+def test_a_measured_collection_is_taken_out_of_host_work() -> None:
+    timed = StepTimes((0.01,) * 20, "measured", gc_s=0.004)
+    facts = facts_of(sketch(cpu=SILENT, gpu=GPU, steps=STEPS), step_times=timed)
+    assert facts.spent_ms("gc-pause") == pytest.approx(4)
+    assert facts.spent_ms("host-work") == pytest.approx(5)
+    assert "gc.freeze()" in gc_pause.sentence(facts)
+
+
+def test_a_call_in_the_loop_is_named() -> None:
+    assert "remove gc.collect()" in gc_pause.sentence(fires())

@@ -1,0 +1,47 @@
+"""A compiled call that leaves its graph."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.events import Kind
+from findwall.walls import graph_breaks
+from sketch import facts_of, sketch
+
+STEPS = "|           |           |           "
+BROKEN = """
+RRRRRRRRRR  RRRRRRRRRR  RRRRRRRRRR
+GG    QQQQ  GG    QQQQ  GG    QQQQ
+o     GGGG  o     GGGG  o     GGGG
+      o           o           o
+"""
+WHOLE = """
+RRRRRRRRRR  RRRRRRRRRR  RRRRRRRRRR
+GGGGGGGGGG  GGGGGGGGGG  GGGGGGGGGG
+o     o     o     o     o     o
+"""
+GPU = "m     m     m     m     m     m"
+RESUMED = {"Q": (Kind.OP, "Torch-Compiled Region: 1/0")}
+
+
+def fires() -> Facts:
+    return facts_of(sketch(cpu=BROKEN, gpu=GPU, steps=STEPS, host=RESUMED))
+
+
+def clear() -> Facts:
+    return facts_of(sketch(cpu=WHOLE, gpu=GPU, steps=STEPS))
+
+
+def cannot_tell() -> Facts:
+    return facts_of(sketch(gpu=GPU, steps=STEPS))
+
+
+def test_counts_the_breaks() -> None:
+    facts = fires()
+    assert "leaves its graph 1 times a step" in graph_breaks.sentence(facts)
+    assert "Torch-Compiled Region: 1/0" in graph_breaks.evidence(facts)[0].text
+
+
+def test_a_compiled_module_after_another_is_no_break() -> None:
+    apart = BROKEN.replace("RRRRRRRRRR", "RRR       ")
+    facts = facts_of(sketch(cpu=apart, gpu=GPU, steps=STEPS, host=RESUMED))
+    assert facts.spent_ms("graph-breaks") == 0

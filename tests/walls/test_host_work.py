@@ -1,0 +1,45 @@
+"""The host is busy with something else."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.model.run import HostLine
+from findwall.walls import host_work
+from sketch import facts_of, sketch
+
+STEPS = "|         |         |         "
+CPU = """
+yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy
+o         o         o
+"""
+GPU = "m         m         m"
+
+
+def fires() -> Facts:
+    return facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS))
+
+
+def clear() -> Facts:
+    return facts_of(sketch(cpu="o         o         o", gpu="mmmmmmmmmmMMMMMMMMMMmmmmmmmmmm", steps=STEPS))
+
+
+def cannot_tell() -> Facts:
+    return facts_of(sketch(gpu=GPU, steps=STEPS))
+
+
+def test_names_the_line_of_the_trace() -> None:
+    assert "main (train.py:88)" in host_work.sentence(fires())
+
+
+def test_names_the_line_a_sampler_saw() -> None:
+    lines = (HostLine("train.py:31", "save", 0.8), HostLine("train.py:9", "main", 0.1))
+    facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines)
+    assert "train.py:31 (save)" in host_work.sentence(facts)
+    assert "80 % of the samples" in " ".join(one.text for one in host_work.evidence(facts))
+
+
+def test_without_lines_the_ops_around_are_named() -> None:
+    facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
+    text = host_work.sentence(facts)
+    assert "between aten::mm and aten::mm" in text
+    assert "with_stack=True" in text

@@ -1,0 +1,44 @@
+"""The host issues slower than the device runs."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.walls import launch_bound
+from findwall.walls.verdict import decide
+from sketch import KERNELS, facts_of, sketch
+
+STEPS = "|           |           |           "
+GPU = "k.K.k.K.k.K.k.K.k.K.k.K.k.K.k.K.k.K."
+TINY = {"k": KERNELS["k"].given([64, 64])}
+
+
+def fires() -> Facts:
+    """40 us an op: far more than a profiler costs."""
+    return facts_of(
+        sketch(cpu="o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.", gpu=GPU, steps=STEPS, kernels=TINY, us=20)
+    )
+
+
+def clear() -> Facts:
+    """The host is a step ahead."""
+    ahead = "oooo                               "
+    return facts_of(sketch(cpu=ahead, gpu="mMmMmMmMmMmMmMmMmMmMmMmMmMmMmMmMmMmM", steps=STEPS))
+
+
+def cannot_tell() -> Facts:
+    """Gaps of a few microseconds beside slow kernels: the profiler's own cost decides which is larger."""
+    cpu, gpu, steps = "o...." * 27, "mmm.." * 27, ("|" + " " * 44) * 3
+    slow = {"m": KERNELS["m"].given([4096, 1024], [1024, 512], dtype="c10::BFloat16")}
+    return facts_of(sketch(cpu=cpu, gpu=gpu, steps=steps, kernels=slow, us=4))
+
+
+def test_counts_what_is_launched() -> None:
+    facts = fires()
+    assert "6 kernels a step" in launch_bound.sentence(facts)
+    assert "aten::mul" in [one.op for one in launch_bound.evidence(facts)]
+
+
+def test_a_verdict_that_the_profiler_decides_is_refused() -> None:
+    facts = cannot_tell()
+    assert facts.reading.short.step < facts.reading.long.step
+    assert decide(facts).why_not == "dilation"

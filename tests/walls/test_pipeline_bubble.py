@@ -1,0 +1,40 @@
+"""A stage that waits for its neighbours."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.walls import pipeline_bubble
+from sketch import Drawn, facts_of, sketch
+
+STEPS = "|        |        |        "
+CPU = "oo       oo       oo"
+GPU = "nnnnmm   nnnnmm   nnnnmm"
+KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def drawn(within: str | None) -> Facts:
+    kernel = Drawn(KERNEL, "record_param_comms", within=within)
+    return facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, kernels={"n": kernel}))
+
+
+def fires() -> Facts:
+    return drawn("nccl:recv 0<-1")
+
+
+def clear() -> Facts:
+    """An all-to-all runs the same kernel."""
+    return drawn("nccl:all_to_all")
+
+
+def cannot_tell() -> Facts:
+    return drawn(None)
+
+
+def test_counts_the_messages() -> None:
+    assert "1 sends and receives" in pipeline_bubble.sentence(fires())
+
+
+def test_metadata_tells_as_well() -> None:
+    kernel = Drawn(KERNEL, "record_param_comms", extra={"collective": "recv"})
+    facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, kernels={"n": kernel}))
+    assert facts.spent_ms("pipeline-bubble") > 0

@@ -1,0 +1,37 @@
+"""Chains of pointwise kernels over the same tensor."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.walls import unfused_pointwise
+from sketch import facts_of, sketch
+
+STEPS = "|        |        |        "
+CPU = "oooo     oooo     oooo"
+GPU = "kkKKkkKK kkKKkkKK kkKKkkKK"
+
+
+def fires() -> Facts:
+    return facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS))
+
+
+def clear() -> Facts:
+    return facts_of(sketch(cpu="o        o        o", gpu="m        m        m", steps=STEPS))
+
+
+def cannot_tell() -> Facts:
+    """How much of it a fused kernel saves takes the memory's speed."""
+    return facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, device=""))
+
+
+def test_the_intermediates_need_not_be_moved() -> None:
+    facts = fires()
+    first = facts_of(sketch(cpu="o  o  o", gpu="kk kk kk", steps="|  |  |  "))
+    alone = first.recoverable_ms("unfused-pointwise")
+    chained = facts.recoverable_ms("unfused-pointwise")
+    assert alone is not None and chained is not None and chained > 4 * alone
+    assert "mul" in unfused_pointwise.sentence(facts)
+
+
+def test_unknown_is_said() -> None:
+    assert "unknown because this GPU's ceilings are not known" in unfused_pointwise.sentence(cannot_tell())

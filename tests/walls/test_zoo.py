@@ -1,0 +1,98 @@
+"""Real jobs of known truth: traces recorded on an H200, with the step time measured before they were "
+"traced."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from findwall.attribute.facts import Facts, establish
+from findwall.hardware import table_ceilings
+from findwall.model.run import Run
+from findwall.readers.torch_trace import read_trace
+from findwall.walls import cause_modules
+from findwall.walls.verdict import decide
+
+JOBS = Path(__file__).parent.parent / "fixtures" / "jobs"
+ZOO = Path(__file__).resolve().parents[3] / "shared" / "zoo"
+FOLDERS = [folder for folder in (JOBS, ZOO) if (folder / "truth.json").exists()]
+
+
+def truths() -> list[tuple[Path, dict[str, Any]]]:
+    found = []
+    for folder in FOLDERS:
+        for name, truth in json.loads((folder / "truth.json").read_text()).items():
+            path = folder / f"{name}.json.gz"
+            if path.exists():
+                found.append((path, truth))
+    return found
+
+
+CASES = [pytest.param(path, truth, id=path.name.removesuffix(".json.gz")) for path, truth in truths()]
+
+
+@cache
+def facts_of(path: Path, step_ms: float | None) -> Facts:
+    timeline = read_trace(path)
+    ceilings = table_ceilings(timeline.header.devices[0].name)
+    run = Run("torch-trace", (str(path),), (timeline,))
+    seconds = step_ms / 1e3 if step_ms is not None else None
+    facts = establish(run, timeline, ceilings, seconds, "given" if step_ms else "trace")
+    assert facts is not None
+    return facts
+
+
+@pytest.mark.parametrize(("path", "truth"), CASES)
+def test_with_the_true_step_the_wall_is_right(path: Path, truth: dict[str, Any]) -> None:
+    facts = facts_of(path, truth["step_ms"])
+    verdict = decide(facts)
+    assert [verdict.wall, verdict.cause] in truth["accepted_walls"]
+    for cause in truth["must_also_find"]:
+        assert facts.share(cause) >= 0.03
+
+
+@pytest.mark.parametrize(("path", "truth"), CASES)
+def test_the_budget_sums_to_the_true_step(path: Path, truth: dict[str, Any]) -> None:
+    facts = facts_of(path, truth["step_ms"])
+    spent = facts.spent()
+    assert spent.sum() / 1e6 == pytest.approx(truth["step_ms"], rel=1e-3)
+    assert (spent >= 0).all()
+
+
+@pytest.mark.parametrize(("path", "truth"), CASES)
+def test_the_trace_alone_is_never_wrong(path: Path, truth: dict[str, Any]) -> None:
+    verdict = decide(facts_of(path, None))
+    if verdict.cause is not None:
+        assert [verdict.wall, verdict.cause] in truth["accepted_walls"]
+    else:
+        assert any([_wall(cause), cause] in truth["accepted_walls"] for cause in verdict.between)
+
+
+def _wall(cause: str) -> str:
+    from findwall.model.catalogue import WALL_OF
+
+    return WALL_OF[cause]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_trace_alone_names_most_walls(folder: Path) -> None:
+    mine = [path for path, _ in truths() if path.parent == folder]
+    named = sum(decide(facts_of(path, None)).cause is not None for path in mine)
+    assert named >= 9 / 11 * len(mine)
+
+
+@pytest.mark.parametrize(("path", "truth"), CASES)
+def test_what_is_said_is_concrete(path: Path, truth: dict[str, Any]) -> None:
+    facts = facts_of(path, truth["step_ms"])
+    cause = decide(facts).cause
+    assert cause is not None
+    module = cause_modules()[cause]
+    text = module.sentence(facts)
+    assert " ms of the " in text and "unknown" not in text
+    found = module.evidence(facts)
+    assert found
+    assert sum(one.ms or 0.0 for one in found) <= 1.05 * facts.spent_ms(cause)
