@@ -138,7 +138,7 @@ def _play(
     ends = np.empty(len(order))
     issued = queue.issued[order]
     trace_end = queue.end[order]
-    calls = _calls_in(queue, host, without)
+    calls = _calls_in(queue, host)
     edges = np.searchsorted(issued, host.blocking.end[calls], side="left")
     shift = 0.0  # how much later than `ready` says the host is, after waiting in blocking calls
     last = float(queue.opens)
@@ -146,19 +146,20 @@ def _play(
     for call, edge in zip(calls.tolist(), edges.tolist(), strict=True):
         last = _segment(ends, ready, turn, own, begin, edge, shift, last)
         begin = edge
-        shift = _after_call(queue, host, call, issued, trace_end, ends, cost_ns, shift)
+        if host.blocking.owner[call] == without:
+            shift -= _length(queue, host, call, cost_ns)
+        else:
+            shift = _after_call(queue, host, call, issued, trace_end, ends, cost_ns, shift)
     last = _segment(ends, ready, turn, own, begin, len(order), shift, last)
     length = float(ends.max() - queue.opens) if len(order) else 0.0
     return ends, length
 
 
-def _calls_in(queue: Queue, host: Host, without: int | None) -> I64:
+def _calls_in(queue: Queue, host: Host) -> I64:
     """Blocking calls that fall inside the window's launches."""
     if len(queue.row) == 0:
         return np.empty(0, np.int64)
     inside = (host.blocking.end > queue.issued.min()) & (host.blocking.start < queue.issued.max())
-    if without is not None:
-        inside &= host.blocking.owner != without
     calls: I64 = np.flatnonzero(inside)
     return calls
 
@@ -174,6 +175,13 @@ def _segment(
     free = ready[part] + shift - (path - own[part])
     ends[part] = path + np.maximum(np.maximum.accumulate(free), last)
     return float(ends[end - 1])
+
+
+def _length(queue: Queue, host: Host, call: int, cost_ns: float) -> float:
+    """What a blocking call takes of the host: the time it gets back where the call is left out."""
+    ends = np.array([host.blocking.start[call], host.blocking.end[call]])
+    saved_in, saved_out = _saved(queue, host, ends, cost_ns).tolist()
+    return max(float(ends[1] - ends[0]) - (saved_out - saved_in), 0.0)
 
 
 def _after_call(
