@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -318,6 +319,34 @@ def test_an_event_longer_than_a_block(tmp_path: Path) -> None:
     timeline = read_text(tmp_path, with_event(long))
     assert len(timeline.events) == 10
     assert not timeline.quality.notes
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"xyz ",
+        b"{",
+        b'{"ph":[',
+        b'{"a":[{"b":1},',
+        b"{}",
+        b'"traceEvents":[{"a":"',
+        b'{"ph":"X","name":"a},{',
+        b'{"ph":"X","ts":@},',
+        b'{"ph":"X","args":[nan,{"b":1}]},',
+        b'"',
+        b"\\",
+        b" ",
+        b'{"ph":"X","a":{"b":{},"c":[{},{},{"d":"},{"}]}},{,',
+    ],
+)
+@pytest.mark.parametrize("tail", [b"", b"]}"])
+def test_hostile_text_takes_no_long_time(tmp_path: Path, piece: bytes, tail: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'{"traceEvents":[' + piece * (1_000_000 // len(piece)) + tail)
+    began = time.process_time()
+    with pytest.raises(InputError):
+        read_trace(path)
+    assert time.process_time() - began < 5
 
 
 def test_deep_nesting_does_not_overflow(tmp_path: Path) -> None:

@@ -45,7 +45,21 @@ def test_odd_ones_do_not_spoil_their_neighbours(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".", "1..2", "nan", "null", "1e400", "4000000000000000", "9" * 30, "[1]"]
+    "text",
+    [
+        "",
+        ".",
+        "1..2",
+        "nan",
+        "null",
+        "1e400",
+        "1e99999999999999999",
+        "5.",
+        ".5",
+        "4000000000000000",
+        "9" * 30,
+        "[1]",
+    ],
 )
 def test_what_is_no_time(text: str) -> None:
     values, valid = to_nanoseconds([text.encode(), b"1.5"])

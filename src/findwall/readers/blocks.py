@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,8 +20,10 @@ from findwall.readers.source import Source
 
 BLOCK = 2 << 20
 _TAIL = 1 << 18  # the last block is small: finding where the events end costs more a byte
-_LONGEST = 64 << 20  # text without any cut beyond this is taken as it is
-_PREFIX_LIMIT = 256 << 20
+LONGEST = 16 << 20  # text without any cut beyond this is taken as it is
+_PREFIX_LIMIT = 64 << 20
+_MOST_PLACES = 16  # a key that keeps turning up inside other things is not ours
+_MENDABLE = 1 << 20
 _WINDOW = 1 << 15
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -51,50 +54,52 @@ class Opening:
 
 def find_events(source: Source) -> Opening:
     """Read up to where the events begin."""
-    text = b""
-    while not text.removeprefix(_BYTE_ORDER_MARK).lstrip():
+    offset, text = 0, b""
+    while not text:
         more = source.read()
         if not more:
             raise InputError(f"{source.path} is empty.", _HINT)
-        text += more
-    skipped = len(text) - len(text.removeprefix(_BYTE_ORDER_MARK).lstrip())
-    first = text[skipped : skipped + 1]
-    if first == b"[":
-        return Opening({}, skipped + 1, text[skipped + 1 :], bare=True)
-    if first != b"{":
+        text = (more.removeprefix(_BYTE_ORDER_MARK) if offset == 0 else more).lstrip()
+        offset += len(more) - len(text)
+    if text.startswith(b"["):
+        return Opening({}, offset + 1, text[1:], bare=True)
+    if not text.startswith(b"{"):
         raise InputError(f"{source.path} is not a trace: it is not JSON.", _HINT)
-    return _find_key(source, text)
+    return _find_key(source, bytearray(text), offset)
 
 
-def _find_key(source: Source, text: bytes) -> Opening:
-    searched, first_match = 0, None
+def _find_key(source: Source, text: bytearray, offset: int) -> Opening:
+    """The first place where a member `traceEvents` of the outermost object can begin."""
+    searched, places = 0, []
     while True:
-        for match in _EVENTS_KEY.finditer(text, searched):
-            first_match = first_match or match.span()
-            header = decode_header(text[: match.start()] + b'"traceEvents":[]}')
+        for match in islice(_EVENTS_KEY.finditer(text, searched), _MOST_PLACES):
+            places.append(match.end())
+            header = decode_header(bytes(text[: match.start()]) + b'"traceEvents":[]}')
             if header is not None:
-                return Opening(header, match.end(), text[match.end() :])
-        more = source.read() if len(text) < _PREFIX_LIMIT else b""
+                return Opening(header, offset + match.end(), bytes(text[match.end() :]))
+        more = source.read() if len(text) < _PREFIX_LIMIT and len(places) < _MOST_PLACES else b""
         if not more:
             break
-        searched = max(0, len(text) - 64)  # the key may lie across two reads
+        searched = max(searched, len(text) - 64, *places)  # the key may lie across two reads
         text += more
-    if first_match is None:
+    if not places:
         raise InputError(f"{source.path} holds no traceEvents.", _HINT)
     source.notes.append("What stands before the events could not be read.")
-    return Opening({}, first_match[1], text[first_match[1] :])
+    return Opening({}, offset + places[0], bytes(text[places[0] :]))
 
 
 def decode_header(text: bytes) -> dict[str, Any] | None:
     """The members around the events, if this is an object."""
-    for attempt in (text, mend(text)) if len(text) < 1 << 20 else (text,):
+    try:
+        decoded = msgspec.json.decode(text)
+    except UNDECODABLE:
+        if len(text) > _MENDABLE:
+            return None
         try:
-            decoded = msgspec.json.decode(attempt)
+            decoded = msgspec.json.decode(mend(text))
         except UNDECODABLE:
-            continue
-        if isinstance(decoded, dict):
-            return decoded
-    return None
+            return None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def cut(source: Source, opening: Opening) -> Iterator[Block]:
@@ -108,8 +113,6 @@ def _cut_file(source: Source, start: int) -> Iterator[Block]:
     while size - start > _TAIL:
         target = min(start + BLOCK, size - _TAIL // 2)
         end = _last_cut_before(source, start, target) or _first_cut_after(source, target, size)
-        if end is None:
-            break
         yield Block(None, start, end - start)
         start = end
     yield Block(None, start, size - start)
@@ -127,15 +130,15 @@ def _last_cut_before(source: Source, start: int, target: int) -> int | None:
         window *= 8
 
 
-def _first_cut_after(source: Source, target: int, size: int) -> int | None:
+def _first_cut_after(source: Source, target: int, size: int) -> int:
     """No cut within a block's length: one entry is longer than a block, or this is no list of entries."""
-    while target < size:
-        text = source.fetch(target, BLOCK + 64)
-        match = BOUNDARY.search(text)
+    limit = min(size, target + LONGEST)
+    while target < limit:
+        match = BOUNDARY.search(source.fetch(target, BLOCK + 64))
         if match:
             return target + match.end()
         target += BLOCK
-    return None
+    return limit
 
 
 def _cut_stream(source: Source, text: bytes) -> Iterator[Block]:
@@ -145,7 +148,7 @@ def _cut_stream(source: Source, text: bytes) -> Iterator[Block]:
         if len(text) < enough:
             break
         place = _last_boundary(text[:-_TAIL])
-        if place is None and enough < _LONGEST:
+        if place is None and enough < LONGEST:
             enough *= 2
             continue
         place = len(text) if place is None else place

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from findwall.readers.columns import Chunk, build_chunk
 from findwall.readers.entries import MANY_DECODER, SPLIT_DECODER
-from findwall.readers.repair import BARE_NUMBER, UNDECODABLE, Salvage, read_each, walk
+from findwall.readers.repair import BARE_NUMBER, TRAILING, UNDECODABLE, Salvage, read_each, walk
 
 _SEPARATORS = b", \t\r\n"
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 @dataclass(slots=True)
@@ -78,7 +76,7 @@ def _array_end(text: bytes) -> int | None:
     try:
         SPLIT_DECODER.decode(b"[" + text)
     except UNDECODABLE as error:
-        trailing = _TRAILING.search(str(error))
+        trailing = TRAILING.search(str(error))
         # The error counts from the bracket put in front, and names the first byte after the array.
         return text.rindex(b"]", 0, int(trailing[1]) - 1) if trailing else None
     return text.rindex(b"]")

@@ -19,12 +19,15 @@ from findwall.readers.entries import (
     FIELDS_DECODER,
     ONE_DECODER,
     PHASE_OF,
+    Args,
     Begin,
     Complete,
     End,
     Entry,
     Instant,
     Label,
+    LabelArgs,
+    MemoryArgs,
     Unknown,
 )
 
@@ -36,19 +39,23 @@ BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
 BARE_NUMBER = re.compile(rb'(?<!\\)("\s*:\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.IGNORECASE)
 _POSSIBLE_END = re.compile(rb"\}(?=\s*(?:,\s*\{|,?\s*\]|,?\s*\Z))")
 _SEPARATORS = re.compile(rb"[\s,]*")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[-+]?\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE | re.DOTALL)
-_BRACE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+_STRING = re.compile(rb'("(?:[^"\\]|\\.)*")', re.DOTALL)
+_BARE_WORD = re.compile(rb"[-+]?\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole surrogate pair
     rb'|\\u([0-9a-fA-F]{4})|\\["\\/bfnrt]|(\\)'
 )
 _VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+', re.DOTALL)
 _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]]', re.DOTALL)
+TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _GUESSES = 8  # ends tried before the braces are counted
+_PATIENCE = 1000  # failures in a row before the rest of a block is given up
 
 _CLASSES: dict[str, type[Any]] = {"X": Complete, "i": Instant, "M": Label, "B": Begin, "E": End}
 _CLASSES.update({phase: kind for kind, phase in PHASE_OF.items()})
+_RECORDS: tuple[type[Any], ...] = (*_CLASSES.values(), Args, MemoryArgs, LabelArgs)
+_FIELDS = {record: msgspec.structs.fields(record) for record in _RECORDS}
 
 
 @dataclass(slots=True)
@@ -76,31 +83,32 @@ def read_each(pieces: Iterable[Raw]) -> Salvage:
 def walk(text: bytes) -> Salvage:
     """Entries one after the other through text that does not decode as a whole."""
     found = Salvage()
-    position, trusted = 0, True
-    while True:
+    position, failures = 0, 0
+    while failures < _PATIENCE:
         match = _SEPARATORS.match(text, position)
         position = match.end() if match else position
         if position >= len(text):
             return found
-        if text[position] == ord("]") and trusted:
+        if text[position] == ord("]") and failures == 0:
             found.closed_at = position
             return found
         before = len(found.entries)
         end = _read_one(text, position, found) if text[position] == ord("{") else _skip(text, position, found)
         if end is None:
             return found
-        position, trusted = end, len(found.entries) > before
+        position, failures = end, 0 if len(found.entries) > before else failures + 1
+    found.damaged["in a stretch of broken text"] += 1
+    return found
 
 
 def _read_one(text: bytes, start: int, found: Salvage) -> int | None:
     """Take the entry that begins here; returns where it ends, or None if the text ends first."""
     for attempt, match in enumerate(_POSSIBLE_END.finditer(text, start)):
-        end = match.end()
+        end: int | None = match.end()
         if attempt == _GUESSES:
-            counted = _closing(text, start, _BRACE, b"{")
-            if counted is None:
+            end = _object_end(text, start)
+            if end is None:
                 break
-            end = counted
         piece = text[start:end]
         try:
             found.entries.append(ONE_DECODER.decode(piece))
@@ -109,23 +117,38 @@ def _read_one(text: bytes, start: int, found: Salvage) -> int | None:
             truncated = _is_truncated(error, piece)
         if not truncated or attempt == _GUESSES:
             mended = mend(piece)
-            if _is_truncated(None, mended) and attempt < _GUESSES:
+            if attempt < _GUESSES and _is_truncated(None, mended):
                 continue
-            if _take(found, mended):
-                return end
-            return _next_start(text, start)
+            return end if _take(found, mended) else _next_start(text, start)
     found.cut_at = start
     return None
+
+
+def _object_end(text: bytes, start: int) -> int | None:
+    """Where the object that begins here ends: the decoder finds out and complains about what follows."""
+    try:
+        FIELDS_DECODER.decode(memoryview(text)[start:])
+    except UNDECODABLE as error:
+        trailing = TRAILING.search(str(error))
+        if trailing:
+            return text.rindex(b"}", start, start + int(trailing[1])) + 1
+        return None if "truncated" in str(error) else start + 1
+    return len(text.rstrip())
 
 
 def _take(found: Salvage, piece: bytes) -> bool:
     """Keep what can be kept of one entry."""
     try:
-        fields = FIELDS_DECODER.decode(piece)
+        found.entries.append(ONE_DECODER.decode(piece))
+        found.repaired += 1
+        return True
+    except UNDECODABLE:
+        pass
+    try:
+        entry = _from_fields(FIELDS_DECODER.decode(piece))
     except UNDECODABLE:
         found.damaged["not readable"] += 1
         return False
-    entry = _from_fields(fields)
     if entry is None:
         found.damaged["no phase"] += 1
         return False
@@ -141,7 +164,7 @@ def _skip(text: bytes, position: int, found: Salvage) -> int:
     if value:
         return value.end()
     if text[position] == ord("["):
-        end = _closing(text, position, _BRACKET, b"[")
+        end = _array_end(text, position)
         if end is not None:
             return end
     following = text.find(b"{", position)
@@ -167,12 +190,12 @@ def _is_truncated(error: BaseException | None, piece: bytes) -> bool:
     return "truncated" in str(error)
 
 
-def _closing(text: bytes, start: int, tokens: re.Pattern[bytes], opener: bytes) -> int | None:
-    """Where what opens here closes, strings left aside."""
+def _array_end(text: bytes, start: int) -> int | None:
+    """Where the array that opens here closes, strings left aside."""
     depth = 0
-    for match in tokens.finditer(text, start):
+    for match in _BRACKET.finditer(text, start):
         token = match.group()
-        if token == opener:
+        if token == b"[":
             depth += 1
         elif len(token) == 1:
             depth -= 1
@@ -183,14 +206,17 @@ def _closing(text: bytes, start: int, tokens: re.Pattern[bytes], opener: bytes) 
 
 def mend(piece: bytes) -> bytes:
     """Make JSON of what some writers leave: bare nan and inf, stray bytes and backslashes."""
-    return _TOKEN.sub(_mended_token, piece.decode("utf-8", "replace").encode())
+    if not piece.isascii():
+        piece = piece.decode("utf-8", "replace").encode()
+    parts = _STRING.split(piece)  # strings have the odd places
+    parts[::2] = [_BARE_WORD.sub(b"null", part) for part in parts[::2]]
+    if b"\\" in piece or _CONTROL.search(piece):
+        parts[1::2] = [_mended_string(part) for part in parts[1::2]]
+    return b"".join(parts)
 
 
-def _mended_token(match: re.Match[bytes]) -> bytes:
-    token = match.group()
-    if not token.startswith(b'"'):
-        return b"null"
-    inner = _ESCAPE.sub(_mended_escape, token[1:-1])
+def _mended_string(text: bytes) -> bytes:
+    inner = _ESCAPE.sub(_mended_escape, text[1:-1])
     return b'"%b"' % _CONTROL.sub(lambda found: b"\\u%04x" % found.group()[0], inner)
 
 
@@ -209,7 +235,7 @@ def _from_fields(fields: dict[str, Raw]) -> Entry | None:
         return None
     kind = _CLASSES.get(phase, Unknown)
     values: dict[str, Any] = {}
-    for info in msgspec.structs.fields(kind):
+    for info in _FIELDS[kind]:
         raw = fields.get(info.encode_name)
         if raw is not None:
             values.update(_member(info, raw))
@@ -224,7 +250,7 @@ def _member(info: msgspec.structs.FieldInfo, raw: Raw) -> dict[str, Any]:
         if members is None:
             return {}
         fitting: dict[str, Any] = {}
-        for inner in msgspec.structs.fields(nested):
+        for inner in _FIELDS[nested]:
             if inner.encode_name in members:
                 fitting.update(_member(inner, members[inner.encode_name]))
         return {"args": nested(**fitting)}

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from findwall.model.intervals import I64
 
 LIMIT_NS = 4 * 10**18  # beyond the year 2090 nothing is a time; also keeps start + duration in int64
 _WIDEST = 16  # digits of whole microseconds below that limit
+_NUMBER = re.compile(rb'("?)(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\1')  # also as text, as some writers do
 _POWERS = np.array([0, 1, *(10**k for k in range(1, _WIDEST + 3))], np.int64)  # index: exponent + 4
 
 
@@ -70,7 +72,7 @@ def _by_place(letters: U8, starts: I64, ends: I64, dots: I64) -> tuple[I64, Bool
     value = np.add.reduceat(digit * _POWERS[places], starts)
     value += np.add.reduceat((exponent == -4) & (digit >= 5), starts).astype(np.int64)
     fits = (whole < _WIDEST) | ((whole == _WIDEST) & (letters[starts] < ord("4")))
-    valid = single & (whole > 0) & fits
+    valid = single & (whole > 0) & fits & (ends - point != 1)
     return np.where(valid, value, 0), valid
 
 
@@ -85,10 +87,13 @@ def _with_odd_ones(texts: Sequence[msgspec.Raw]) -> tuple[I64, Bool]:
 
 
 def _exactly(text: bytes) -> int | None:
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return None
     try:
-        microseconds = Decimal(text.strip(b'"').decode("ascii"))
-    except (InvalidOperation, UnicodeDecodeError):
+        microseconds = Decimal(number[2].decode("ascii"))
+        if abs(microseconds) * 1000 >= LIMIT_NS:
+            return None
+        return int((microseconds * 1000).to_integral_value(ROUND_HALF_UP))
+    except ArithmeticError:  # an exponent beyond even decimals
         return None
-    if not microseconds.is_finite() or abs(microseconds) * 1000 >= LIMIT_NS:
-        return None
-    return int((microseconds * 1000).to_integral_value())

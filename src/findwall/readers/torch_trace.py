@@ -7,14 +7,13 @@ become one timeline. Memory follows the columns, not the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from findwall.errors import InputError
 from findwall.model.events import ReadQuality, Timeline
 from findwall.readers.assemble import Assembler
-from findwall.readers.blocks import Block, cut, decode_header, find_events
+from findwall.readers.blocks import LONGEST, Block, cut, decode_header, find_events
 from findwall.readers.decode import Decoded, decode_block
 from findwall.readers.header import read_header
 from findwall.readers.pool import decode_all, worker_count
@@ -60,43 +59,59 @@ def _read(source: Source, progress: Progress | None, workers: int) -> Timeline:
     return timeline
 
 
-@dataclass(slots=True)
 class _Reading:
     """Goes through the decoded blocks in order and joins what a wrong cut has split."""
 
-    source: Source
-    decoded: Iterator[tuple[Block, Decoded]]
-    closed: bool = False
-    suffix: bytes = b""
+    def __init__(self, source: Source, decoded: Iterator[tuple[Block, Decoded]]) -> None:
+        self.source, self.decoded = source, decoded
+        self.closed = False  # the array of events has ended; the rest is the suffix
+        self.suffix = bytearray()
+        self._carried = bytearray()  # an entry that has begun and not ended yet
+        self._enough = 0
 
     def blocks(self) -> Iterator[tuple[Block, Decoded]]:
-        carried = b""
         for block, decoded in self.decoded:
             if self.closed:
-                if len(self.suffix) < _SUFFIX_LIMIT:
-                    self.suffix += block.load(self.source)
-                continue
-            if carried:
+                self.suffix += block.load(self.source)
+                if len(self.suffix) > _SUFFIX_LIMIT:
+                    return
+            elif self._carried:
                 # The block before ended inside an entry: this one began there too.
-                text = carried + block.load(self.source)
-                carried, decoded = b"", decode_block(text)
-            elif decoded.closed_at is None and decoded.cut_at is None:
-                yield block, decoded
-                continue
+                self._carried += block.load(self.source)
+                if len(self._carried) >= self._enough:
+                    yield block, self._settle(bytes(self._carried))
             else:
-                text = block.load(self.source)
-            if decoded.closed_at is not None:
-                self.closed, self.suffix = True, text[decoded.closed_at + 1 :]
-            elif decoded.cut_at is not None:
-                carried = text[decoded.cut_at :]
-            yield block, decoded
+                if decoded.closed_at is not None or decoded.cut_at is not None:
+                    self._note_end(block.load(self.source), decoded)
+                yield block, decoded
+        if self._carried and not self.closed:
+            yield Block(b""), self._settle(bytes(self._carried))
+
+    def _settle(self, text: bytes) -> Decoded:
+        decoded = decode_block(text)
+        self._note_end(text, decoded)
+        return decoded
+
+    def _note_end(self, text: bytes, decoded: Decoded) -> None:
+        """What is left of a block that did not end where it was cut."""
+        self._carried.clear()
+        if decoded.closed_at is not None:
+            self.closed, self.suffix = True, bytearray(text[decoded.closed_at + 1 :])
+        elif decoded.cut_at is not None:
+            self._carried += text[decoded.cut_at :]
+            self._enough = 2 * len(self._carried)  # trying at every block would take quadratic time
+            if len(self._carried) > LONGEST:
+                self._carried.clear()
+                reasons = decoded.chunk.damaged
+                reasons["without an end"] = reasons.get("without an end", 0) + 1
+                decoded.chunk.events += 1
 
 
 def _after(reading: _Reading, bare: bool, quality: ReadQuality) -> dict[str, Any]:
     """The members that follow the events."""
     if bare or not reading.closed:
         return {}
-    members = decode_header(b'{"traceEvents":[]' + reading.suffix)
+    members = decode_header(b'{"traceEvents":[]' + bytes(reading.suffix))
     if members is None:
         quality.notes.append("What follows the events could not be read.")
         quality.cut_off = quality.cut_off or not reading.suffix.rstrip().endswith(b"}")
