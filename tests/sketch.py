@@ -6,8 +6,8 @@
         gpu="        kkk       kkk",
     )
 
-Host letters (a line lies inside the line above it; a run of one letter is one event, but every `o` is
-an op of its own that launches one kernel):
+Host letters (a line lies inside the line above it; a run of one letter is one event, but every `o` and
+every `n` is an op of its own, and an `o` launches one kernel):
 
     o  an op that launches the next kernel     n  an op that launches nothing
     s  aten::item, waiting for the device      e  cudaDeviceSynchronize
@@ -33,6 +33,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from hypothesis import strategies as st
 
 from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
@@ -173,7 +174,7 @@ def sketch(
     drawn = [
         (start, depth, letter, end)
         for depth, line in enumerate(_lines(cpu))
-        for letter, start, end in _runs(line, "o")
+        for letter, start, end in _runs(line, "on")
     ]
     for start, _, letter, end in sorted(drawn):
         _draw_host(sheet, letter, start * unit, end * unit, waiting, known, places, unit)
@@ -296,3 +297,42 @@ def facts_of(
     found = establish(whole, timeline, ceilings, seconds, source)
     assert found is not None, "the drawing has no device row"
     return found
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Three equal steps of any host, for property tests: prints as text.
+
+    The device runs each kernel when it has been launched and the one before it is done, `delay` later.
+    """
+
+    cpu: str
+    kernels: str
+    lengths: tuple[tuple[int, int], ...]  # (delay, length) of one kernel after the other, over and over
+    us: int
+
+    @property
+    def timeline(self) -> Timeline:
+        cpu = f"o{self.cpu}" * 3
+        letters = {"o": self.kernels, "c": "h", "s": "b"}
+        free, drawn = 0, list(" " * 500)
+        for at, (letter, start, _) in enumerate(run for run in _runs(cpu, "on") if run[0] in letters):
+            delay, length = self.lengths[at % len(self.lengths)]
+            begin = max(start, free) + delay
+            free = begin + length
+            kernel = letters[letter][at % len(letters[letter])]
+            drawn[begin:free] = (kernel if at % 2 else kernel.upper()) * length
+        return sketch(cpu, "".join(drawn).rstrip(), f"|{' ' * len(self.cpu)}" * 3, us=self.us)
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.timeline)
+
+
+DRAWINGS = st.builds(
+    Drawing,
+    cpu=st.text("oosncfmd.. ", min_size=4, max_size=14),
+    kernels=st.sampled_from(["k", "m", "km", "kmn"]),
+    lengths=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 4)), min_size=1, max_size=5).map(tuple),
+    us=st.sampled_from([10, 100, 1000]),
+)

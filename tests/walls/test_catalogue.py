@@ -32,6 +32,7 @@ def cases(cause: str) -> ModuleType:
     return module
 
 
+@cache
 def drawn(cause: str, case: str) -> Facts:
     facts = getattr(cases(cause), case)()
     assert isinstance(facts, Facts)

@@ -45,7 +45,8 @@ def sentence(facts: Facts) -> str:
     timed = facts.run.step_times
     if not calls and (timed is None or timed.gc_s is None):
         return (
-            "Whether collections stop the host is unknown: a trace does not show them (`findwall run` times them)."
+            "Whether collections stop the host is unknown: a trace does not show them (`findwall run` "
+            "times them)."
         )
     where = next((f" at {wait.line}" for wait in calls if wait.line), "")
     asked = any("collect" in wait.call for wait in calls)

@@ -39,7 +39,10 @@ def sentence(facts: Facts) -> str:
     sizes = message_bytes(facts.timeline, facts.links, facts.kernels.row[facts.atoms.index[atoms]])
     sizes = sizes[~np.isnan(sizes)]
     if len(atoms) == 0:
-        return "Whether messages are too small is unknown: the trace does not record ten or more of a known size."
+        return (
+            "Whether messages are too small is unknown: the trace does not record ten or more of a known "
+            "size."
+        )
     size = f" of {format_bytes(float(np.median(sizes)))} (median)" if len(sizes) else ""
     return (
         f"{opening(facts, CAUSE)} go to {len(atoms) / facts.steps.count:,.0f} collectives{size} because "

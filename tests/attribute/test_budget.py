@@ -1,0 +1,84 @@
+"""One partition of the step: the parts sum to it, whatever is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findwall.attribute.budget import CAUSES, CLASS_CAUSE, DeviceAtoms, split_off
+from findwall.attribute.kernels import BOUNDS
+from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
+from findwall.model.intervals import union
+from sketch import DRAWINGS, Drawing, facts_of, sketch
+
+
+def test_every_class_and_regime_has_a_cause() -> None:
+    for name in KERNEL_CLASSES:
+        regimes = {bound for kind, bound in CLASS_CAUSE if kind == name}
+        assert regimes == {"*"} or regimes == set(BOUNDS)
+    assert set(CLASS_CAUSE.values()) <= {*WALL_OF, "unknown"}
+
+
+@settings(max_examples=80, deadline=None)
+@given(DRAWINGS)
+def test_the_budget_sums_to_the_step(drawing: Drawing) -> None:
+    facts = drawing.facts
+    for scenario in facts.reading.scenarios:
+        spent = facts.spent(scenario)
+        assert spent.sum() == pytest.approx(scenario.step, rel=1e-6)
+        assert (spent >= 0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWINGS, st.floats(0.9, 3.0))
+def test_the_budget_sums_to_a_true_step(drawing: Drawing, factor: float) -> None:
+    facts = drawing.facts
+    busy = facts.reading.likely.busy
+    step_ms = max(factor * facts.step, busy) / 1e6
+    given_step = facts_of(drawing.timeline, step_ms=step_ms)
+    assert given_step.spent().sum() / 1e6 == pytest.approx(step_ms, rel=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWINGS)
+def test_recoverable_is_never_more_than_spent(drawing: Drawing) -> None:
+    facts = drawing.facts
+    spent, gain = facts.spent(), facts.recoverable()
+    known = ~np.isnan(gain)
+    assert (gain[known] <= spent[known] + 1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWINGS)
+def test_busy_time_is_the_union_and_no_more(drawing: Drawing) -> None:
+    facts = drawing.facts
+    kernels, index = facts.kernels, facts.atoms.index
+    start = np.maximum(kernels.start[index], facts.steps.start)
+    end = np.minimum(kernels.end[index], facts.steps.end)
+    assert facts.atoms.own.sum() == pytest.approx(union(start, end).length)
+    assert facts.atoms.own.sum() <= (end - start).sum() + 1e-6
+
+
+def test_what_a_collective_shares_with_a_kernel_is_the_kernels() -> None:
+    facts = facts_of(sketch(cpu="oo    " * 3, gpu="mmmm  " * 3 + "\n" + "  nnnn" * 3, steps="|     " * 3))
+    assert facts.spent_ms("exposed-collective") == pytest.approx(2)
+
+
+def test_splitting_off_keeps_the_sum() -> None:
+    atoms = DeviceAtoms(np.array([0, 1]), np.array([10.0, 20.0]), np.array([0, 1]), np.array([4.0, np.nan]))
+    split = split_off(atoms, np.array([0.25, 1.0]), "straggler")
+    assert split.own.sum() == atoms.own.sum()
+    assert split.own[split.of("straggler")].tolist() == [2.5, 20.0]
+    assert split.floor[:2].tolist()[0] == 4.0
+
+
+def test_causes_end_with_unknown() -> None:
+    assert (*WALL_OF, "unknown") == CAUSES
+
+
+def test_a_long_wait_of_a_queued_kernel_is_unknown() -> None:
+    """Launched, the stream free, and still nothing runs for a millisecond: the trace does not say why."""
+    facts = facts_of(sketch(cpu="oo   " * 3, gpu="mm  M" * 3, steps="|    " * 3))
+    assert facts.spent_ms("unknown") == pytest.approx(2)

@@ -1,0 +1,125 @@
+"""Every device row finds its call and its op, whatever the order of the file."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findwall.attribute.links import link
+from findwall.model.events import DEVICE_KINDS, Events, Kind, Timeline
+from sketch import sketch
+
+CPU = """
+AAAAAAA    dddd
+ooo  o
+"""
+GPU = "kkMMkk  hh"
+
+
+def joined(first: Timeline, second: Timeline) -> Timeline:
+    """Two processes in one file; their correlation ids are the same numbers."""
+    shift = len(first.names)
+    moved = {
+        "process": second.events.process + 1,
+        "thread": second.events.thread + 100,
+        "device": np.where(second.events.device >= 0, second.events.device + 1, -1).astype(np.int32),
+        "name": (second.events.name + shift).astype(np.int32),
+    }
+    other = replace(second.events, **moved)
+    columns = {
+        one.name: np.concatenate([getattr(first.events, one.name), getattr(other, one.name)])
+        for one in fields(Events)
+    }
+    return replace(first, events=Events(**columns), names=[*first.names, *second.names], processes=["a", "b"])
+
+
+def named(timeline: Timeline, rows: np.ndarray) -> list[str | None]:
+    return [timeline.name_of(row) if row >= 0 else None for row in rows.tolist()]
+
+
+def by_device(timeline: Timeline) -> list[tuple[str, str | None, str | None]]:
+    """(kernel, its call, its op) in device order."""
+    links = link(timeline)
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[np.lexsort((timeline.events.start[rows], timeline.events.device[rows]))]
+    return list(
+        zip(
+            named(timeline, rows),
+            named(timeline, links.launch[rows]),
+            named(timeline, links.op[rows]),
+            strict=True,
+        )
+    )
+
+
+def test_kernels_find_the_op_around_their_call() -> None:
+    timeline = sketch(cpu="oo  c", gpu="kkmm hh")
+    assert [(call, op) for _, call, op in by_device(timeline)] == [
+        ("cudaLaunchKernel", "aten::mul"),
+        ("cudaLaunchKernel", "aten::mm"),
+        ("cudaMemcpyAsync", "aten::copy_"),
+    ]
+
+
+def test_what_was_launched_before_the_trace_is_kept_and_counted() -> None:
+    timeline = sketch(cpu="   o", gpu="kk  mm")
+    links = link(timeline)
+    assert links.kernels_without_launch == 1
+    assert links.launches_without_kernel == 0
+
+
+def test_a_launch_whose_kernel_is_missing_is_counted() -> None:
+    assert link(sketch(cpu="oo", gpu="kk")).launches_without_kernel == 1
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_files_order_does_not_matter(random) -> None:  # type: ignore[no-untyped-def]
+    timeline = sketch(cpu=CPU, gpu=GPU)
+    order = list(range(len(timeline.events)))
+    random.shuffle(order)
+    shuffled = replace(timeline, events=timeline.events.take(np.array(order)))
+    assert by_device(shuffled) == by_device(timeline)
+
+
+def test_merged_processes_keep_their_own_calls() -> None:
+    """Both files count their correlation ids from the same number."""
+    first = sketch(cpu="oo", gpu="kkK")
+    second = sketch(cpu="  oo", gpu="  mmM")
+    ops = [op for _, _, op in by_device(joined(first, second))]
+    assert ops == ["aten::mul", "aten::mul", "aten::mm", "aten::mm"]
+
+
+def test_a_graph_launch_owns_all_its_kernels() -> None:
+    timeline = sketch(cpu="o", gpu=" kKkK")
+    events = timeline.events
+    device = timeline.rows(*DEVICE_KINDS)
+    call = timeline.rows(Kind.RUNTIME)[0]
+    correlation, node = events.correlation.copy(), events.graph_node.copy()
+    correlation[device] = events.correlation[call]
+    node[device] = np.arange(1, len(device) + 1)
+    replayed = replace(timeline, events=replace(events, correlation=correlation, graph_node=node))
+    links = link(replayed)
+    assert set(links.launch[device].tolist()) == {int(call)}
+    assert links.kernels_without_launch == 0
+
+
+def test_parents_are_the_innermost_open_rows() -> None:
+    timeline = sketch(cpu=" AAAA\n  oo\n", gpu="  kK")
+    links = link(timeline)
+    row = int(links.launch[timeline.rows(Kind.KERNEL)[0]])
+    assert [timeline.name_of(one).split(":")[0] for one in links.ancestors(row)] == [
+        "aten",
+        "autograd",
+        "ProfilerStep#0",
+    ]
+    assert links.backward[row]
+
+
+@pytest.mark.parametrize("cpu", ["", "nnn"])
+def test_nothing_to_link_is_no_error(cpu: str) -> None:
+    links = link(sketch(cpu=cpu, gpu="k"))
+    assert links.kernels_without_launch == 1

@@ -1,0 +1,116 @@
+"""Steps by their four markers, best first, and on the device's clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from findwall.attribute.links import link
+from findwall.attribute.steps import Steps, find_steps
+from findwall.model.events import Kind, Timeline
+from sketch import sketch
+
+LAYERS = {letter: letter for letter in "ab"}
+
+
+def found(timeline: Timeline) -> Steps:
+    return find_steps(timeline, link(timeline))
+
+
+def unmarked(cpu: str, gpu: str, **host: tuple[Kind, str]) -> Timeline:
+    """A drawing without ProfilerStep ranges."""
+    timeline = sketch(cpu=cpu, gpu=gpu, host=host)
+    marks = [name.startswith("ProfilerStep") for name in timeline.names]
+    keep = [not marks[int(name)] for name in timeline.events.name]
+    return Timeline(
+        timeline.path,
+        timeline.events.take([at for at, kept in enumerate(keep) if kept]),  # type: ignore[arg-type]
+        timeline.names,
+        timeline.processes,
+        timeline.threads,
+        timeline.details,
+        timeline.header,
+        timeline.quality,
+    )
+
+
+def test_a_step_runs_from_its_first_kernel_to_the_next_ones() -> None:
+    steps = found(sketch(cpu="o    o    o", gpu="  mmm  mmm  mmm", steps="|    |    |    "))
+    assert steps.found_by == "ProfilerStep"
+    assert (steps.boundaries / 1e6).tolist() == [2, 7, 12]
+    assert steps.count == 2
+
+
+def test_the_devices_clock_decides() -> None:
+    """Three host ranges of a millisecond each, whose kernels take five."""
+    steps = found(sketch(cpu="ooo", gpu="mmmmmMMMMMmmmmm", steps="|||"))
+    assert (steps.lengths / 1e6).tolist() == [5, 5]
+
+
+def test_kernels_belong_to_the_step_that_launched_them() -> None:
+    steps = found(sketch(cpu="oo  oo  ", gpu="mmmmMMMMmmmmMMMM", steps="|   |   "))
+    assert [step for step in steps.of_row.tolist() if step >= 0] == [0, 0, 1, 1]
+
+
+def test_a_copy_stream_does_not_set_the_boundary() -> None:
+    gpu = """
+  mmm  mmm  mmm
+ ii   ii   ii
+"""
+    steps = found(sketch(cpu="oo   oo   oo", gpu=gpu, steps="|    |    |    "))
+    assert (steps.boundaries / 1e6).tolist() == [2, 7, 12]
+
+
+def test_steps_without_device_work_are_named() -> None:
+    steps = found(sketch(cpu="o         o    o", gpu="mm        mm   mm", steps="|    |    |    |    "))
+    assert steps.without_device_work == ("ProfilerStep#1",)
+
+
+def test_a_single_step_ends_with_its_last_kernel() -> None:
+    steps = found(sketch(cpu="  o", gpu="   mmm", steps="|         "))
+    assert (steps.boundaries / 1e6).tolist() == [0, 6]
+    assert "Only one step" in " ".join(steps.notes)
+
+
+def test_optimizer_calls_tell_steps_apart() -> None:
+    cpu = """
+   zz   zz   zz   zz
+oo o oo o oo o oo o
+"""
+    steps = found(unmarked(cpu, "kK k kK k kK k kK k"))
+    assert steps.found_by == "optimizer"
+    assert (steps.lengths / 1e6).tolist() == [5, 5]
+
+
+def test_of_several_optimizers_one_counts() -> None:
+    cpu = """
+ zz  qq  zz  qq  zz  qq
+ o   o   o   o   o   o
+"""
+    steps = found(unmarked(cpu, " k   k   k   k   k   k", q=(Kind.ANNOTATION, "Optimizer.step#SGD.step")))
+    assert steps.found_by == "optimizer"
+    assert (steps.lengths / 1e6).tolist() == [8]
+
+
+def test_the_period_of_the_kernels_is_the_step() -> None:
+    steps = found(unmarked("ooooooooooooooo", "kmwlxkmwlxkmwlx"))
+    assert steps.found_by == "period"
+    assert "3 repeats of a sequence of 5 kernels" in " ".join(steps.notes)
+
+
+def test_layers_are_not_steps() -> None:
+    """Three equal layers and a head, twice: the layers repeat, but the head does not with them."""
+    step = "kmwkmwkmwx"
+    steps = found(unmarked("o" * 30, step * 3))
+    assert "3 repeats of a sequence of 10 kernels" in " ".join(steps.notes)
+
+
+def test_without_any_marker_the_span_is_one_step() -> None:
+    steps = found(unmarked("ooo", "kmw"))
+    assert steps.found_by == "span"
+    assert steps.count == 1
+    assert "one step" in " ".join(steps.notes)
+
+
+@pytest.mark.parametrize("cpu", ["nnnnnn", "dddd"])
+def test_no_device_is_no_device(cpu: str) -> None:
+    assert found(sketch(cpu=cpu, steps="|  |  ")).device == -1
