@@ -119,6 +119,18 @@ OTHERS = {
             train(40)
         out = len(prof.events()) > 100
         """,
+    "plain-functions": """
+        import findwall.measure.session as module
+        module.REGION_WAIT_NS = 0
+        w = torch.randn(8, 8)
+        @torch.no_grad()
+        def infer(x):
+            with torch.no_grad():
+                x = x @ w
+            return torch.relu(x)
+        before = torch.no_grad.__exit__
+        for _ in range(60): infer(w)
+        """,
     "short": """
         session.options = session.engine.options = Options(out='short', verdict=False)
         train(12)
@@ -234,6 +246,9 @@ def test_loops_of_many_kinds(jobs, training):
     check_evaluation(found["evaluation"])
     check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
     check_short_jobs(found["short"], found["no-steps"], stderr)
+    regions = found["plain-functions"]
+    assert (regions["step_source"], regions["trace"]["file"]) == ("no-grad-region", "trace.json")
+    assert regions["steps_seen"] in (43, 44)  # 16 are waited for
     assert found["pickled-and-copied"]["steps_seen"] == 30
     check_failures(found, stderr)
     check_forward(found["forward"])

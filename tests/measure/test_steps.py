@@ -77,6 +77,12 @@ def test_replays_inside_a_training_step_are_no_steps():
     assert ends(finder, "g" * 50, Source.REPLAY) == "." * 50
 
 
+def test_slow_calls_are_believed_sooner():
+    finder = StepFinder()
+    ended = [finder.mark(Source.FORWARD, 1, now * 4_000_000_000) for now in range(4)]
+    assert ended == [False, False, True, True]
+
+
 def test_batches_are_steps_when_nothing_else_is():
     finder = StepFinder()
     assert ends(finder, "b" * 20, Source.LOADER).endswith("||||")

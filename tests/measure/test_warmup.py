@@ -70,6 +70,13 @@ def test_it_gives_up_on_a_job_that_never_settles():
     assert 12 * 10_000 * MS > GIVE_UP_NS
 
 
+def test_a_job_that_compiles_in_every_step_is_taken_as_it_is():
+    test = WarmupTest(0)
+    answers = [test.step(i * 5_000 * MS, [5_000.0 * MS] * i, 1, 0) for i in range(1, 6)]
+    assert answers == [None, None, None, None, False]
+    assert test.reason == "compiling"
+
+
 def test_slope_ignores_an_outlier():
     assert slope([1, 1, 1, 50, 1, 1, 1]) == 0
     assert not level_and_flat([1.0] * 7)

@@ -81,8 +81,8 @@ class Engine:
         self.record.device_kind = "cpu" if device is None else "gpu"
         self.record.device_name = machine.device_name(self.torch, device)
 
-    def new_timer(self) -> StepTimer:
-        self.timer = StepTimer(self.clock, self.gauge)
+    def new_timer(self, at_once: bool = True) -> StepTimer:
+        self.timer = StepTimer(self.clock, self.gauge, at_once)
         return self.timer
 
     def note(self, text: str) -> None:

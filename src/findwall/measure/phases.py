@@ -93,7 +93,9 @@ class Timing:
         engine.telemetry.start(engine.torch, engine.device)
         engine.telemetry.pause(False)
         self.before = machine.allocator_counts(engine.torch, engine.device)
-        self.timer = engine.new_timer()
+        if engine.clock is not None:
+            engine.clock.stock(TIMED_STEPS * 2)
+        self.timer = engine.new_timer(at_once=False)
         self.timer.start()
         self.plain = 0  # steps without an evaluation inside
         self.began = perf_counter_ns()
@@ -230,7 +232,7 @@ class Tracing:
         """While the profiler starts, loader workers fill their queues: a starved job must drain them."""
         steps = engine.record.steps
         waited = sum(steps.loader_ns) > 0.02 * sum(steps.host_ns)
-        return settling_steps(engine) if waited else WINDOW_WARM_STEPS
+        return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
 
     def _prepare(self, engine: Engine) -> None:
         self.window.prepare()

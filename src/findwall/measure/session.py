@@ -20,9 +20,12 @@ from findwall.measure.importhook import when_imported
 from findwall.measure.options import Options, disabled
 from findwall.measure.phases import Warmup
 from findwall.measure.ranks import this_rank
+from findwall.measure.regions import watch_regions
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.steps import Source
 from findwall.model.measurement import DIAGNOSIS_FILE
+
+REGION_WAIT_NS = 5_000_000_000
 
 _current: Session | None = None
 
@@ -47,7 +50,8 @@ class Session:
         self._folder: RunFolder | None = None
         self._base = Path.cwd()  # the job may change it
         self._seeker: ForwardSeeker | None = None
-        self._unwrap: Callable[[], None] | None = None
+        self._unwrap: list[Callable[[], None]] = []  # what takes the wraps off that only look for steps
+        self._first_region = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._nested: list[int] = []
         self._optimizer_began = 0
@@ -85,6 +89,7 @@ class Session:
                 engine.note(f"not watched in this torch: {text}")
             self._seeker = ForwardSeeker(torch, self._thread_id, self._module_found)
             self._seeker.start()
+            self._unwrap.append(watch_regions(torch, self._thread_id, self.region_left))
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
@@ -118,9 +123,11 @@ class Session:
             self._seeker.stop()
         if self.engine is not None:
             self.engine.telemetry.stop()
-        if self._unwrap is not None:
-            self._unwrap()
-            self._unwrap = None
+        self._take_off_wraps()
+
+    def _take_off_wraps(self) -> None:
+        while self._unwrap:
+            self._unwrap.pop()()
 
     def _abort_window(self) -> None:
         if self.engine is not None and self.engine.window is not None:
@@ -154,6 +161,7 @@ class Session:
             return
         if engine.timer is not None:
             self._guard(engine.timer.optimizer_began)
+            engine.gauge.hook_ns += perf_counter_ns() - self._optimizer_began
 
     def _unnest(self, key: int) -> None:
         """Out of this optimizer's innermost step(), and of all inside it."""
@@ -194,6 +202,13 @@ class Session:
         if gradients:
             self.engine.finder.training_expected = True
         self._mark(Source.FORWARD, key)
+
+    def region_left(self, key: int) -> None:
+        """Models are initialised in such regions too: they count only once they keep coming."""
+        now = perf_counter_ns()
+        self._first_region = self._first_region or now
+        if now - self._first_region > REGION_WAIT_NS:
+            self._mark(Source.REGION, key)
 
     def step(self) -> None:
         """The job says itself that a step has ended."""
@@ -271,13 +286,14 @@ class Session:
             if self._capturing():
                 engine.finder.optimizer_captured |= source is Source.OPTIMIZER
                 return
-            if engine.finder.mark(source, key):
+            if engine.finder.mark(source, key, now):
                 self._step_ended(engine, now)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
         finally:
             if not engine.quiet:
-                engine.gauge.hook_ns += perf_counter_ns() - now
+                waited = engine.clock.take_waited() if engine.clock is not None else 0
+                engine.gauge.hook_ns += perf_counter_ns() - now - waited
         if self._stop_now:
             self._stop_now = False
             raise SystemExit(0)
@@ -304,9 +320,7 @@ class Session:
         engine.enter(Warmup(engine))
         if engine.finder.source in (Source.EXPLICIT, Source.OPTIMIZER) and self._seeker is not None:
             self._seeker.stop()
-            if self._unwrap is not None:
-                self._unwrap()
-                self._unwrap = None
+            self._take_off_wraps()
 
     def _module_found(self, module: Any) -> None:
         """Called on the seeker's thread; torch is only asked to hold an attribute."""
@@ -316,7 +330,7 @@ class Session:
         self._guard(lambda: self._wrap(module))
 
     def _wrap(self, module: Any) -> None:
-        self._unwrap = wrap_call(self.torch, module, self.forward_ended)
+        self._unwrap.append(wrap_call(self.torch, module, self.forward_ended))
 
     # The end
 
@@ -388,8 +402,8 @@ class Session:
 
 
 NO_STEPS = (
-    "no step was found: this process called no optimizer, no module often enough, and no data loader. "
-    "A job that starts its own worker processes is measured with torchrun -m findwall run"
+    "no step was found: this process called no optimizer, no module often enough, no data loader and no "
+    "no_grad. A job that starts its own worker processes is measured with torchrun -m findwall run"
 )
 
 

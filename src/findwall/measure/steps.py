@@ -1,8 +1,8 @@
 """Where a step ends, in a job that marks none.
 
 What ends a step, best first: a call that says so, an optimizer's step, the outermost module's forward call,
-the replay of a CUDA graph, a batch from the data loader. A better kind takes over whenever it shows up; a
-poorer one is believed only after a while in which no better one did.
+the replay of a CUDA graph, a batch from the data loader, the end of a no_grad region. A better kind takes
+over whenever it shows up; a poorer one is believed only after a while in which no better one did.
 """
 
 from __future__ import annotations
@@ -16,14 +16,24 @@ class Source(enum.IntEnum):
     FORWARD = 2
     REPLAY = 3
     LOADER = 4
+    REGION = 5
 
     @property
     def label(self) -> str:
-        return ("explicit", "optimizer", "forward", "graph-replay", "loader")[self]
+        return ("explicit", "optimizer", "forward", "graph-replay", "loader", "no-grad-region")[self]
 
 
 # Marks of a kind to see, with none of a better kind, before it is believed.
-PATIENCE = {Source.EXPLICIT: 0, Source.OPTIMIZER: 0, Source.FORWARD: 6, Source.REPLAY: 16, Source.LOADER: 16}
+PATIENCE = {
+    Source.EXPLICIT: 0,
+    Source.OPTIMIZER: 0,
+    Source.FORWARD: 6,
+    Source.REPLAY: 16,
+    Source.LOADER: 16,
+    Source.REGION: 16,
+}
+PATIENCE_SLOW = 2  # where marks are seconds apart, waiting for many would take minutes
+SLOW_NS = 2_000_000_000
 # Where an optimizer exists or gradients are on, steps of it should come: gradient accumulation can be long.
 PATIENCE_IN_TRAINING = 256
 FORGET_AFTER = 64
@@ -73,15 +83,16 @@ class StepFinder:
         self.optimizer_captured = False  # optimizer.step() ran inside a CUDA-graph capture
         self._anchors = {source: Anchor() for source in Source}
         self._seen = dict.fromkeys(Source, 0)
+        self._first = dict.fromkeys(Source, 0)
 
-    def mark(self, source: Source, key: int = 0) -> bool:
+    def mark(self, source: Source, key: int = 0, now: int = 0) -> bool:
         """Something that may end a step has ended. True if a step did."""
         if (
             self.source is None
             or source < self.source
             or (source is Source.REPLAY and self.optimizer_captured)
         ):
-            if not self._believe(source):
+            if not self._believe(source, now):
                 return False
         elif source != self.source:
             return False
@@ -92,7 +103,7 @@ class StepFinder:
             self.restarted = True
         return ended
 
-    def _believe(self, source: Source) -> bool:
+    def _believe(self, source: Source, now: int) -> bool:
         if source is self.source:
             return True
         self._seen[source] += 1
@@ -102,7 +113,10 @@ class StepFinder:
             patience = PATIENCE_IN_TRAINING
         else:
             patience = PATIENCE[source]
-        if self._seen[source] <= patience:
+        if self._seen[source] == 1:
+            self._first[source] = now
+        apart = (now - self._first[source]) / max(1, self._seen[source] - 1)
+        if self._seen[source] <= (min(patience, PATIENCE_SLOW) if apart > SLOW_NS else patience):
             return False
         self.restarted = self.source is not None
         self.source = source

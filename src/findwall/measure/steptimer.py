@@ -34,14 +34,34 @@ class DeviceClock:
         self._device = device
         self._capturing = torch.cuda.is_current_stream_capturing
         self._pool: list[Any] = []
+        self._least_ns = 1 << 62  # the fastest record so far: what one costs where the queue has room
+        self._waited_ns = 0
         self.lost = 0
 
-    def record(self) -> Any | None:
-        if self._capturing():
+    def stock(self, count: int) -> None:
+        """Make events ahead of the steps that will use them."""
+        self._pool.extend(self._event(enable_timing=True) for _ in range(count - len(self._pool)))
+
+    def record(self, checked: bool = False) -> Any | None:
+        """An event on the current stream. `checked`: the caller has seen that no capture is under way."""
+        if not checked and self._capturing():
             return None
         event = self._pool.pop() if self._pool else self._event(enable_timing=True)
+        began = perf_counter_ns()
         event.record(self._stream(self._device))
+        spent = perf_counter_ns() - began
+        self._least_ns = min(self._least_ns, spent)
+        if spent > 4 * self._least_ns:
+            self._waited_ns += spent - self._least_ns
         return event
+
+    def take_waited(self) -> int:
+        """Time since the last call in which recording stood before a full launch queue.
+
+        A job that is ahead of its device waits there in any case: the next launch would have.
+        """
+        waited, self._waited_ns = self._waited_ns, 0
+        return waited
 
     def give_back(self, event: Any | None) -> None:
         if event is not None:
@@ -60,13 +80,18 @@ class DeviceClock:
 
 
 class StepTimer:
-    """Columns of consecutive steps, from `start()` on."""
+    """Columns of consecutive steps, from `start()` on.
 
-    def __init__(self, clock: DeviceClock | None, gauge: Gauge) -> None:
+    `at_once`: device times are read as the steps go by, for those who look at them meanwhile; else in
+    `resolve`, once, so that the steps that are timed pay for recording alone.
+    """
+
+    def __init__(self, clock: DeviceClock | None, gauge: Gauge, at_once: bool = True) -> None:
         self.columns = StepColumns()
         self.optimizer_device_ns: list[int] = []
         self._clock = clock
         self._gauge = gauge
+        self._at_once = at_once
         self._last_host = 0
         self._last_event: Any | None = None
         self._optimizer_event: Any | None = None
@@ -99,12 +124,13 @@ class StepTimer:
             self._end_on_device(self._clock)
 
     def _end_on_device(self, clock: DeviceClock) -> None:
-        event = clock.record()
+        event = clock.record(checked=True)
         if event is not None and self._last_event is not None:
             self._pending.append((len(self.columns) - 1, self._last_event, event, self._optimizer_event))
         self._optimizer_event = None
         self._last_event = event
-        self.resolve(RESOLVE_AT_ONCE)
+        if self._at_once:
+            self.resolve(RESOLVE_AT_ONCE)
 
     def resolve(self, at_most: int = 1_000_000) -> None:
         """Read what the device has passed already."""

@@ -51,8 +51,14 @@ def environment() -> dict[str, str]:
     environ.pop("CUDA_INJECTION64_PATH", None)
     # findwall must be found where this process found it, also when that is not an installed place.
     own = str(Path(__file__).resolve().parents[2])
+    # Absolute, because the verdict is worked out in another folder.
+    given = [
+        str(Path(entry).absolute()) for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry
+    ]
     if "site-packages" not in own and "dist-packages" not in own:
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [own, environ.get("PYTHONPATH", "")]))
+        given.insert(0, own)
+    if given:
+        environ["PYTHONPATH"] = os.pathsep.join(given)
     return environ
 
 

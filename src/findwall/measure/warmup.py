@@ -16,6 +16,8 @@ TOLERANCE = 0.03
 GIVE_UP_NS = 60 * NS_PER_S  # of steps without compilation
 GIVE_UP_ANYWAY_NS = 240 * NS_PER_S
 GIVE_UP_STEPS = 10
+ALWAYS_COMPILING = 5  # so many steps in a row: that is how this job runs
+ALWAYS_COMPILING_NS = 20 * NS_PER_S
 
 
 def slope(values: Sequence[float]) -> float:
@@ -48,11 +50,13 @@ class WarmupTest:
     restless_ns: int = 0  # when that was
     reason: str = "the job had just started"
     reserved: int = 0
+    compiling: int = 0  # steps in a row
 
     def step(self, now: int, times: Sequence[float], compiles: int, reserved: int) -> bool | None:
         """True: settled. False: it did not and will not be waited for. None: go on."""
         self.seen += 1
         self.quiet += 1
+        self.compiling = self.compiling + 1 if compiles else 0
         if compiles:
             self._disturb(now, "compiling")
         elif reserved > self.reserved * 1.001:
@@ -74,6 +78,8 @@ class WarmupTest:
         self.reason = reason
 
     def _gave_up(self, now: int) -> bool:
+        if self.compiling >= ALWAYS_COMPILING and now - self.started_ns > ALWAYS_COMPILING_NS:
+            return True
         if self.seen < GIVE_UP_STEPS:
             return False
         since = max(self.started_ns, self.restless_ns)

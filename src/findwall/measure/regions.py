@@ -1,0 +1,66 @@
+"""The last resort for where a step ends: the outermost no_grad or inference_mode region that the job leaves.
+
+A job of plain functions has no optimizer, no module call and no loader, but it often infers under no_grad.
+The wrap is taken off as soon as anything better ends steps. torch's own regions (initialisers, optimizers) do
+not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+DECORATOR_FILE = "_contextlib.py"  # torch's own frame between a decorated function and its caller
+
+
+def watch_regions(torch: Any, thread_id: int, left: Callable[[int], None]) -> Callable[[], None]:
+    """Call `left(key)` after each outermost region of the job's code. Returns what takes the wraps off."""
+    inside = (
+        (torch.no_grad, lambda: not torch.is_grad_enabled()),
+        (torch.inference_mode, torch.is_inference_mode_enabled),
+    )
+    library = str(Path(torch.__file__).parent)
+    undo = [_wrap_exit(region, still, library, thread_id, left) for region, still in inside]
+
+    def take_off() -> None:
+        for one in undo:
+            one()
+
+    return take_off
+
+
+def _wrap_exit(
+    region: Any, still_inside: Callable[[], bool], library: str, thread_id: int, left: Callable[[int], None]
+) -> Callable[[], None]:
+    original = region.__exit__
+
+    @functools.wraps(original)
+    def leave(self: Any, *exception: Any) -> Any:
+        result = original(self, *exception)
+        if not still_inside() and threading.get_ident() == thread_id:
+            key = place_of(sys._getframe(1), library)
+            if key is not None:
+                left(key)
+        return result
+
+    region.__exit__ = leave
+
+    def take_off() -> None:
+        if region.__exit__ is leave:
+            region.__exit__ = original
+
+    return take_off
+
+
+def place_of(frame: FrameType | None, library: str) -> int | None:
+    """One number for the line that holds the region; None inside torch itself."""
+    if frame is not None and frame.f_code.co_filename.endswith(DECORATOR_FILE):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith(library):
+        return None
+    return hash((frame.f_code.co_filename, frame.f_lineno))
