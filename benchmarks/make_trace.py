@@ -1,7 +1,8 @@
 """Make a long trace out of real ones: copies in a row whose ids, times, shapes and names all differ.
 
 A file of identical copies would flatter any reader that interns text; here every copy has its own
-kernel and operator names, its own shapes and its own ids, and stands after the one before in time.
+kernel, range and autograd names, its own shapes and its own ids, and stands after the one before in
+time. Only the library's own operators (aten::) keep their names, as they would in any one job.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 _ID_ARGS = ("External id", "external id", "correlation", "Ev Idx", "Sequence number", "Record function id")
 _NAMED = ("cpu_op", "kernel", "user_annotation", "python_function")
-_FIXED_NAME = re.compile(r"ProfilerStep#|Optimizer|enumerate|nccl|Mem(cpy|set)")
+_FIXED_NAME = re.compile(r"aten::|ProfilerStep#|Optimizer|enumerate|nccl|Mem(cpy|set)")
 _GAP_NS = 1_000_000
 _DIM_LIMIT = 8  # dims above this change from copy to copy
 
