@@ -77,6 +77,21 @@ def test_the_sampler_names_the_line_a_thread_stands_on():
     assert line.inside.startswith("threading.py:")
 
 
+def test_libraries_and_generated_code_are_not_the_persons_own():
+    sampler = LineSampler(0)
+    for file in ("/x/site-packages/torch/a.py", "<string>", "/tmp/torchinductor_me/ab/cab.py", os.__file__):
+        assert sampler._is_library(file)
+    assert not sampler._is_library("/home/me/train.py")
+
+
+def test_the_packages_name_is_also_the_verb():
+    import findwall
+    from findwall.measure.session import measure
+
+    assert isinstance(findwall.measure("loop", steps=3), measure)
+    assert isinstance(findwall.measure("loop", steps=3), measure)
+
+
 def test_the_verdicts_process_is_no_rank_and_sees_no_gpu(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"):
         monkeypatch.setenv(name, "1")

@@ -69,7 +69,9 @@ class LineSampler:
         return own.f_code.co_filename, own.f_lineno or 0, own.f_code.co_name, inside
 
     def _is_library(self, file: str) -> bool:
-        return file.startswith(self._libraries) or "site-packages" in file or "dist-packages" in file
+        if file.startswith(self._libraries) or "site-packages" in file or "dist-packages" in file:
+            return True
+        return "torchinductor" in file or file.startswith("<")  # code that the compiler wrote
 
     def lines(self) -> list[Line]:
         top = self._seen.most_common(TOP)

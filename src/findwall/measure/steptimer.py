@@ -42,9 +42,9 @@ class DeviceClock:
         """Make events ahead of the steps that will use them."""
         self._pool.extend(self._event(enable_timing=True) for _ in range(count - len(self._pool)))
 
-    def record(self, checked: bool = False) -> Any | None:
-        """An event on the current stream. `checked`: the caller has seen that no capture is under way."""
-        if not checked and self._capturing():
+    def record(self) -> Any | None:
+        """An event on the current stream; None while a graph is captured there."""
+        if self._capturing():
             return None
         event = self._pool.pop() if self._pool else self._event(enable_timing=True)
         began = perf_counter_ns()
@@ -124,7 +124,7 @@ class StepTimer:
             self._end_on_device(self._clock)
 
     def _end_on_device(self, clock: DeviceClock) -> None:
-        event = clock.record(checked=True)
+        event = clock.record()
         if event is not None and self._last_event is not None:
             self._pending.append((len(self.columns) - 1, self._last_event, event, self._optimizer_event))
         self._optimizer_event = None
