@@ -6,12 +6,13 @@ is one atom a cause. Which cause takes which atom is the ranked table below, and
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from findwall.attribute.fusion import is_fusable, saved_bytes
-from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
+from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND, Idle
 from findwall.attribute.kernels import BOUNDS, F64, KernelTable
 from findwall.attribute.links import Links
 from findwall.attribute.messages import is_point_to_point, message_bytes
@@ -26,8 +27,8 @@ from findwall.model.machine import Ceilings
 UNKNOWN = "unknown"
 CAUSES = (*WALL_OF, UNKNOWN)
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
-# A queued kernel that starts later than this waits for something the trace does not show.
-LONGEST_TURNAROUND_NS = 20_000
+# Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
+CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
 # A message this small costs its latency; one that takes longer than this waits for somebody.
 SMALL_MESSAGE = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
@@ -111,7 +112,10 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim_fusion(timeline, kernels, index, ceilings, cause, floor)
     _claim_optimizer(timeline, kernels, index, cause, floor)
     _claim_attention(timeline, kernels, index, ceilings, cause, floor)
-    for flag, name in ((kernels.misaligned[index], "misaligned-shapes"), (kernels.fast_path_off[index], "fast-path-off")):
+    for flag, name in (
+        (kernels.misaligned[index], "misaligned-shapes"),
+        (kernels.fast_path_off[index], "fast-path-off"),
+    ):
         _claim(cause, flag, name)
         floor[flag] = kernels.better_floor[index][flag]
     _claim(cause, kernels.recompute[index], "recompute")
@@ -129,6 +133,14 @@ def _is(cause: I64, name: str) -> Bool:
 
 def _claim(cause: I64, where: Bool, name: str) -> None:
     cause[where] = CAUSES.index(name)
+
+
+def _named(timeline: Timeline, kernels: KernelTable, index: I64, pattern: re.Pattern[str]) -> Bool:
+    names = timeline.events.name[kernels.row[index]]
+    distinct, inverse = np.unique(names, return_inverse=True)
+    hits = np.array([bool(pattern.search(timeline.names[int(name)])) for name in distinct], bool)
+    mask: Bool = hits[inverse] if len(hits) else np.zeros(0, bool)
+    return mask
 
 
 def _class_is(kernels: KernelTable, index: I64, *names: str) -> Bool:
@@ -156,14 +168,18 @@ def _claim_fusion(
     fusable = is_fusable(kernels, index)
     saved = saved_bytes(timeline, kernels, index, fusable)
     in_chain = (saved > 0) & _class_is(kernels, index, "reduce", "norm")
-    _claim(cause, in_chain & _is(cause, "memory-roof") & _class_is(kernels, index, "reduce"), "unfused-pointwise")
+    _claim(
+        cause, in_chain & _is(cause, "memory-roof") & _class_is(kernels, index, "reduce"), "unfused-pointwise"
+    )
     if ceilings.bandwidth is None:
         return
     movable = _is(cause, "unfused-pointwise") | _is(cause, "dtype-casts") | _is(cause, "layout-copies")
     remaining = np.maximum(kernels.bytes[index] - saved, 0.0) / ceilings.bandwidth * 1e9
     arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * 1e9
-    fused = np.fmax(remaining, np.nan_to_num(arithmetic))
+    fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
     floor[movable] = np.fmin(floor, fused)[movable]
+    # A library turns tensors around on its own account: in the layout it likes it does not do so at all.
+    floor[_is(cause, "layout-copies") & _named(timeline, kernels, index, CONVERSION)] = 0.0
     # A cast folds into the op that reads it, or is left out: none of its bytes must be moved.
     floor[_is(cause, "dtype-casts") & ~np.isnan(floor)] = 0.0
 
@@ -258,7 +274,7 @@ def _claim_messages(
 
 
 def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
-    """Give a share of each atom's time to a cause that could give all of it back; the rest stays where it is."""
+    """Give a share of each atom's time to a cause that could give all of it back; the rest stays."""
     taken = np.flatnonzero(share > 0)
     rest = atoms.own * (1.0 - share)
     floor = np.fmin(atoms.floor, rest)
@@ -282,14 +298,16 @@ def idle_cause_index(cause: str) -> int:
     return CAUSES.index("launch-bound" if cause == TURNAROUND else cause)
 
 
-def idle_by_cause(blame: F64) -> F64:
+def idle_by_cause(gaps: Idle) -> F64:
     """Sum the gaps' blame over the window into the budget's causes; long queued gaps are unknown."""
     total = np.zeros(len(CAUSES))
     for column, cause in enumerate(IDLE_CAUSES):
-        amounts = blame[:, column]
-        if cause == TURNAROUND:
-            strange = amounts > LONGEST_TURNAROUND_NS
-            total[CAUSES.index(UNKNOWN)] += amounts[strange].sum()
-            amounts = amounts[~strange]
-        total[idle_cause_index(cause)] += amounts.sum()
+        total[idle_cause_index(cause)] += gaps.blame[:, column].sum()
+    strange = gaps.queued_too_long
+    total[CAUSES.index("launch-bound")] -= strange
+    total[CAUSES.index(UNKNOWN)] += strange
+    if gaps.lacks_rows:
+        # Where rows are missing a silent host proves nothing.
+        total[CAUSES.index(UNKNOWN)] += total[CAUSES.index("host-work")]
+        total[CAUSES.index("host-work")] = 0.0
     return total

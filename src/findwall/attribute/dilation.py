@@ -13,10 +13,10 @@ import numpy as np
 from findwall.attribute.budget import CAUSES, UNKNOWN, idle_by_cause
 from findwall.attribute.host import Host
 from findwall.attribute.idle import Idle, blame_gaps
-from findwall.attribute.queue import F64, Queue, rerun
+from findwall.attribute.queue import F64, LONGEST_TURNAROUND_NS, Queue, rerun
 from findwall.errors import InputError
 from findwall.model.events import Header
-from findwall.units import NS_PER_S, NS_PER_US
+from findwall.units import NS_PER_S, NS_PER_US, format_share
 
 # Microseconds a recorded host event costs the host: low, likely, high. Seen between 0.5 and 5 on real
 # jobs with known step times; recording shapes is the larger part of it.
@@ -83,13 +83,13 @@ def _from_trace(queue: Queue, host: Host, count: int, header: Header) -> StepRea
     short, middle, long = scenarios
     stretched = trace > 1.01 * middle.step
     source = "estimated" if stretched else "trace"
-    return StepReading(middle, short, long, source, ())
+    return StepReading(middle, short, long, source, _about_missing_rows(middle.gaps))
 
 
 def _scenario(queue: Queue, host: Host, count: int, busy: float, cost_us: float) -> Scenario:
     gaps = blame_gaps(queue, host, cost_us * NS_PER_US)
-    idle = idle_by_cause(gaps.blame) / count
-    turnaround = _turnaround(queue, gaps, count)
+    idle = idle_by_cause(gaps) / count
+    turnaround = _turnaround(gaps, count)
     return Scenario(busy + float(idle.sum()), busy, idle, turnaround, cost_us, gaps)
 
 
@@ -106,11 +106,11 @@ def _from_truth(
     if cost is None:
         cost = costs_us(header)[1]
     gaps = blame_gaps(queue, host, cost * NS_PER_US)
-    turnaround = _turnaround(queue, gaps, count)
-    idle = _fit(idle_by_cause(gaps.blame) / count, turnaround, max(step - busy, 0.0))
+    turnaround = _turnaround(gaps, count)
+    idle = _fit(idle_by_cause(gaps) / count, turnaround, max(step - busy, 0.0))
     turnaround = min(turnaround, float(idle[CAUSES.index("launch-bound")]))
     one = Scenario(step, busy, idle, turnaround, cost, gaps, shrink, shrink_paced)
-    return StepReading(one, one, one, source, notes)
+    return StepReading(one, one, one, source, (*notes, *_about_missing_rows(gaps)))
 
 
 def _from_truth_on_cores(
@@ -118,7 +118,9 @@ def _from_truth_on_cores(
 ) -> StepReading:
     """Where the host does the work, the profiler stretches work and gaps alike: all of it is scaled."""
     cost = _solve_cost(queue, host, count, step)
-    traced = _scenario(queue, host, count, float(queue.own.sum()) / count, costs_us(header)[1] if cost is None else cost)
+    traced = _scenario(
+        queue, host, count, float(queue.own.sum()) / count, costs_us(header)[1] if cost is None else cost
+    )
     shrink = min(step / traced.step, 1.0) if traced.step > 0 else 1.0
     busy = traced.busy * shrink
     idle = _fit(traced.idle * shrink, 0.0, step - busy)
@@ -137,7 +139,8 @@ def _fit_busy(queue: Queue, count: int, step: float, refuse: bool) -> tuple[floa
     shrink = min(step / work, 1.0)
     if refuse and 1.0 / shrink > REFUSE_BEYOND:
         raise InputError(
-            f"A step of {step / 1e6:.3g} ms cannot hold the {busy / 1e6:.3g} ms of device work the trace shows.",
+            f"A step of {step / 1e6:.3g} ms cannot hold the {busy / 1e6:.3g} ms of device work "
+            "the trace shows.",
             "Check the step time given: it is of another job, or in another unit than milliseconds.",
         )
     note = (
@@ -148,10 +151,20 @@ def _fit_busy(queue: Queue, count: int, step: float, refuse: bool) -> tuple[floa
     return shrink, shrink_paced, (note,)
 
 
-def _turnaround(queue: Queue, gaps: Idle, count: int) -> float:
+def _turnaround(gaps: Idle, count: int) -> float:
     """The device's own share of launch-bound idle: true in a trace, so it is kept and not scaled."""
     own = gaps.blame[:, -1]
-    return float(own[own < 20 * max(queue.turnaround, 1)].sum()) / count
+    return float(own[own <= LONGEST_TURNAROUND_NS].sum()) / count
+
+
+def _about_missing_rows(gaps: Idle) -> tuple[str, ...]:
+    if not gaps.lacks_rows:
+        return ()
+    share = format_share(gaps.queued_too_long / gaps.length)
+    return (
+        f"For {share} of the time the device stands still although kernels are queued: the trace lacks rows. "
+        "That time is of unknown cause, and so is time in which the host seems silent.",
+    )
 
 
 def _fit(idle: F64, turnaround: float, wanted: float) -> F64:
@@ -230,6 +243,6 @@ def _with_loader(free: F64, loader: float) -> F64:
     wanted = min(loader, total)
     if others <= 0:
         return free
-    found = free * ((total - wanted) / others)
+    found: F64 = free * ((total - wanted) / others)
     found[at] = wanted
     return found

@@ -64,8 +64,8 @@ class Facts:
         scenario = scenario or self.reading.likely
         device = np.bincount(self.atoms.cause, self._own(scenario), minlength=len(CAUSES))
         # Sharing out and linearising the queue differ by rounding only; the step is what is kept.
-        device *= scenario.busy / max(device.sum(), 1e-9) if scenario.busy > 0 else 0.0
-        spent: F64 = device + scenario.idle
+        fit = scenario.busy / max(float(device.sum()), 1e-9) if scenario.busy > 0 else 0.0
+        spent: F64 = device * fit + scenario.idle
         return spent
 
     def recoverable(self, scenario: Scenario | None = None) -> F64:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.host import OWNERS, Host
-from findwall.attribute.queue import F64, Queue, rerun
+from findwall.attribute.queue import F64, LONGEST_TURNAROUND_NS, Queue, rerun
 from findwall.model.intervals import I64, Intervals, union
 
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving,
@@ -21,6 +21,7 @@ HOST_WORK_NS = 200_000
 # Nor is one that starts no event at all for this long, even inside an op: that op computes on the
 # host, initialises a library, or waits for a lock.
 EVENTLESS_NS = 2_000_000
+LACKING_SHARE = 0.05  # of the window idle with kernels long queued: more than real jobs ever show
 TURNAROUND = "turn-around"
 IDLE_CAUSES = (
     "copy-exposed",
@@ -42,6 +43,17 @@ class Idle:
 
     blame: F64  # nanoseconds; shape (rows of the queue, IDLE_CAUSES)
     length: float  # of the window, in nanoseconds
+
+    @property
+    def queued_too_long(self) -> float:
+        """Idle time before rows long queued: they wait for something the trace does not show."""
+        own = self.blame[:, IDLE_CAUSES.index(TURNAROUND)]
+        return float(own[own > LONGEST_TURNAROUND_NS].sum())
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether so much of the window is such time that rows must be missing."""
+        return self.queued_too_long > LACKING_SHARE * self.length
 
     def total(self, cause: str) -> float:
         return float(self.blame[:, IDLE_CAUSES.index(cause)].sum())

@@ -21,6 +21,8 @@ from findwall.model.intervals import I64
 
 F64 = NDArray[np.float64]
 TURNAROUND_NS = 1_000  # between two queued kernels, where the trace has none to measure
+# A queued kernel that starts later than this waits for something the trace does not show.
+LONGEST_TURNAROUND_NS = 20_000
 LATENCY_NS = 6_000  # from a launch call to its kernel on an idle device, where the trace has none
 
 
@@ -77,10 +79,24 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, synchronous: bool = 
     queued = issued + min(latency, LATENCY_NS) <= before
     if synchronous:
         queued = np.zeros(len(rows), bool)
-    turnaround = _typical(gap[late & queued], TURNAROUND_NS)
+    turnaround = _typical(gap[late & queued & (gap <= LONGEST_TURNAROUND_NS)], TURNAROUND_NS)
     pageable = np.array(["pageable" in name.lower() for name in timeline.names], bool)
     paced = (events.kind[rows] == Kind.MEMCPY) & pageable[events.name[rows]]
-    return Queue(rows, start, end, issued, before, own, gap, queued, paced, latency, turnaround, steps.start, synchronous)
+    return Queue(
+        rows,
+        start,
+        end,
+        issued,
+        before,
+        own,
+        gap,
+        queued,
+        paced,
+        latency,
+        turnaround,
+        steps.start,
+        synchronous,
+    )
 
 
 def _typical(values: I64, default: int) -> int:
@@ -181,7 +197,7 @@ def _length(queue: Queue, host: Host, call: int, cost_ns: float) -> float:
     """What a blocking call takes of the host: the time it gets back where the call is left out."""
     ends = np.array([host.blocking.start[call], host.blocking.end[call]])
     saved_in, saved_out = _saved(queue, host, ends, cost_ns).tolist()
-    return max(float(ends[1] - ends[0]) - (saved_out - saved_in), 0.0)
+    return max(float(ends[1] - ends[0]) - float(saved_out - saved_in), 0.0)
 
 
 def _after_call(
@@ -208,4 +224,4 @@ def _after_call(
         target = int(done[-1]) + window.start
         tail = left - max(entered, int(trace_end[target]))
         left_now = max(entered_now, float(ends[target])) + max(tail, 0)
-    return left_now - (left - saved_out)
+    return float(left_now - (left - saved_out))

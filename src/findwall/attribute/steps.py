@@ -105,7 +105,8 @@ def _one_process(timeline: Timeline, rows: I64) -> I64:
     """In a merged file, the markers of the process that has most of them."""
     process = timeline.events.process[rows]
     found, counts = np.unique(process, return_counts=True)
-    return rows[process == found[int(np.argmax(counts))]]
+    mine: I64 = rows[process == found[int(np.argmax(counts))]]
+    return mine
 
 
 def _optimizer_steps(timeline: Timeline) -> _Markers | None:
