@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,12 @@ def barred(torch: Any, environ: Mapping[str, str] | None = None) -> str:
     return ""
 
 
+def _quiet(torch: Any) -> dict[str, bool]:
+    """Newer torch warns on the job's stderr that a session keeps its own events only, unless told to keep more."""
+    known = inspect.signature(torch.profiler._KinetoProfile.__init__).parameters
+    return {"acc_events": True} if "acc_events" in known else {}
+
+
 class TraceWindow:
     """One profiler session. All calls come from the thread that trains."""
 
@@ -58,7 +65,9 @@ class TraceWindow:
         activities = [activity.CPU, *([activity.CUDA] if self._gpu else [])]
         self._job.starting_ours = True
         try:
-            self._profile = self._torch.profiler._KinetoProfile(activities=activities, record_shapes=True)
+            self._profile = self._torch.profiler._KinetoProfile(
+                activities=activities, record_shapes=True, **_quiet(self._torch)
+            )
             self._profile.prepare_trace()
         finally:
             self._job.starting_ours = False
