@@ -96,7 +96,7 @@ def _touched(dims: Sequence[int], strides: Sequence[int], size: int) -> float:
     if run == count:
         return float(count * size)
     run_bytes = run * size
-    pitch = next(stride for stride, _ in axes if stride >= run) * size
+    pitch = next((stride for stride, _ in axes if stride >= run), run) * size  # overlapping strides have none
     sectors = math.ceil(run_bytes / SECTOR) * SECTOR
     return count / run * min(max(sectors, run_bytes), max(pitch, run_bytes))
 
