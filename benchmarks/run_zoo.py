@@ -1,9 +1,9 @@
-"""`findwall run` on every job of the zoo: the verdict against the truth, and the step with and without findwall.
+"""`findwall run` on every job of the zoo: verdict against truth, and the step with and without findwall.
 
     python benchmarks/run_zoo.py [--only a,b] [--size gpu|cpu] [--deadline S]
 
-Each job runs twice in fresh processes: plain (it times its own steps) and through `findwall run --stop`, which
-knows nothing but the command line. The truth is the `WALLS` line of the job's file. Writes
+Each job runs twice in fresh processes: plain (it times its own steps) and through `findwall run --stop`,
+which knows nothing but the command line. The truth is the `WALLS` line of the job's file. Writes
 benchmarks/results/run_zoo.json and prints a table.
 """
 
@@ -91,7 +91,8 @@ def line(row: dict[str, object]) -> str:
     cost = row.get("cost") or {}
     shadow = cost.get("shadow_share") or {}  # type: ignore[union-attr]
     return (
-        f"{row['job']:24s} {truth[1]:20s} {'right' if row['right'] else 'WRONG':5s} {row['verdict'][1]!s:20s} "  # type: ignore[index]
+        f"{row['job']:24s} {truth[1]:20s} {'right' if row['right'] else 'WRONG':5s} "
+        f"{row['verdict'][1]!s:20s} "  # type: ignore[index]
         f"plain {row['plain_ms'] or float('nan'):8.2f} run {row['step_ms'] or float('nan'):8.2f} ms  "
         f"hooks {100 * (cost.get('hook_share') or 0):.2f} %  "  # type: ignore[union-attr]
         f"shadow {100 * (shadow.get('low') or 0):+.2f}..{100 * (shadow.get('high') or 0):+.2f} %  "
@@ -103,7 +104,12 @@ def versions() -> dict[str, object]:
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"torch": torch.__version__, "gpu": gpu, "python": platform.python_version(), "date": str(date.today())}
+    return {
+        "torch": torch.__version__,
+        "gpu": gpu,
+        "python": platform.python_version(),
+        "date": str(date.today()),
+    }
 
 
 def main() -> None:

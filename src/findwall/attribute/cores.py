@@ -90,7 +90,8 @@ def _computing(timeline: Timeline) -> I64:
 
 def _stack(*tables: Events) -> Events:
     columns = {
-        name: np.concatenate([getattr(table, name) for table in tables]) for name in Events.__dataclass_fields__
+        name: np.concatenate([getattr(table, name) for table in tables])
+        for name in Events.__dataclass_fields__
     }
     order = np.lexsort((columns["kind"], -columns["end"], columns["start"]))
     return Events(**{name: column[order] for name, column in columns.items()})

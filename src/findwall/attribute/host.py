@@ -32,7 +32,8 @@ FREE = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|Unmap|Relea
 COMPILE = re.compile(
     r"compile_inner|entire_frame_compile|backend_compile|compile_fx|_compile\.compile|inductor_compile"
     r"|create_aot_dispatcher|aot_(module|function|dispatch).*compile|async_compile|GraphLowering|Scheduler\.(codegen|__init__)"
-    r"|PyCodeCache\.load|^(cu|hip)(ModuleLoad|LinkComplete|LibraryLoad)|triton.*compile|dynamo_timed|Lazy Function Loading",
+    r"|PyCodeCache\.load|^(cu|hip)(ModuleLoad|LinkComplete|LibraryLoad)|triton.*compile"
+    r"|dynamo_timed|Lazy Function Loading",
     re.IGNORECASE,
 )
 GARBAGE = re.compile(r"^findwall\.gc|built-in function collect|gc\.collect", re.IGNORECASE)

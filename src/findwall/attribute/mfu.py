@@ -34,7 +34,9 @@ def utilisation(facts: Facts) -> Utilisation:
     flops = kernels.flops[index]
     blind = float(facts.own[matrix & np.isnan(flops)].sum()) / max(float(facts.own[matrix].sum()), 1.0)
     if blind > MOST_UNKNOWN:
-        return Utilisation(None, None, None, None, f"{blind:.0%} of the matrix time has no shapes to count FLOPs from")
+        return Utilisation(
+            None, None, None, None, f"{blind:.0%} of the matrix time has no shapes to count FLOPs from"
+        )
     counted = matrix & ~np.isnan(flops)
     hardware = float(flops[counted].sum()) / facts.steps.count
     model = float(flops[counted & ~kernels.recompute[index]].sum()) / facts.steps.count
@@ -45,7 +47,9 @@ def utilisation(facts: Facts) -> Utilisation:
     mfu, hfu = model / seconds / peak, hardware / seconds / peak
     if hfu > 1.0:
         return Utilisation(None, None, peak, model, f"refused: it comes out above 100 % of the {named} peak")
-    return Utilisation(mfu, hfu, peak, model, f"work model over the recorded shapes, against the dense {named} peak")
+    return Utilisation(
+        mfu, hfu, peak, model, f"work model over the recorded shapes, against the dense {named} peak"
+    )
 
 
 def _peak(facts: Facts, counted: np.ndarray) -> tuple[float | None, str]:

@@ -1,4 +1,4 @@
-"""Attention written out: which kernels work on the N x N matrix of scores that a fused attention never writes.
+"""Attention written out: kernels on the N x N matrix of scores that a fused attention never writes.
 
 The mark is a softmax over `[..., queries, keys]` whose shape a batched matmul produced or consumed. Every
 other kernel that touches a tensor of that size (scale, mask, dropout, copies, their backwards) belongs to it.

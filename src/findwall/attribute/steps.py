@@ -202,7 +202,9 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         # What the host does after the last kernel delays nothing on the device.
         last = timeline.rows(*DEVICE_KINDS)
         last = last[events.device[last] == device]
-        return _single(timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max()))
+        return _single(
+            timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max())
+        )
     stream = _compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from findwall.measure.ceilings import CeilingsReport, Rate
 
 
-class ShapeType(click.ParamType):
+class ShapeType(click.ParamType):  # type: ignore[type-arg]
     name = "M,N,K"
 
     def convert(

@@ -34,15 +34,23 @@ def command() -> None:
 
 def _run(name: str) -> tuple[str | None, str | None]:
     """One job under `findwall run`, as a person would start it; the wall it found."""
-    with resources.as_file(resources.files("findwall") / "demo" / f"{name}.py") as script:
-        with tempfile.TemporaryDirectory() as folder:
-            document = Path(folder) / "diagnosis.json"
-            click.echo(f"$ findwall run {script.name}", err=True)
-            arguments = ["run", "--stop", "--out", str(Path(folder) / name), "--json", str(document), str(script)]
-            done = subprocess.run([sys.executable, "-m", "findwall", *arguments], check=False)
-            if not document.exists():
-                raise FindwallError(f"The demo job {name} gave no verdict (exit code {done.returncode}).")
-            wall = json.loads(document.read_text())["wall"]
+    bundled = resources.as_file(resources.files("findwall") / "demo" / f"{name}.py")
+    with bundled as script, tempfile.TemporaryDirectory() as folder:
+        document = Path(folder) / "diagnosis.json"
+        click.echo(f"$ findwall run {script.name}", err=True)
+        arguments = [
+            "run",
+            "--stop",
+            "--out",
+            str(Path(folder) / name),
+            "--json",
+            str(document),
+            str(script),
+        ]
+        done = subprocess.run([sys.executable, "-m", "findwall", *arguments], check=False)
+        if not document.exists():
+            raise FindwallError(f"The demo job {name} gave no verdict (exit code {done.returncode}).")
+        wall = json.loads(document.read_text())["wall"]
     planted = PLANTED[name]
     found = (wall["wall"], wall["cause"])
     verdict = "found" if found == planted else f"NOT found ({found[0]} / {found[1]})"

@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 
 
-class Waves(Dataset):
+class Waves(Dataset):  # type: ignore[misc]
     def __len__(self) -> int:
         return 1_000_000
 

@@ -10,8 +10,8 @@ from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.examine.questions import answer_questions
-from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput
 from findwall.examine.remarks import gather_notes
+from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
@@ -53,7 +53,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         timeline=_timeline(ranks),
         quality=_quality(facts),
         budget=_budget(facts),
-        phases=[Phase(phase, ms(spent)) for phase, spent in split_by_phase(facts).items()],
+        phases=[Phase(phase, ms(spent)) for phase, spent in split_by_phase(facts).items()],  # type: ignore[arg-type]
         memory=memory(run, peak_memory(facts.whole.timeline)),
         prescriptions=prescriptions,
         not_worth_it=not_worth_it,
@@ -63,7 +63,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         trials=[],
         notes=gather_notes(facts),
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
-        environment=[str(line) for line in run.environment.get("findings", [])],
+        environment=warnings(run),
         cost=run.cost,
     )
 
@@ -81,9 +81,9 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
     if verdict.why_not == "dilation":
         causes = " and ".join(verdict.between)
         return (
-            f"The trace alone cannot tell {causes} apart: without the profiler the step takes anything between "
-            f"{format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few steps without "
-            "the profiler and give that as --step-ms, or let `findwall run` measure the job."
+            f"The trace alone cannot tell {causes} apart: without the profiler the step takes anything "
+            f"between {format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few "
+            "steps without the profiler and give that as --step-ms, or let `findwall run` measure the job."
         )
     blind = facts.share(UNKNOWN)
     return (
@@ -94,12 +94,15 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
 
 def _why_blind(facts: Facts) -> str:
     if not facts.ceilings.known:
-        return f": no ceilings are known for this device ({facts.ceilings.device or 'unnamed'}); give --ceilings FILE"
+        device = facts.ceilings.device or "unnamed"
+        return f": no ceilings are known for this device ({device}); `findwall ceilings` measures them"
     if not facts.timeline.header.shapes:
         return ": the trace has no shapes; record it with record_shapes=True"
     graphs = facts.timeline.events.graph_node[facts.kernels.row[facts.atoms.index]] > 0
     if graphs.any():
-        return ": kernels replayed from a CUDA graph carry no shapes; trace the same step once without the graph"
+        return (
+            ": kernels replayed from a CUDA graph carry no shapes; trace the same step once without the graph"
+        )
     return " (kernels of unknown ops)"
 
 
@@ -168,7 +171,9 @@ def _budget(facts: Facts) -> list[BudgetRow]:
         recoverable = None if np.isnan(gain[at]) else ms(max(float(gain[at]), 0.0))
         bounds = sorted((ms(float(low[at])), ms(float(spent[at])), ms(float(high[at]))))
         rows.append(
-            BudgetRow(WALL_OF[cause], cause, ms(float(spent[at])), bounds[0], bounds[-1], recoverable, evidence)
+            BudgetRow(
+                WALL_OF[cause], cause, ms(float(spent[at])), bounds[0], bounds[-1], recoverable, evidence
+            )
         )
     if small > 0:
         rows.append(BudgetRow(None, UNKNOWN, ms(small), None, None, None))

@@ -38,7 +38,9 @@ def _stable(facts: Facts) -> Question:
     seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     value = spread(seconds)
     if value is None:
-        return Question("stable", "unknown", None, "Only one step was seen: whether steps vary cannot be told.")
+        return Question(
+            "stable", "unknown", None, "Only one step was seen: whether steps vary cannot be told."
+        )
     of = f"over {len(seconds)} {'steps' if measured else 'profiled steps'}"
     text = f"Step times vary by {format_share(value)} {of}."
     return Question("stable", _yes(value <= STABLE_SPREAD), value, text)  # type: ignore[arg-type]
@@ -49,11 +51,14 @@ def _device(facts: Facts) -> str:
 
 
 def _busy(facts: Facts) -> Question:
-    shares = [scenario.busy / scenario.step if scenario.step > 0 else 0.0 for scenario in facts.reading.scenarios]
+    shares = [
+        scenario.busy / scenario.step if scenario.step > 0 else 0.0 for scenario in facts.reading.scenarios
+    ]
     likely, low, high = shares[1], min(shares), max(shares)
     idle = format_ms(ms(facts.step - facts.reading.likely.busy))
     if _yes(low >= BUSY_SHARE) != _yes(high >= BUSY_SHARE):
-        text = f"The {_device(facts)} works {format_share(low)} to {format_share(high)} of the step: the profiler hides which."
+        share = f"{format_share(low)} to {format_share(high)}"
+        text = f"The {_device(facts)} works {share} of the step: the profiler hides which."
         return Question("busy", "unknown", likely, text)
     text = f"The {_device(facts)} works {format_share(likely)} of the step and idles {idle}."
     return Question("busy", _yes(likely >= BUSY_SHARE), likely, text)  # type: ignore[arg-type]
@@ -84,8 +89,11 @@ def _peak(facts: Facts) -> Question:
         return Question("peak", "unknown", None, "There are no matmuls to hold against the ceiling.")
     if time < 0.5 * float(facts.kernels.duration[index][matrix].sum()):
         why = "no ceilings are known for it" if not facts.ceilings.known else "most of them have no shapes"
-        return Question("peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}.")
+        return Question(
+            "peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}."
+        )
     value = float(floor[known].sum()) / time
     source = facts.ceilings.source
-    text = f"The matmuls run at {format_share(value)} of what this {_device(facts)} can reach on such work ({source} ceilings)."
+    reach = f"what this {_device(facts)} can reach on such work ({source} ceilings)"
+    text = f"The matmuls run at {format_share(value)} of {reach}."
     return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]

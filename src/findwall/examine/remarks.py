@@ -45,13 +45,17 @@ def _about_window(facts: Facts) -> list[str]:
 def _about_recording(facts: Facts) -> list[str]:
     notes, header = [], facts.timeline.header
     if not header.shapes:
-        notes.append("No shapes were recorded: FLOPs and bytes are known only where kernel names tell them (record_shapes=True).")
+        notes.append(
+            "No shapes were recorded (record_shapes=True): FLOPs and bytes are known only from kernel names."
+        )
     if not facts.ceilings.known:
         device = facts.ceilings.device or "the device's name is missing"
-        notes.append(f"No ceilings are known for this device ({device}): no roofline is drawn. `findwall ceilings` measures them.")
+        notes.append(f"No ceilings are known for this device ({device}): `findwall ceilings` measures them.")
     devices = {int(device) for device in facts.timeline.events.device[facts.kernels.row].tolist()}
     if len(devices) > 1:
-        notes.append(f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process.")
+        notes.append(
+            f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process."
+        )
     return notes
 
 
@@ -61,8 +65,8 @@ def _about_model(facts: Facts) -> list[str]:
     above = float(facts.kernels.duration[facts.kernels.above_spec].sum())
     if total and above > MATTERS * total:
         notes.append(
-            f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data sat in cache, "
-            "or its work is overestimated."
+            f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "
+            "sat in cache, or its work is overestimated."
         )
     if facts.share(UNKNOWN) > 5 * MATTERS:
         notes.append(f"{format_share(facts.share(UNKNOWN))} of the step is of unknown cause.")

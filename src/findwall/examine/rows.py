@@ -18,7 +18,11 @@ MOST_KERNELS = 200
 
 def machine(run: Run, ceilings: Ceilings) -> Machine:
     devices = [properties for timeline in run.ranks for properties in timeline.header.devices]
-    used = {(rank, int(device)) for rank, timeline in enumerate(run.ranks) for device in _devices(timeline.events.device)}
+    used = {
+        (rank, int(device))
+        for rank, timeline in enumerate(run.ranks)
+        for device in _devices(timeline.events.device)
+    }
     name = devices[0].name if devices else run.environment.get("device_name")
     figures: dict[str, object] = {f"{math}_tflops": flops / 1e12 for math, flops in ceilings.flops.items()}
     figures |= {f"{math}_spec_tflops": flops / 1e12 for math, flops in ceilings.spec_flops.items()}
@@ -84,7 +88,11 @@ def kernel_rows(facts: Facts) -> list[KernelRow]:
         whole = np.bincount(group[known], minlength=width) == np.bincount(group, minlength=width)
         return np.where(whole, found, np.nan)
 
-    flops, moved, floor = total(kernels.flops[index]), total(kernels.bytes[index]), total(kernels.floor[index])
+    flops, moved, floor = (
+        total(kernels.flops[index]),
+        total(kernels.bytes[index]),
+        total(kernels.floor[index]),
+    )
     bound = np.zeros((width, len(BOUNDS)))
     np.add.at(bound, (group, kernels.bound[index].astype(np.int64)), kernels.duration[index])
     rows = []
@@ -120,4 +128,12 @@ def memory(run: Run, traced: int | None) -> Memory:
 def throughput(run: Run, step_ns: float) -> Throughput | None:
     if run.samples_per_step is None or step_ns <= 0:
         return None
-    return Throughput(run.samples_per_step * len(run.ranks or (1,)) / (step_ns / 1e9), f"{run.sample_unit or 'samples'}/s")
+    return Throughput(
+        run.samples_per_step * len(run.ranks or (1,)) / (step_ns / 1e9), f"{run.sample_unit or 'samples'}/s"
+    )
+
+
+def warnings(run: Run) -> list[str]:
+    """What the audit of the environment warns of: each as what is wrong, then what to do."""
+    findings = [found for found in run.environment.get("findings", []) if found.get("level") == "warning"]
+    return [f"{found.get('sentence', '')} {found.get('fix', '')}".strip() for found in findings]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.examine.rows import machine, memory, throughput
+from findwall.examine.rows import machine, memory, throughput, warnings
 from findwall.model.catalogue import QUESTIONS
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -62,14 +62,21 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         kernels=[],
         trials=[],
         notes=[*(note for timeline in run.ranks for note in timeline.quality.notes), *run.notes],
-        environment=[str(line) for line in run.environment.get("findings", [])],
+        environment=warnings(run),
         cost=run.cost,
     )
 
 
 def _launches(run: Run) -> int:
     """Launch calls whose device rows are all missing."""
-    names = {"cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "hipLaunchKernel"}
+    names = {
+        "cudaLaunchKernel",
+        "cudaLaunchKernelExC",
+        "cuLaunchKernel",
+        "cuLaunchKernelEx",
+        "hipLaunchKernel",
+    }
     return sum(
-        sum(timeline.name_of(row) in names for row in timeline.rows(Kind.RUNTIME).tolist()) for timeline in run.ranks
+        sum(timeline.name_of(row) in names for row in timeline.rows(Kind.RUNTIME).tolist())
+        for timeline in run.ranks
     )

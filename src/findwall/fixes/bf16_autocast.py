@@ -93,7 +93,9 @@ def _gain(facts: Facts, ceiling: float) -> float | None:
     formats = np.isin(facts.kernels.math_index[index], [MATH_TYPES.index(name) for name in WIDE])
     matmuls = np.flatnonzero(multiplies & formats)
     # Without shapes the floor that the kernel's name told stands in for the FLOPs.
-    least = np.fmin(1e9 * facts.kernels.flops[index[matmuls]] / ceiling, facts.kernels.better_floor[index[matmuls]])
+    least = np.fmin(
+        1e9 * facts.kernels.flops[index[matmuls]] / ceiling, facts.kernels.better_floor[index[matmuls]]
+    )
     share = facts.own[matmuls] / np.maximum(facts.kernels.duration[index[matmuls]], 1)
     left = facts.own[matmuls] - least * share
     if len(left) and np.isnan(left).all():

@@ -40,7 +40,7 @@ def barred(torch: Any, environ: Mapping[str, str] | None = None) -> str:
 
 
 def _quiet(torch: Any) -> dict[str, bool]:
-    """Newer torch warns on the job's stderr that a session keeps its own events only, unless told to keep more."""
+    """Newer torch warns on the job's stderr that a session keeps only its own events, unless asked."""
     known = inspect.signature(torch.profiler._KinetoProfile.__init__).parameters
     return {"acc_events": True} if "acc_events" in known else {}
 

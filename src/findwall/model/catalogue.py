@@ -44,8 +44,8 @@ QUESTIONS = ("stable", "busy", "matmul", "peak")
 # Which of the four questions, asked in order, a cause answers: earlier ones win a near tie.
 QUESTION_OF: dict[str, int] = {
     **{cause: 1 for wall in ("overhead", "data", "comms") for cause in WALLS[wall]},
-    **{cause: 2 for cause in WALLS["bandwidth"]},
-    **{cause: 3 for cause in WALLS["compute"]},
+    **dict.fromkeys(WALLS["bandwidth"], 2),
+    **dict.fromkeys(WALLS["compute"], 3),
     "unstable-steps": 0,
 }
 

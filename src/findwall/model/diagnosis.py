@@ -37,7 +37,9 @@ class Step(msgspec.Struct):
     discarded: int
     stable: bool | None
     found_by: str = ""  # what told the steps apart: ProfilerStep, optimizer, period, span
-    busy_ms: float | None = None  # device time in a step: kernels, collectives and copies, overlap counted once
+    busy_ms: float | None = (
+        None  # device time in a step: kernels, collectives and copies, overlap counted once
+    )
 
 
 class Question(msgspec.Struct):

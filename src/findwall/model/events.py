@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -79,10 +80,13 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     graph_id: int | None = None
 
 
-def _decode_or_default(raw: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _decode_or_default(raw: bytes, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except msgspec.MsgspecError:
         return kind()
 
 
@@ -111,7 +115,7 @@ class Details:
         return self._lookup(index, self.extra, self._extra, Extra)
 
     @staticmethod
-    def _lookup(index, raw, cache, kind):  # type: ignore[no-untyped-def]
+    def _lookup(index: int, raw: list[bytes], cache: dict[int, S], kind: type[S]) -> S | None:
         if index < 0:
             return None
         found = cache.get(index)

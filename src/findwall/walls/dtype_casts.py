@@ -29,6 +29,7 @@ from findwall.walls.evidence import (
     calls_text,
     carriers,
     gain,
+    name_carrier,
     opening,
     shape,
     short_type,
@@ -41,7 +42,7 @@ CAUSE = "dtype-casts"
 def evidence(facts: Facts) -> list[Evidence]:
     found = []
     for carrier in carriers(facts, CAUSE):
-        what = _cast(facts, carrier) or carrier.op or carrier.kernel
+        what = _cast(facts, carrier) or name_carrier(facts, carrier)
         text = f"{what}: {calls_text(carrier.calls)}, {format_ms(carrier.ms)}"
         found.append(as_evidence(facts, carrier, text))
     return found

@@ -117,7 +117,8 @@ def gain(facts: Facts, cause: str) -> str:
     value = facts.recoverable_ms(cause)
     if value is None:
         return f"how much comes back is unknown because {missing(facts) or 'these kernels have no model'}"
-    return f"at most {format_ms(value)} come back" if value > 0 else "nothing of it comes back"
+    doubt = f" (a rough figure, because {missing(facts)})" if missing(facts) else ""
+    return f"at most {format_ms(value)} come back{doubt}" if value > 0 else "nothing of it comes back"
 
 
 def missing(facts: Facts) -> str | None:
@@ -229,8 +230,7 @@ def name_carrier(facts: Facts, carrier: Carrier) -> str:
     """ "aten::addmm [8192×768]·[768×50257] bf16 (ampere_bf16_s1688gemm…align1)"."""
     kernel = short_kernel(carrier.kernel)
     if facts.kernel_class(carrier.atom) == "collective":
-        row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
-        return f"{collective_name(facts.timeline, facts.links, row)} ({kernel})"
+        return f"{_doing(facts, carrier)} ({kernel})"
     if carrier.op is None:
         return kernel
     described = f"{carrier.op} {shapes_text(facts, carrier.op_row)}".strip()
@@ -255,11 +255,19 @@ def as_evidence(facts: Facts, carrier: Carrier, text: str) -> Evidence:
     return Evidence(text, carrier.kernel, carrier.op, line, carrier.ms)
 
 
+def _doing(facts: Facts, carrier: Carrier) -> str:
+    """What a carrier does, in one name."""
+    if facts.kernel_class(carrier.atom) == "collective":
+        row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
+        return collective_name(facts.timeline, facts.links, row)
+    return carrier.op or short_kernel(carrier.kernel)
+
+
 def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
     """The ops that carry a cause: "mul, add and tanh"."""
     seen: dict[str, float] = {}
     for carrier in carriers(facts, cause, 12):
-        name = (carrier.op or short_kernel(carrier.kernel)).removeprefix("aten::")
+        name = shorten(_doing(facts, carrier).removeprefix("aten::"), 40)
         seen[name] = seen.get(name, 0.0) + carrier.ms
     return listed(sorted(seen, key=lambda name: (-seen[name], name))[:most])
 

@@ -21,13 +21,15 @@ need an unbroken graph to help.
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import REGION
+from findwall.attribute.host import REGION, names_matching
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.units import format_ms, ms
 from findwall.walls.evidence import gain, opening
-from findwall.walls.places import in_window, line_of
+from findwall.walls.places import in_window, line_of, times_text
 
 CAUSE = "graph-breaks"
 
@@ -59,17 +61,15 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     return (
         f"{opening(facts, CAUSE)} are idle because the compiled model leaves its graph "
-        f"{_breaks(facts):,.0f} times a "
+        f"{times_text(_breaks(facts))} a "
         f"step; run it with TORCH_LOGS=graph_breaks and remove what breaks it: {gain(facts, CAUSE)}."
     )
 
 
 def _breaks(facts: Facts) -> float:
     """Compiled regions a step that lie inside another one."""
-    names = facts.timeline.names
-    rows = in_window(facts, facts.timeline.rows(Kind.OP, Kind.ANNOTATION))
-    nested = 0
-    for row in rows.tolist():
-        if REGION.search(names[int(facts.timeline.events.name[row])]):
-            nested += any(REGION.search(facts.timeline.name_of(one)) for one in facts.links.ancestors(row))
-    return nested / facts.steps.count
+    timeline = facts.timeline
+    region = names_matching(timeline, REGION)[timeline.events.name]
+    rows = in_window(facts, np.flatnonzero(region & timeline.events.is_kind(Kind.OP, Kind.ANNOTATION)))
+    nested = [row for row in rows.tolist() if any(region[one] for one in facts.links.ancestors(row))]
+    return len(nested) / facts.steps.count

@@ -28,7 +28,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.host import OWNERS
 from findwall.model.diagnosis import Evidence
 from findwall.walls.evidence import gain, kernel_evidence, opening
-from findwall.walls.places import Wait, sampled_evidence, wait_evidence, waits
+from findwall.walls.places import Wait, sampled_evidence, times_text, wait_evidence, waits
 
 CAUSE = "host-sync"
 
@@ -51,7 +51,7 @@ def sentence(facts: Facts) -> str:
         )
     who = calls[0]
     return (
-        f"{opening(facts, CAUSE)} are idle because the host waits for the device {_times(total)} a step, "
+        f"{opening(facts, CAUSE)} are idle because the host waits for the device {times_text(total)} a step, "
         "most of it in "
         f"{_spoken(who)}; keep the value on the device and read it every n steps: {gain(facts, CAUSE)}."
     )
@@ -61,10 +61,6 @@ def _calls(facts: Facts) -> list[Wait]:
     blocking = facts.host.blocking
     rows = blocking.row[blocking.owner == OWNERS.index(CAUSE)]
     return waits(facts, CAUSE, np.asarray(rows, np.int64))
-
-
-def _times(total: float) -> str:
-    return "once" if total < 1.5 else f"{total:,.0f} times"
 
 
 def _spoken(wait: Wait) -> str:

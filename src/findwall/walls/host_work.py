@@ -75,7 +75,8 @@ def _silences(facts: Facts) -> list[_Silence]:
     for at, amount in zip(positions[:200].tolist(), amounts[:200].tolist(), strict=True):
         key = _doing(facts, at)
         total[key] = total.get(key, 0.0) + amount
-    best = sorted(total, key=lambda key: (-total[key], key[0]))
+    least = 0.005 * sum(total.values())
+    best = sorted((key for key in total if total[key] > least), key=lambda key: (-total[key], key[0]))
     return [_Silence(text, line, ms(total[text, line])) for text, line in best]
 
 

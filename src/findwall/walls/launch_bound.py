@@ -30,7 +30,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
 from findwall.walls.evidence import gain, kernel_evidence, opening
-from findwall.walls.places import line_of, sampled
+from findwall.walls.places import line_of, sampled, times_text
 
 CAUSE = "launch-bound"
 
@@ -91,6 +91,6 @@ def _ops(facts: Facts, limit: int = 2) -> list[Evidence]:
     for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
         line = line_of(facts, first[name])
         at = f" (longest at {line})" if line else ""
-        text = f"{name}{at}: the device waited for it {times[name] / facts.steps.count:,.0f} times a step"
+        text = f"{name}{at}: the device waited for it {times_text(times[name] / facts.steps.count)} a step"
         found.append(Evidence(text, None, name, line, ms(total[name])))
     return found

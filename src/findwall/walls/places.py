@@ -129,7 +129,7 @@ class Wait:
 
     @property
     def text(self) -> str:
-        times = f", {self.times:,.0f} times a step" if self.times >= 1.5 else ""
+        times = f", {times_text(self.times)} a step" if self.times >= 1.5 else ""
         call = f" ({self.call})" if self.op and self.call != self.op else ""
         return f"{self.place}{call}{times}: the device idled {format_ms(self.ms)}"
 
@@ -221,6 +221,10 @@ def _asked(facts: Facts, row: int) -> _Asked:
     wanted = [op for op in ops if _ASKED.match(facts.timeline.name_of(op))]
     op = wanted[-1] if wanted else ops[0] if ops else -1
     return _Asked(facts.timeline.name_of(op) if op >= 0 else None, op if op >= 0 else row, within)
+
+
+def times_text(times: float) -> str:
+    return "once" if times < 1.5 else f"{times:,.0f} times"
 
 
 def wait_evidence(found: list[Wait], limit: int = 3) -> list[Evidence]:

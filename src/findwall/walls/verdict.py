@@ -47,7 +47,9 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     """Causes worth naming in one reading, the verdict first."""
     gain = facts.recoverable(scenario)
     order = [at for at in np.argsort(-np.nan_to_num(gain, nan=-1.0), kind="stable").tolist() if gain[at] > 0]
-    worth = [at for at in order if gain[at] >= WORTH_IT * scenario.step and CAUSES[at] not in (*ROOFS, UNKNOWN)]
+    worth = [
+        at for at in order if gain[at] >= WORTH_IT * scenario.step and CAUSES[at] not in (*ROOFS, UNKNOWN)
+    ]
     if not worth:
         return [_roof(facts, scenario)]
     if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE * gain[worth[0]]:
