@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from findwall.attribute.facts import Facts, establish
+from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
 from findwall.examine.device import diagnose_device
 from findwall.examine.without import diagnose_without_device
@@ -23,8 +24,18 @@ def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = 
     ceilings = ceilings or _ceilings(run)
     facts = [found for found in (_facts(run, at, ceilings, step_ms) for at in range(len(run.ranks))) if found]
     if facts:
-        return diagnose_device(run, facts)
+        return diagnose_device(run, _compared(facts))
     return diagnose_without_device(run, ceilings, step_ms)
+
+
+def _compared(facts: list[Facts]) -> list[Facts]:
+    """The ranks, the one that speaks for all first: where some wait for others, the one that waits most."""
+    findings = compare_ranks(facts)
+    if findings is None:
+        return facts
+    most = findings.ranks.index(findings.by_wait[0][0])
+    speaker = with_ranks(facts[most], findings, most)
+    return [speaker, *facts[:most], *facts[most + 1 :]]
 
 
 def _facts(run: Run, rank: int, ceilings: Ceilings, step_ms: float | None) -> Facts | None:
