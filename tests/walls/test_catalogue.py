@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from findwall.attribute.facts import Facts
+from findwall.fixes import fix_modules
 from findwall.model.catalogue import ROOFS, WALL_OF
 from findwall.walls import cause_modules, page
 from findwall.walls.verdict import decide
@@ -47,6 +48,14 @@ def test_has_a_page(cause: str) -> None:
     assert [heading for heading in HEADINGS if re.search(rf"^{heading}", text, re.MULTILINE)] == list(
         HEADINGS
     )
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_its_page_names_every_fix_that_moves_it(cause: str) -> None:
+    helps = page(cause).split("What helps:")[1]
+    moving = [fix for fix, module in fix_modules().items() if cause in module.MOVES]
+    assert moving
+    assert [fix for fix in moving if fix not in helps] == []
 
 
 @pytest.mark.parametrize("cause", CAUSES)

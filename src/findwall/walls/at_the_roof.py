@@ -13,8 +13,8 @@ By floor over time: FLOPs at the achievable ceiling (measured where a measuremen
 table's) against the kernel's duration. It is the verdict only where no cause recovers 5 % of the step.
 
 What helps:
-lower-precision (fp8 on Hopper and later, int8 for inference), a smaller or sparser model, custom
-kernels for the last tenths, better or more hardware.
+Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference), bf16-autocast where
+TF32 is in use, smaller-model, custom-kernels for the last tenths, better-hardware.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ sends and receives between stages pipeline-bubble.
 
 What helps:
 overlap-comms (DDP's buckets leave during backward: static_graph=True, a bucket size that fits; FSDP's
-prefetching), no_sync() while accumulating gradients, bucket-collectives, gradient compression to bf16,
-balance-ranks if the others are late.
+prefetching), accumulate-gradients with no_sync(), bucket-collectives, gradients compressed to bf16,
+faster-link.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ By the kernel's class. Its floor is the bytes that must move once; the rest is w
 
 What helps:
 sorted-index (sort edges or ids so that neighbours are fetched together), unique ids before a lookup,
-segment reductions instead of scatter_add, 16-bit tables, embedding_bag instead of embedding and sum.
+segment reductions instead of scatter_add, embedding_bag instead of embedding and sum, custom-kernels.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ By nesting: after a break the rest of the function is compiled as a function of 
 graph is the break's. Synchronisations in it (.item() is a common reason to break) are host-sync.
 
 What helps:
-torch-compile with fullgraph=True names the line of every break (TORCH_LOGS=graph_breaks lists them);
-then remove print, .item() and unsupported calls from the model, or capture_scalar_outputs. cuda-graphs
+fewer-graph-breaks: fullgraph=True names the line of every break (TORCH_LOGS=graph_breaks lists them); then
+remove print, .item() and unsupported calls from the model, or set capture_scalar_outputs. CUDA graphs
 need an unbroken graph to help.
 """
 

@@ -16,8 +16,8 @@ A host-to-device copy that blocks is copy-exposed; a free that waits is allocato
 
 What helps:
 remove-sync: keep metrics on the device and read them every n steps, gather several values in one
-tensor and copy once with non_blocking=True, torch.where instead of `if`, error_if_nonfinite=False and
-foreach=True in clip_grad_norm_, sizes known in advance instead of nonzero.
+tensor and copy once with non_blocking=True, torch.where instead of `if`, foreach=True in clip_grad_norm_,
+sizes known in advance instead of nonzero. move-io-off-step where the values are for a log or a checkpoint.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ and not recoverable by the host.
 
 What helps:
 cuda-graphs (the whole sequence in one launch), torch-compile (fewer, larger kernels; mode="reduce-overhead"
-adds graphs), larger-batch (the same launches carry more work), fused-optimizer or foreach, vectorised
-ops instead of Python loops.
+adds graphs), larger-batch (the same launches carry more work), fused-optimizer, builtin-ops instead of
+formulas and Python loops, remove-sync (the host must run ahead first).
 """
 
 from __future__ import annotations

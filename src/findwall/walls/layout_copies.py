@@ -13,8 +13,8 @@ By the kernel's class (copy) with equal types on both sides; a change of type is
 between host and device are copy-exposed or host-sync.
 
 What helps:
-channels-last for convolutional models, avoiding .contiguous() and repeated cat in loops, writing into
-a preallocated tensor; torch-compile removes many copies.
+channels-last for convolutional models, fewer-copies (no .contiguous() without need, no repeated cat in loops,
+writing into a preallocated tensor); torch-compile removes many.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ num_workers=0 the dataset's own ops are recorded too, so that the profiler stret
 taken off. The copy of the batch is copy-exposed.
 
 What helps:
-loader-workers: num_workers up to the cores, persistent_workers=True, prefetch_factor=4; cheaper or
-precomputed transforms, decoding on the GPU, a format that reads in large pieces; pin-memory for the
-copy that follows.
+loader-workers (num_workers up to the cores, persistent_workers=True, prefetch_factor=4), lighter-samples
+(cheaper or precomputed transforms, decoding on the GPU, a format that reads in large pieces).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ where no cause recovers 5 % of the step; chains that could be fused are unfused-
 
 What helps:
 Fewer bytes: lower-precision (16-bit activations, fp8 or int8 weights for decoding), larger-batch (the
-weights are read once for more rows), torch-compile where norms stand beside pointwise ops, a GPU with
-more bandwidth.
+weights are read once for more rows), smaller-model, custom-kernels that keep more on chip, better-hardware
+(bandwidth, not FLOP/s).
 """
 
 from __future__ import annotations

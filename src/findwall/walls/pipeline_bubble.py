@@ -12,8 +12,7 @@ By the op or metadata that says send or receive. A kernel called SendRecv proves
 the same one. Collectives of all ranks are exposed-collective.
 
 What helps:
-More micro-batches, an interleaved or zero-bubble schedule, even stages (balance-ranks), asynchronous
-sends (overlap-comms).
+more-microbatches, an interleaved or zero-bubble schedule, even stages (balance-ranks), asynchronous sends.
 """
 
 from __future__ import annotations

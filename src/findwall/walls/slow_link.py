@@ -14,9 +14,9 @@ against: `findwall ceilings` on a machine with several GPUs measures it. Without
 exposed-collective.
 
 What helps:
-A layout that keeps heavy traffic inside a node, NCCL's transport (NCCL_DEBUG=INFO; nvidia-smi topo -m
-shows NV#, PIX, SYS), InfiniBand or RoCE across nodes, overlap-comms, bucket-collectives, fewer bytes
-(bf16 gradients).
+faster-link: NCCL's transport (NCCL_DEBUG=INFO; nvidia-smi topo -m shows NV#, PIX, SYS), InfiniBand or RoCE
+across nodes, a layout that keeps heavy traffic inside a node. overlap-comms hides it, accumulate-gradients
+and bf16 gradients send less.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ exposed-collective.
 
 What helps:
 bucket-collectives: one flat buffer instead of a collective a tensor (DDP does, hand-written all_reduce
-loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step.
+loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step;
+accumulate-gradients sends them less often.
 """
 
 from __future__ import annotations

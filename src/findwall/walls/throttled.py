@@ -14,8 +14,8 @@ software power cap is normal for a busy data-centre card and does not count. A t
 then nothing is given to this cause.
 
 What helps:
-cool-the-gpu: airflow, a lower inlet temperature, the power limit (nvidia-smi -q -d PERFORMANCE), the
-supply behind a power brake. No change of code helps.
+raise-clocks: cooling, airflow, the power limit, the supply behind a power brake, clocks locked too low
+(nvidia-smi -q -d PERFORMANCE names the reason). No change of code helps.
 """
 
 from __future__ import annotations

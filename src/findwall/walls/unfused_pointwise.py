@@ -15,9 +15,9 @@ layout-copies, optimizer arithmetic unfused-optimizer. Kernels that move only wh
 memory-roof.
 
 What helps:
-torch-compile (fuses chains by itself), 16-bit activations (bf16-autocast halves the bytes), fused
-library ops instead of hand-written ones (layer_norm, rms_norm, gelu, cross_entropy). cuda-graphs do
-not help: they save launches, not bytes.
+torch-compile (fuses chains by itself), builtin-ops (layer_norm, rms_norm, gelu, cross_entropy instead of
+formulas written out), bf16-autocast (half the bytes), channels-last where convolutions stand between. CUDA
+graphs do not help: they save launches, not bytes.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ steps uneven. Waits in the loader are loader-starved and collections gc-pause ev
 bursts.
 
 What helps:
-Look at what happens in the slow steps: evaluation, checkpoints (move-io-off-step), loader hiccups
-(loader-workers), new shapes (static-shapes), another job on the same GPU or CPU, clocks (cool-the-gpu).
+Look at what happens in the slow steps: evaluation, checkpoints and logs (move-io-off-step), collections
+(freeze-gc), new shapes (static-shapes), clocks (raise-clocks), loader hiccups, another job on the same GPU.
 """
 
 from __future__ import annotations
