@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from findwall.attribute.facts import Facts, establish
@@ -76,6 +78,28 @@ def _wall(cause: str) -> str:
     from findwall.model.catalogue import WALL_OF
 
     return WALL_OF[cause]
+
+
+@pytest.mark.parametrize(("path", "truth"), CASES[::3])
+def test_order_ids_streams_and_origin_change_nothing(path: Path, truth: dict[str, Any]) -> None:
+    plain = facts_of(path, truth["step_ms"])
+    timeline = read_trace(path)
+    random = np.random.default_rng(7)
+    events = timeline.events.take(random.permutation(len(timeline.events)))
+    known = events.correlation > 0
+    events = replace(
+        events,
+        start=events.start + 10**15,
+        end=events.end + 10**15,
+        correlation=np.where(known, 3 * events.correlation + 11, events.correlation),
+        stream=np.where(events.stream >= 0, events.stream + 40, events.stream),
+    )
+    other = replace(timeline, events=events, path="renamed.json")
+    run = Run("torch-trace", ("renamed.json",), (other,))
+    again = establish(run, other, plain.ceilings, truth["step_ms"] / 1e3, "given")
+    assert again is not None
+    assert decide(again) == decide(plain)
+    assert again.spent() == pytest.approx(plain.spent(), rel=1e-6, abs=10)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -1,0 +1,103 @@
+"""Traces of public projects, where they lie beside this one: what is known of each must be found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from findwall.attribute.facts import Facts, establish
+from findwall.attribute.ranks import compare_ranks, with_ranks
+from findwall.hardware import table_ceilings
+from findwall.model.run import Run
+from findwall.readers.torch_trace import read_trace
+from findwall.walls import cause_modules
+from findwall.walls.verdict import Verdict, decide
+
+
+@pytest.fixture(scope="module")
+def traces(shared: Path) -> Path:
+    return shared / "traces"
+
+
+def facts_of(path: Path) -> Facts:
+    timeline = read_trace(path)
+    devices = timeline.header.devices
+    run = Run("torch-trace", (str(path),), (timeline,))
+    facts = establish(run, timeline, table_ceilings(devices[0].name if devices else ""), None, "trace")
+    assert facts is not None
+    return facts
+
+
+def spoken(facts: Facts, verdict: Verdict) -> str:
+    assert verdict.cause is not None
+    text: str = cause_modules()[verdict.cause].sentence(facts)
+    return text
+
+
+def test_a_loader_without_workers_starves_the_device(traces: Path) -> None:
+    facts = facts_of(traces / "v100_resnet50_workers0.json.gz")
+    verdict = decide(facts)
+    assert (verdict.wall, verdict.cause) == ("data", "loader-starved")
+    assert "resnet50_profiler_api.py:42" in spoken(facts, verdict)
+
+
+def test_with_workers_it_does_not(traces: Path) -> None:
+    assert decide(facts_of(traces / "v100_resnet50_workers4.json.gz")).wall != "data"
+
+
+def test_eager_serving_is_bound_by_launches(traces: Path) -> None:
+    verdict = decide(facts_of(traces / "b200_vllm_tp8_rank0.json.gz"))
+    assert (verdict.wall, verdict.cause) == ("overhead", "launch-bound")
+
+
+def test_without_shapes_kernel_names_still_tell_fp32(traces: Path) -> None:
+    facts = facts_of(traces / "v100_cnn_ns_timestamps.json.gz")
+    verdict = decide(facts)
+    assert verdict.cause == "fast-path-off"
+    assert "no shapes (record_shapes=True)" in spoken(facts, verdict)
+
+
+def test_without_shapes_gaps_still_tell(traces: Path) -> None:
+    facts = facts_of(traces / "a100_cnn_ddp_rank0_of_2.json.gz")
+    assert decide(facts).wall == "overhead"
+    assert facts.spent_ms("unknown") > 0  # the convolutions, whose work nobody recorded
+
+
+def test_library_transposes_are_known_by_name_alone(traces: Path) -> None:
+    facts = facts_of(traces / "mi210_no_cpu_events.json.gz")
+    verdict = decide(facts)
+    assert verdict.cause == "layout-copies"
+    assert "channels_last" in spoken(facts, verdict)
+    assert facts.spent_ms("unknown") > 0
+
+
+def test_a_trace_that_lacks_kernels_says_so(traces: Path) -> None:
+    facts = facts_of(traces / "recsys_rank0_of_128.json.gz")
+    assert "lacks rows" in " ".join(facts.reading.notes)
+    assert facts.spent_ms("host-work") == 0
+
+
+def test_the_late_rank_is_named_when_all_are_there(traces: Path) -> None:
+    ranks = [facts_of(path) for path in sorted((traces / "v100_dlrm_8_ranks").glob("*.json.gz"))]
+    findings = compare_ranks(ranks)
+    assert findings is not None
+    assert findings.late == 7
+    first = with_ranks(ranks[0], findings, 0)
+    assert decide(first).cause == "straggler"
+    assert first.spent().sum() == pytest.approx(first.step)
+    assert "rank 7 arrives last" in spoken(first, decide(first))
+
+
+def test_one_of_the_ranks_alone_cannot_know(traces: Path) -> None:
+    facts = facts_of(traces / "v100_dlrm_8_ranks" / "worker0.pt.trace.json.gz")
+    verdict = decide(facts)
+    assert verdict.cause == "exposed-collective"
+    assert "cannot tell" in spoken(facts, verdict)
+
+
+@pytest.mark.parametrize("name", ["h100_qwen_forward", "mi300x_qwen_forward"])
+def test_the_same_forward_pass_on_two_vendors(traces: Path, name: str) -> None:
+    facts = facts_of(traces / f"{name}.json.gz")
+    assert decide(facts).cause == "unfused-pointwise"
+    assert any(one.line for one in cause_modules()["unfused-pointwise"].evidence(facts))
