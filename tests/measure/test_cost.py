@@ -52,6 +52,6 @@ def test_shares_of_nothing_are_unknown():
 
 
 def test_blocks_are_long_enough_to_time():
-    assert block_length(1e6) == 100
+    assert block_length(1e6) == 25
     assert block_length(1e9) == 2
-    assert block_length(1) == 200
+    assert block_length(1) == 100

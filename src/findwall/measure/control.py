@@ -11,8 +11,8 @@ from findwall.measure.steptimer import Gauge, StepTimer, best_clock
 
 NS = 1_000_000_000
 AT_MOST_NS = 12 * NS
-PAIRS = 60
-LOOK_EVERY = 4  # pairs between two looks at the interval
+PAIRS = 320
+LOOK_AT = tuple(10 * 2**power for power in range(6))  # pairs: a look costs their square, so ever rarer
 HALF_WIDTH = 0.004  # enough to tell one percent
 SKIP_AT_MOST = 40
 
@@ -34,7 +34,7 @@ class Control:
         self.seen = self.left = 0
         self.block = 0
         self.began = perf_counter_ns()
-        self.timer = StepTimer(engine.clock, engine.gauge)
+        self.timer = StepTimer(engine.clock, engine.gauge, at_once=False)
         self.ends = StepTimer(engine.clock, Gauge())  # the ends of blocks, timed alike with hooks on or off
 
     def step(self, engine: Engine, now: int) -> None:
@@ -73,7 +73,7 @@ class Control:
             return True
         if self.limit is not None and self.seen >= self.limit:
             return True
-        if pairs < cost.LEAST_PAIRS or pairs % LOOK_EVERY:
+        if pairs not in LOOK_AT:
             return False
         interval = cost.shadow_interval(self.pairs())
         return interval is not None and interval[2] - interval[0] < 2 * HALF_WIDTH

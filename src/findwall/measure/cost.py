@@ -12,8 +12,8 @@ Z = 1.96
 
 
 def block_length(step_ns: float) -> int:
-    """Steps in one block of hooks on or off: long enough to be timed, short enough for many pairs."""
-    return max(2, min(200, ceil(100_000_000 / max(step_ns, 1.0))))
+    """Steps in one block of hooks on or off: long enough to be timed, short enough that drift cancels."""
+    return max(2, min(100, ceil(25_000_000 / max(step_ns, 1.0))))
 
 
 def shadow_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:

@@ -37,6 +37,11 @@ class ForwardSeeker:
     def stop(self) -> None:
         self._stop.set()
 
+    def join(self) -> None:
+        """At the job's end: no thread of ours is left when the interpreter goes down."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(0.5)
+
     def _look_until_found(self) -> None:
         call = self._torch.nn.Module._wrapped_call_impl.__code__
         hits: Counter[int] = Counter()

@@ -371,6 +371,8 @@ class Session:
             say("the job did not import torch: nothing to measure")
             return
         self._stop_threads()
+        if self._seeker is not None:
+            self._seeker.join()
         if not engine.done:
             self._keep_what_there_is(engine, failure)
         if self._folder is None or not self.rank.speaks:
