@@ -47,7 +47,8 @@ def _start(label: str, stack: ExitStack) -> Progress:
             progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
+            auto_refresh=False,  # a thread of its own would keep the readers from forking workers
         )
     )
     task = drawn.add_task(label, total=None)
-    return lambda done, total: drawn.update(task, completed=done, total=total or None)
+    return lambda done, total: drawn.update(task, completed=done, total=total or None, refresh=True)
