@@ -56,6 +56,7 @@ class Row:
     events: int
     file_bytes: int
     seconds: float
+    cpu_seconds: float
     runs: list[float]
     peak_bytes: int
     note: str
@@ -71,17 +72,23 @@ class Row:
 
 def main() -> int:
     options = _options()
-    files = {size: _made(size) for size in (("1m",) if options.skip_5m else SIZES)}
-    rows = []
-    for size, (path, events) in files.items():
-        rows.append(_run(READING, _reading_alone(path), size, path, events, options.repeat))
-        rows.append(_run("findwall", _findwall(path), size, path, events, options.repeat))
+    rows: list[Row] = []
+    for size in ("1m",) if options.skip_5m else tuple(SIZES):
+        path, events = _made(size)
+        plan = [
+            (READING, _reading_alone(path), options.repeat),
+            ("findwall", _findwall(path), options.repeat),
+        ]
         if options.only == "all" and (size == "1m" or options.rivals_on_5m):
-            rows += [_run(name, _rival(name, path), size, path, events, 1) for name in RIVALS]
-    _print_table(rows)
+            plan += [(name, _rival(name, path), 1) for name in RIVALS]
+        if not rows:
+            print(_HEADINGS)
+        for reader, command, repeat in plan:
+            rows.append(_run(reader, command, size, path, events, repeat))
+            print(_line(rows[-1]), flush=True)
+            _save(rows, [])
     failures = _judge(rows)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(_document(rows, failures), indent=1) + "\n")
+    _save(rows, failures)
     return 1 if failures else 0
 
 
@@ -134,29 +141,34 @@ def _rival(name: str, path: Path) -> list[str]:
 
 
 def _run(reader: str, command: list[str], size: str, path: Path, events: int, repeat: int) -> Row:
-    measured: list[Measured] = []
-    for _ in range(repeat):
-        print(f"{reader} on {size} ...", flush=True)
-        measured.append(measure(command, RIVAL_TIMEOUT_S))
+    measured: list[Measured] = [measure(command, RIVAL_TIMEOUT_S) for _ in range(repeat)]
     last = measured[-1]
-    if last.exit_code != 0:
-        note = f"exit code {last.exit_code}"
-    else:
-        note = last.output.strip().splitlines()[-1] if reader in RIVALS else ""
+    note = "" if last.exit_code == 0 else f"exit code {last.exit_code}"
+    if reader in RIVALS and not note:
+        note = last.output.strip().splitlines()[-1]
     seconds = [one.seconds for one in measured]
-    peak = max(one.peak_bytes for one in measured)
-    file_bytes = path.stat().st_size
-    return Row(reader, size, events, file_bytes, statistics.median(seconds), seconds, peak, note)
-
-
-def _print_table(rows: list[Row]) -> None:
-    print(
-        f"\n{'reader':<20}{'events':>10}{'file MB':>9}{'s':>8}{'events/s':>11}{'peak MB':>9}{'peak/file':>10}"
+    return Row(
+        reader=reader,
+        size=size,
+        events=events,
+        file_bytes=path.stat().st_size,
+        seconds=statistics.median(seconds),
+        cpu_seconds=statistics.median(one.cpu_seconds for one in measured),
+        runs=seconds,
+        peak_bytes=max(one.peak_bytes for one in measured),
+        note=note,
     )
-    for row in rows:
-        figures = f"{row.events:>10}{row.file_bytes / 1e6:>9.0f}{row.seconds:>8.2f}"
-        figures += f"{row.events_per_second:>11,.0f}{row.peak_bytes / 1e6:>9.0f}{row.peak_over_file:>10.2f}"
-        print(f"{row.reader:<20}{figures}  {row.note}")
+
+
+_HEADINGS = "{:<20}{:>9}{:>9}{:>8}{:>8}{:>10}{:>9}{:>7}".format(
+    "reader", "events", "file MB", "s", "CPU s", "events/s", "peak MB", "/ file"
+)
+
+
+def _line(row: Row) -> str:
+    figures = f"{row.events:>9}{row.file_bytes / 1e6:>9.0f}{row.seconds:>8.2f}{row.cpu_seconds:>8.2f}"
+    figures += f"{row.events_per_second:>10,.0f}{row.peak_bytes / 1e6:>9.0f}{row.peak_over_file:>7.2f}"
+    return f"{row.reader:<20}{figures}  {row.note}"
 
 
 def _judge(rows: list[Row]) -> list[str]:
@@ -182,14 +194,16 @@ def _judge(rows: list[Row]) -> list[str]:
     return failures
 
 
-def _document(rows: list[Row], failures: list[str]) -> dict[str, object]:
-    return {
+def _save(rows: list[Row], failures: list[str]) -> None:
+    document = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
         "rows": [asdict(row) for row in rows],
         "missed": failures,
     }
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Memory is PSS, so a page shared by several of its processes counts once.
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import threading
 import time
@@ -21,6 +22,7 @@ class Measured:
     """What one run took."""
 
     seconds: float
+    cpu_seconds: float  # of all its processes: what remains comparable on a busy machine
     peak_bytes: int
     exit_code: int
     output: str
@@ -28,7 +30,7 @@ class Measured:
 
 def measure(command: list[str], timeout_s: float | None = None) -> Measured:
     """Run to the end, sampling the tree's memory."""
-    began = time.perf_counter()
+    began, cpu_before = time.perf_counter(), _children_cpu()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     watcher = _Watcher(process.pid)
     watcher.start()
@@ -40,7 +42,12 @@ def measure(command: list[str], timeout_s: float | None = None) -> Measured:
         process.communicate()
         seconds, output = float("inf"), ""
     watcher.stop()
-    return Measured(seconds, watcher.peak, process.returncode, output)
+    return Measured(seconds, _children_cpu() - cpu_before, watcher.peak, process.returncode, output)
+
+
+def _children_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 class _Watcher(threading.Thread):
