@@ -334,3 +334,39 @@ def test_time_may_be_shifted(tmp_path: Path, timeline: Timeline) -> None:
     shifted = read_trace(path)
     assert same_timeline(timeline, shifted)
     assert shifted.header.base_time_ns > timeline.header.base_time_ns
+
+
+def test_several_devices_in_one_process(tmp_path: Path) -> None:
+    events = modern(2)
+    for number, event in enumerate(modern(2)):
+        if event.get("pid") == 0:
+            args = {**event.get("args", {}), "correlation": 10_000 + number}
+            if "device" in args:
+                args["device"] = 1
+            events.append({**event, "pid": 1, "args": args})
+    timeline = read_trace(save(tmp_path / "t.json", events))
+    check_consistent(timeline)
+    kernels = timeline.rows(Kind.KERNEL)
+    assert np.bincount(timeline.events.device[kernels]).tolist() == [8, 8]
+    shadows = timeline.rows(Kind.DEVICE_ANNOTATION)  # they name no device themselves
+    assert sorted(timeline.events.device[shadows].tolist()) == [0, 0, 1, 1]
+    assert not timeline.quality.notes
+
+
+def test_merged_processes_stay_apart(tmp_path: Path) -> None:
+    """Two ranks in one file: the same thread ids and correlation ids under other pids."""
+    other = []
+    for event in modern(2):
+        args = dict(event.get("args", {}))
+        if "device" in args:
+            args["device"] = 4
+        pid = {100: 200, 0: 4}.get(event["pid"], event["pid"])
+        other.append({**event, "pid": pid, "args": args})
+    timeline = read_trace(save(tmp_path / "t.json", modern(2) + other))
+    check_consistent(timeline)
+    hosts = timeline.events.process[timeline.rows(Kind.OP)]
+    assert {timeline.processes[number] for number in hosts.tolist()} == {"100", "200"}
+    assert np.bincount(hosts).max() == 8
+    assert len({timeline.threads[t] for t in timeline.events.thread[timeline.rows(Kind.OP)].tolist()}) == 2
+    assert sorted(set(timeline.events.device[timeline.rows(Kind.KERNEL)].tolist())) == [0, 4]
+    assert not timeline.quality.notes
