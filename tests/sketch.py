@@ -27,7 +27,7 @@ trace began.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -70,16 +70,7 @@ class Drawn:
 
     def given(self, *dims: list[int], dtype: str = "float") -> Drawn:
         """The same with tensors of these dims."""
-        return Drawn(
-            self.kernel,
-            self.op,
-            dims,
-            (dtype,) * len(dims),
-            self.kind,
-            self.nbytes,
-            self.sequence,
-            self.extra,
-        )
+        return replace(self, dims=dims, types=(dtype,) * len(dims))
 
 
 BIG = [32768, 8192]  # 268 million numbers: a millisecond or so of one pass over memory
