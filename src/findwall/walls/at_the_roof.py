@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import kernel_evidence, opening
+from findwall.walls.evidence import device_word, kernel_evidence, opening
 
 CAUSE = "at-the-roof"
 
@@ -36,7 +36,8 @@ def sentence(facts: Facts) -> str:
     )
     advice = f"lower precision ({lower}), " if lower else ""
     return (
-        f"{opening(facts, CAUSE)} are matmuls that already run at 75 % or more of this GPU's ceiling and "
+        f"{opening(facts, CAUSE)} are matmuls that already run at 75 % or more of this "
+        f"{device_word(facts)}'s ceiling and "
         "no other "
         f"cause recovers 5 %, so only {advice}a smaller model or faster hardware makes it shorter."
     )

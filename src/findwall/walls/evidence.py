@@ -121,10 +121,24 @@ def gain(facts: Facts, cause: str) -> str:
     return f"at most {format_ms(value)} come back{doubt}" if value > 0 else "nothing of it comes back"
 
 
+def on_cores(facts: Facts) -> bool:
+    """A CPU job: the device is the cores, and its kernels are the ops themselves."""
+    return facts.run.device_kind == "cpu"
+
+
+def device_word(facts: Facts) -> str:
+    return "CPU" if on_cores(facts) else "GPU"
+
+
+def pieces(facts: Facts) -> str:
+    return "ops" if on_cores(facts) else "kernels"
+
+
 def missing(facts: Facts) -> str | None:
     """What keeps floors from being known, if anything does; ends a sentence."""
     if not facts.ceilings.known:
-        return f"this GPU's ceilings are not known ({facts.ceilings.device or 'the trace does not name it'})"
+        name = facts.ceilings.device or "the trace does not name it"
+        return f"this {device_word(facts)}'s ceilings are not known ({name})"
     if not facts.timeline.header.shapes and not facts.timeline.details.inputs:
         return "the trace has no shapes (record_shapes=True)"
     return None
@@ -234,7 +248,7 @@ def name_carrier(facts: Facts, carrier: Carrier) -> str:
     if carrier.op is None:
         return kernel
     described = f"{carrier.op} {shapes_text(facts, carrier.op_row)}".strip()
-    return f"{described} ({kernel})"
+    return described if on_cores(facts) else f"{described} ({kernel})"
 
 
 def kernel_evidence(facts: Facts, cause: str, note: str = "") -> list[Evidence]:

@@ -29,7 +29,7 @@ from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, kernel_evidence, opening
+from findwall.walls.evidence import gain, kernel_evidence, on_cores, opening, pieces
 from findwall.walls.places import line_of, sampled, times_text
 
 CAUSE = "launch-bound"
@@ -46,12 +46,13 @@ def sentence(facts: Facts) -> str:
     kernels, length = _kernels(facts)
     line = sampled(facts)
     where = f" (it was most often seen at {line.place})" if line is not None else ""
+    advice = "compile it" if on_cores(facts) else "capture the step in a CUDA graph, compile it"
     return (
-        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} kernels a step one by "
-        f"one{where} and "
-        f"they last only {length:.1f} us each; capture the step in a CUDA graph, compile it, or give each "
-        "launch more "
-        f"work (a larger batch): {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} a step "
+        "one by "
+        f"one{where} and they last only {length:.1f} us each; {advice}, or give each more work (a larger "
+        "batch): "
+        f"{gain(facts, CAUSE)}."
     )
 
 
@@ -66,7 +67,8 @@ def _pace(facts: Facts) -> Evidence:
     idle = float(facts.reading.likely.idle[CAUSES.index(CAUSE)])
     each = idle / max(kernels, 1) / 1000
     text = (
-        f"{kernels:,.0f} kernels a step with a median of {length:.1f} us; the device waits {each:.1f} us "
+        f"{kernels:,.0f} {pieces(facts)} a step with a median of {length:.1f} us; the device waits "
+        f"{each:.1f} us "
         "for each, "
         f"{format_ms(facts.turnaround_ms)} a step of it its own turn-around"
     )

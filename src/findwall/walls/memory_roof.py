@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, kernel_evidence, opening
+from findwall.walls.evidence import carriers, device_word, kernel_evidence, opening, pieces
 
 CAUSE = "memory-roof"
 
@@ -34,9 +34,13 @@ def sentence(facts: Facts) -> str:
     found = carriers(facts, CAUSE)
     thin = bool(found) and facts.kernel_class(found[0].atom) == "matmul"
     advice = "a larger batch, fp8 or int8 weights" if thin else "16-bit or smaller tensors"
-    why = "matmuls that mostly read their weights" if thin else "kernels that move only the bytes they must"
+    why = (
+        "matmuls that mostly read their weights"
+        if thin
+        else f"{pieces(facts)} that move only the bytes they must"
+    )
     return (
         f"{opening(facts, CAUSE)} are {why} and no other cause recovers 5 %, so only fewer bytes "
-        f"({advice}) or a GPU "
+        f"({advice}) or a {device_word(facts)} "
         f"with more bandwidth makes it shorter."
     )

@@ -24,7 +24,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
-from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, short_kernel
+from findwall.walls.evidence import carriers, device_word, gain, kernel_evidence, opening, short_kernel
 
 CAUSE = "slow-kernels"
 
@@ -46,7 +46,8 @@ def sentence(facts: Facts) -> str:
         else "a larger batch fills them better; try torch.compile"
     )
     return (
-        f"{opening(facts, CAUSE)} are {_names(kinds)} that stay under 75 % of this GPU's ceiling{rate}; "
+        f"{opening(facts, CAUSE)} are {_names(kinds)} that stay under 75 % of this {device_word(facts)}'s "
+        f"ceiling{rate}; "
         f'{advice}(mode="max-autotune"): {gain(facts, CAUSE)}.'
     )
 

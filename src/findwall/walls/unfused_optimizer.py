@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import gain, kernel_evidence, opening
+from findwall.walls.evidence import gain, kernel_evidence, opening, pieces
 
 CAUSE = "unfused-optimizer"
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -37,7 +37,7 @@ def sentence(facts: Facts) -> str:
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
     who = f"{name}'s update" if name else "the optimizer's update"
     return (
-        f"{opening(facts, CAUSE)} go to {who} in {calls:,.0f} kernels because each pass moves the "
+        f"{opening(facts, CAUSE)} go to {who} in {calls:,.0f} {pieces(facts)} because each pass moves the "
         "parameters through "
         f"memory again; {_advice(name)}: {gain(facts, CAUSE)}."
     )

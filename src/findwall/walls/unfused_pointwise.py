@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, ops_named
+from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, ops_named, pieces
 
 CAUSE = "unfused-pointwise"
 
@@ -38,7 +38,8 @@ def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
     which = f", most of it in {names}," if names else ""
     return (
-        f"{opening(facts, CAUSE)} go to {calls:,.0f} pointwise kernels{which} because each of them moves "
+        f"{opening(facts, CAUSE)} go to {calls:,.0f} pointwise {pieces(facts)}{which} because each of them "
+        "moves "
         "whole tensors "
         f"through memory; {_advice(facts)}: {gain(facts, CAUSE)}."
     )
