@@ -26,6 +26,7 @@ from findwall.model.machine import Ceilings
 
 UNKNOWN = "unknown"
 CAUSES = (*WALL_OF, UNKNOWN)
+FAR_BELOW = 0.5  # of the memory's ceiling: a product this slow is bound by neither
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
@@ -108,6 +109,10 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim(cause, roof, "at-the-roof")
     unmodelled = np.isnan(kernels.bytes[index]) & _is(cause, "memory-roof")
     _claim(cause, unmodelled, UNKNOWN)
+    # A product that neither does arithmetic nor moves bytes at any speed is a slow kernel, not at a roof.
+    far = _class_is(kernels, index, "matmul", "conv", "attention") & _is(cause, "memory-roof")
+    far &= (floor > 0) & (floor < FAR_BELOW * kernels.duration[index])
+    _claim(cause, far, "slow-kernels")
     _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
     _claim_fusion(timeline, kernels, index, ceilings, cause, floor)
     _claim_optimizer(timeline, kernels, index, cause, floor)
