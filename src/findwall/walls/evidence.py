@@ -117,7 +117,10 @@ def gain(facts: Facts, cause: str) -> str:
     value = facts.recoverable_ms(cause)
     if value is None:
         return f"how much comes back is unknown because {missing(facts) or 'these kernels have no model'}"
-    doubt = f" (a rough figure, because {missing(facts)})" if missing(facts) else ""
+    work = ms(float(facts.own[facts.atoms.of(cause)].sum()))
+    # Idle time is known without any floor.
+    doubtful = missing(facts) if work > 0.5 * facts.spent_ms(cause) else None
+    doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
     return f"at most {format_ms(value)} come back{doubt}" if value > 0 else "nothing of it comes back"
 
 

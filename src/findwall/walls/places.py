@@ -22,7 +22,7 @@ from findwall.units import format_ms, format_share, ms
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 _LIBRARY = re.compile(
-    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d|torch|torchvision|functorch)(?:/|$)|^<"
+    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
 )
 # The op a person wrote, not the ones it calls.
 _ASKED = re.compile(
@@ -95,13 +95,19 @@ def _forward_of(facts: Facts, rows: list[int]) -> int:
 
 
 def sampled(facts: Facts) -> HostLine | None:
-    """The line on which a sampler most often saw the host."""
-    return max(facts.run.host_lines, key=lambda line: line.share, default=None)
+    """The line on which a sampler most often saw the host: one of the person's own, if there is one."""
+    return next(iter(_sampled(facts)), None)
+
+
+def _sampled(facts: Facts) -> list[HostLine]:
+    """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
+    lines = sorted(facts.run.host_lines, key=lambda line: (bool(_LIBRARY.search(line.place)), -line.share))
+    return [HostLine("/".join(line.place.split("/")[-2:]), line.function, line.share) for line in lines]
 
 
 def sampled_evidence(facts: Facts) -> list[Evidence]:
     """What the sampler saw, where the run had one."""
-    lines = sorted(facts.run.host_lines, key=lambda line: -line.share)[:2]
+    lines = _sampled(facts)[:2]
     return [
         Evidence(
             f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "

@@ -1,0 +1,79 @@
+"""Where the host stood: the nearest frame of the person's own code."""
+
+from __future__ import annotations
+
+import pytest
+
+from findwall.model.events import Kind
+from findwall.model.run import HostLine
+from findwall.walls.evidence import padded, short_kernel
+from findwall.walls.places import line_of, parse_frame, sampled
+from sketch import facts_of, sketch
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "own"),
+    [
+        ("train.py(88): main", "train.py:88", True),
+        ("/home/me/project/train.py(3): <module>", "train.py:3", True),
+        ("torch/nn/modules/module.py(1955): __getattr__", "module.py:1955", False),
+        ("/usr/lib/python3.10/json/encoder.py(199): encode", "encoder.py:199", False),
+        ("/venv/lib/python3.11/site-packages/x/y.py(1): f", "y.py:1", False),
+        ("enum.py(1267): __hash__", "enum.py:1267", False),
+        ("<frozen os>(680): __getitem__", "<frozen os>:680", False),
+    ],
+)
+def test_frames_are_told_apart(name: str, place: str, own: bool) -> None:
+    frame = parse_frame(name)
+    assert frame is not None
+    assert (frame.place, frame.own) == (place, own)
+
+
+@pytest.mark.parametrize("name", ["<built-in function linear>", "nn.Module: Linear_0", ""])
+def test_what_is_no_frame_is_none(name: str) -> None:
+    assert parse_frame(name) is None
+
+
+def test_the_nearest_own_frame_counts() -> None:
+    host = {"Y": (Kind.PYTHON, "torch/_tensor.py(12): backward"), "y": (Kind.PYTHON, "train.py(88): main")}
+    timeline = sketch(cpu="yyyyy\n YYY\n  o", gpu="  k", host=host)
+    facts = facts_of(timeline)
+    row = int(facts.links.op[facts.timeline.rows(Kind.KERNEL)[0]])
+    assert line_of(facts, row) == "train.py:88"
+    assert line_of(facts, -1) is None
+
+
+def test_a_samplers_own_lines_come_first() -> None:
+    lines = (
+        HostLine("venv/lib/python3.11/site-packages/torch/collate.py:275", "f", 0.9),
+        HostLine("a.py:3", "g", 0.1),
+    )
+    facts = facts_of(sketch(cpu="o", gpu="k"), host_lines=lines)
+    found = sampled(facts)
+    assert found is not None and found.place == "a.py:3"
+    only = sampled(facts_of(sketch(cpu="o", gpu="k"), host_lines=lines[:1]))
+    assert only is not None and only.place == "torch/collate.py:275"
+
+
+@pytest.mark.parametrize(
+    ("extent", "expected"), [(50257, 50304), (4093, 4096), (1023, 1024), (30, 32), (7, 8), (100, 104)]
+)
+def test_sizes_are_padded_to_what_costs_little(extent: int, expected: int) -> None:
+    assert padded(extent) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("void cutlass::Kernel2<cutlass_75_tensorop_align1>(Params)", "cutlass_75_tensorop_align1"),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<MulFunctor<float>>>",
+            "elementwise_kernel<MulFunctor>",
+        ),
+        ("nvjet_sm90_tst_128x256_NNT", "nvjet_sm90_tst_128x256_NNT"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("x" * 100, "x" * 27 + "…" + "x" * 28),
+    ],
+)
+def test_kernel_names_are_cut_to_what_tells(name: str, expected: str) -> None:
+    assert short_kernel(name) == expected
