@@ -36,6 +36,10 @@ COMPILE = re.compile(
     r"|dynamo_timed|Lazy Function Loading",
     re.IGNORECASE,
 )
+# Collectives that run on the host, on threads of their own: the device knows nothing of them.
+HOST_COLLECTIVE = re.compile(r"^(gloo|mpi|ucc):", re.IGNORECASE)
+# Rows that are open around other work, or while it is waited for: not work themselves.
+WRAPPER = re.compile(r"^autograd::engine|Backward\d*$|AccumulateGrad$|^c10d::|record_param_comms")
 GARBAGE = re.compile(r"^findwall\.gc|built-in function collect|gc\.collect", re.IGNORECASE)
 REGION = re.compile(r"^Torch-Compiled Region")
 COMPILED_GRAPH = re.compile(r"Call CompiledFxGraph|^CompiledFunction|^CompiledAutograd")
@@ -84,6 +88,7 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
     activities = {
         "copy-exposed": union(blocking.start[copying], blocking.end[copying]),
         "host-sync": union(blocking.start[syncing], blocking.end[syncing]),
+        "exposed-collective": _host_collectives(timeline, mine),
         "loader-starved": _named(timeline, mine, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON),
         "allocator": _named(timeline, mine, ALLOCATOR, Kind.RUNTIME),
         "recompilation": _named(
@@ -145,6 +150,17 @@ def _graph_breaks(timeline: Timeline, links: Links, mine: Bool) -> Intervals:
     if len(outer) == 0 or len(graphs) == 0:
         return EMPTY
     return union(timeline.events.start[outer], timeline.events.end[outer]) - graphs
+
+
+def _host_collectives(timeline: Timeline, mine: Bool) -> Intervals:
+    """Collectives of gloo and its like, as far as the launching threads did nothing but wait for them."""
+    if not timeline.names:
+        return EMPTY
+    everywhere = np.ones(len(timeline.events), bool)
+    talk = _named(timeline, everywhere, HOST_COLLECTIVE, Kind.ANNOTATION, Kind.OP)
+    wraps = names_matching(timeline, WRAPPER)[timeline.events.name]
+    works = mine & timeline.events.is_kind(Kind.OP, Kind.RUNTIME) & ~wraps
+    return talk - union(timeline.events.start[works], timeline.events.end[works])
 
 
 def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:

@@ -26,6 +26,7 @@ TURNAROUND = "turn-around"
 IDLE_CAUSES = (
     "copy-exposed",
     "host-sync",
+    "exposed-collective",
     "loader-starved",
     "allocator",
     "recompilation",

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 from findwall.measure import cost
 from findwall.measure.engine import Engine
-from findwall.measure.steptimer import Gauge, StepTimer, best_clock
+from findwall.measure.steptimer import Gauge, StepTimer
 
 NS = 1_000_000_000
 AT_MOST_NS = 12 * NS
@@ -31,10 +31,12 @@ class Control:
             self.length = max(1, min(self.length, asked // 6))
         self.skip = 1
         self.limit = None if asked is None else self.skip + max(12 * self.length, 2 * asked)
+        self.on_device = engine.clock is not None
         self.seen = self.left = 0
         self.block = 0
         self.began = perf_counter_ns()
-        self.timer = StepTimer(engine.clock, engine.gauge, at_once=False)
+        # The same work a step as when steps were timed; what it reads is not looked at.
+        self.timer = StepTimer(engine.clock, engine.gauge, at_once=False, every=engine.record_every)
         self.ends = StepTimer(engine.clock, Gauge())  # the ends of blocks, timed alike with hooks on or off
 
     def step(self, engine: Engine, now: int) -> None:
@@ -61,8 +63,6 @@ class Control:
         engine.timer = None if engine.quiet else self.timer
         engine.telemetry.pause(engine.quiet)
         self.left = self.length
-        if not engine.quiet:
-            self.timer.start()
         self.ends.start()
 
     def _enough(self, now: int) -> bool:
@@ -79,13 +79,23 @@ class Control:
         return interval is not None and interval[2] - interval[0] < 2 * HALF_WIDTH
 
     def pairs(self) -> list[tuple[float, float]]:
-        """Seconds-like block times, hooks on and off, by the best clock that knows them."""
-        times = self.ends.times()
+        """Block times with the hooks on and off, by the device where there is one: the host's clock would
+        take waiting before a full queue for work."""
+        times = self._block_times()
         made = []
         for first in range(0, len(times) - 1, 2):
             a, b = times[first], times[first + 1]
-            made.append((float(b), float(a)) if _is_off(first) else (float(a), float(b)))
+            if a is not None and b is not None:
+                made.append((float(b), float(a)) if _is_off(first) else (float(a), float(b)))
         return made
+
+    def _block_times(self) -> list[int | None]:
+        columns = self.ends.columns
+        return columns.device_ns if self.on_device else list(columns.host_ns)
+
+    def _steps_after(self) -> list[int]:
+        """Steps after the trace, as means of blocks."""
+        return [value // self.length for value in self._block_times() if value is not None]
 
     def finish(self, engine: Engine) -> None:
         self.close(engine)
@@ -95,12 +105,11 @@ class Control:
     def close(self, engine: Engine) -> None:
         engine.quiet = False
         engine.timer = None
-        self.timer.resolve()
         self.ends.resolve()
         record = engine.record
-        record.control = self.timer.columns
+        record.control = self.ends.columns  # a row a block
         record.cost.update(
-            cost.describe(record.steps.hook_ns, best_clock(record.steps), self.pairs(), self.timer.times())
+            cost.describe(record.steps.hook_ns, record.steps.host_ns, self.pairs(), self._steps_after())
         )
 
 

@@ -55,6 +55,7 @@ class Engine:
         self.inside_optimizer = False
         self.batch_size: tuple[float, str] | None = None
         self.prefetched = 0  # batches that loader workers may have ready
+        self.record_every = 1  # steps between two device events
         self.done = False
         self._find_folder = find_folder
 
@@ -81,8 +82,8 @@ class Engine:
         self.record.device_kind = "cpu" if device is None else "gpu"
         self.record.device_name = machine.device_name(self.torch, device)
 
-    def new_timer(self, at_once: bool = True) -> StepTimer:
-        self.timer = StepTimer(self.clock, self.gauge, at_once)
+    def new_timer(self, at_once: bool = True, every: int = 1) -> StepTimer:
+        self.timer = StepTimer(self.clock, self.gauge, at_once, every)
         return self.timer
 
     def note(self, text: str) -> None:

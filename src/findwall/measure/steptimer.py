@@ -9,7 +9,8 @@ from typing import Any
 from findwall.model.measurement import StepColumns
 
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
-OPTIMIZER_EVERY = 4  # steps between two that also time the optimizer on the device
+OPTIMIZER_EVERY = 4  # recorded step ends between two that also time the optimizer on the device
+RECORD_EVERY_NS = 50_000_000  # of the job between two events: one costs up to 0.1 ms on a slow host
 
 
 class Gauge:
@@ -39,8 +40,14 @@ class DeviceClock:
         self.lost = 0
 
     def stock(self, count: int) -> None:
-        """Make events ahead of the steps that will use them."""
-        self._pool.extend(self._event(enable_timing=True) for _ in range(count - len(self._pool)))
+        """Make events ahead of the steps that will use them; torch makes one when it is first recorded."""
+        if self._capturing():
+            return
+        stream = self._stream(self._device)
+        for _ in range(count - len(self._pool)):
+            event = self._event(enable_timing=True)
+            event.record(stream)
+            self._pool.append(event)
 
     def record(self) -> Any | None:
         """An event on the current stream; None while a graph is captured there."""
@@ -83,15 +90,17 @@ class StepTimer:
     """Columns of consecutive steps, from `start()` on.
 
     `at_once`: device times are read as the steps go by, for those who look at them meanwhile; else in
-    `resolve`, once, so that the steps that are timed pay for recording alone.
+    `resolve`, once, so that the steps that are timed pay for recording alone. `every`: an event is recorded
+    at the end of every so many steps, and each of those steps has their mean for its device time.
     """
 
-    def __init__(self, clock: DeviceClock | None, gauge: Gauge, at_once: bool = True) -> None:
+    def __init__(self, clock: DeviceClock | None, gauge: Gauge, at_once: bool = True, every: int = 1) -> None:
         self.columns = StepColumns()
         self.optimizer_device_ns: list[int] = []
         self._clock = clock
         self._gauge = gauge
         self._at_once = at_once
+        self._every = every
         self._last_host = 0
         self._last_event: Any | None = None
         self._optimizer_event: Any | None = None
@@ -104,7 +113,12 @@ class StepTimer:
         self._last_host = perf_counter_ns()
 
     def optimizer_began(self) -> None:
-        if self._clock is not None and len(self.columns) % OPTIMIZER_EVERY == 0:
+        ended = len(self.columns) + 1
+        if (
+            self._clock is not None
+            and ended % self._every == 0
+            and ended // self._every % OPTIMIZER_EVERY == 1
+        ):
             self._optimizer_event = self._clock.record()
 
     def end_step(self, now: int, compiles: int = 0) -> None:
@@ -120,7 +134,7 @@ class StepTimer:
         columns.evaluated.append(gauge.evaluated)
         gauge.reset()
         self._last_host = now
-        if self._clock is not None:
+        if self._clock is not None and len(columns) % self._every == 0:
             self._end_on_device(self._clock)
 
     def _end_on_device(self, clock: DeviceClock) -> None:
@@ -142,7 +156,10 @@ class StepTimer:
             if not clock.done(last):
                 return
             pending.popleft()
-            self.columns.device_ns[index] = clock.between(first, last)
+            block = clock.between(first, last)
+            if block is not None:
+                steps = min(self._every, index + 1)
+                self.columns.device_ns[index + 1 - steps : index + 1] = [block // steps] * steps
             clock.give_back(first)
             if optimizer is not None:
                 spent = clock.between(optimizer, last)
@@ -165,6 +182,11 @@ class StepTimer:
     def times(self) -> list[int]:
         """All steps' nanoseconds by one clock: the device's where it knows them all, else the host's."""
         return best_clock(self.columns)
+
+
+def record_every(step_ns: float) -> int:
+    """Steps from one event to the next, so that recording stays far below a percent of them."""
+    return max(1, min(64, round(RECORD_EVERY_NS / max(step_ns, 1.0))))
 
 
 def best_clock(columns: StepColumns) -> list[int]:
