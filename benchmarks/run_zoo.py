@@ -38,18 +38,27 @@ def constants(path: Path) -> dict[str, object]:
     return found
 
 
+def launcher(path: Path) -> list[str]:
+    """How the job is started: jobs of several ranks say how many (`RANKS`)."""
+    ranks = constants(path).get("RANKS")
+    if ranks is None:
+        return [sys.executable]
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+
+
 def plain(path: Path, size: str, steps: int, timeout: float) -> float | None:
     """Mean step in ms as the job itself times it."""
-    command = [sys.executable, str(path), "--size", size, "--steps", str(steps)]
+    command = [*launcher(path), str(path), "--size", size, "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     told = re.search(r"mean step ms ([\d.]+)", done.stdout)
     return float(told.group(1)) if told else None
 
 
-def measured(path: Path, size: str, folder: Path, timeout: float) -> dict[str, object]:
+def measured(path: Path, size: str, folder: Path, timeout: float, steps: int | None) -> dict[str, object]:
     """What `findwall run` says of the same command line."""
     document = folder / f"{path.stem}.json"
-    command = [sys.executable, "-m", "findwall", "run", "--stop", "--json", str(document)]
+    command = [*launcher(path), "-m", "findwall", "run", "--stop", "--json", str(document)]
+    command += ["--steps", str(steps)] if steps else []
     command += ["--out", str(folder / path.stem), str(path), "--size", size, "--steps", "100000"]
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
@@ -76,8 +85,11 @@ def examine(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
     path = ZOO / f"{name}.py"
     row: dict[str, object] = {"job": name, "truth": constants(path).get("WALLS")}
     try:
-        row["plain_ms"] = plain(path, arguments.size, arguments.steps, arguments.timeout)
-        row.update(measured(path, arguments.size, folder, arguments.timeout))
+        row["plain_ms"] = arguments.known.get(name) or plain(
+            path, arguments.size, arguments.steps, arguments.timeout
+        )
+        quick = None if name in arguments.long.split(",") else arguments.timed
+        row.update(measured(path, arguments.size, folder, arguments.timeout, quick))
     except subprocess.TimeoutExpired:
         row["error"] = f"took more than {arguments.timeout} s"
     row["right"] = row.get("verdict") in (row["truth"] or [])
@@ -120,8 +132,15 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=90)
     parser.add_argument("--deadline", type=float, default=540, help="start no job after this many seconds")
     parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--timed", type=int, help="steps findwall times, instead of as many as it likes")
+    parser.add_argument("--long", default="", help="jobs in which it times as many as it likes all the same")
+    parser.add_argument(
+        "--truth", type=Path, help="plain step times from record_jobs.py, instead of a plain run"
+    )
     parser.add_argument("--folder", type=Path, default=Path("findwall-runs/zoo"))
     arguments = parser.parse_args()
+    truth = json.loads(arguments.truth.read_text()) if arguments.truth else {}
+    arguments.known = {name: row.get("step_ms") for name, row in truth.items()}
     names = [name for name in arguments.only.split(",") if name]
     names = names or sorted(path.stem for path in ZOO.glob("*.py") if path.stem not in NOT_JOBS)
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from findwall.measure import hooks, machine, verdict
+from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
 from findwall.measure.forward import ForwardSeeker, wrap_call
 from findwall.measure.importhook import when_imported
@@ -59,6 +60,7 @@ class Session:
         self._thread_id = threading.get_ident()
         self._closed = False
         self._stop_now = False
+        self._appointment: Appointment | None = None
 
     # Life
 
@@ -277,7 +279,10 @@ class Session:
     def _mark(self, source: Source, key: int, began: int = 0) -> None:
         """Something ended that may end a step; all of findwall's work on the training thread starts here."""
         engine = self.engine
-        if self.off or engine is None or engine.done:
+        if self.off or engine is None:
+            return
+        if engine.done:
+            self._after_measuring(engine, source, key)
             return
         now = perf_counter_ns()
         try:
@@ -294,9 +299,20 @@ class Session:
             if not engine.quiet:
                 waited = engine.clock.take_waited() if engine.clock is not None else 0
                 engine.gauge.hook_ns += perf_counter_ns() - now - waited
+        self._leave_if_asked()
+
+    def _leave_if_asked(self) -> None:
         if self._stop_now:
             self._stop_now = False
             raise SystemExit(0)
+
+    def _after_measuring(self, engine: Engine, source: Source, key: int) -> None:
+        """All is measured; only a job of several ranks that is to be stopped still counts its steps."""
+        if not self.options.stop or self.rank.world_size == 1 or self._folder is None:
+            return
+        if engine.finder.mark(source, key):
+            self._guard(lambda: self._stop_together(engine))
+        self._leave_if_asked()
 
     def _capturing(self) -> bool:
         torch = self.torch
@@ -338,10 +354,25 @@ class Session:
         self._stop_threads()
         engine.save(final=True)
         self._start_verdict()
-        if self.options.stop:
+        if self.options.stop and self.rank.world_size == 1:
             self._end_verdict()
-            self._closed = self._stop_now = True
-            self.off = True
+            self._stop()
+
+    def _stop(self) -> None:
+        self._closed = self._stop_now = True
+        self.off = True
+
+    def _stop_together(self, engine: Engine) -> None:
+        """Several ranks: the one that speaks names the step once its verdict is there, all end at it."""
+        assert self._folder is not None
+        engine.step_number += 1
+        if self._appointment is None:
+            self._appointment = Appointment(self._folder.path)
+        if self._process is not None and self._process.poll() is not None:
+            self._end_verdict()
+            self._appointment.make(engine.step_number)
+        if self._appointment.is_due(engine.step_number):
+            self._stop()
 
     def _start_verdict(self) -> None:
         if self.options.verdict and self.rank.speaks and self._folder is not None and self._process is None:
