@@ -86,7 +86,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 def _decode_or_default(raw: bytes, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # stray bytes, absurd nesting
         return kind()
 
 
