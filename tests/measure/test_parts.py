@@ -175,6 +175,8 @@ class Rig:
         self.quiet = False
         self.timer: Any = None
         self.prefetched = 0
+        self.record_every = 1
+        self.timed = None
         self.done = False
         self.paused: list[bool] = []
         self.telemetry = types.SimpleNamespace(pause=self.paused.append, stop=lambda: None)

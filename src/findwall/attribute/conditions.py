@@ -17,6 +17,7 @@ HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
 HELD_SHARE = 0.05  # of the samples: a shorter spell is not worth a word
 STEADY_SPREAD = 0.20  # (p90 - p10) / median up to which steps count as stable
 RARE = 1.5  # times the median: a step this long is a slow one
+RARELY = 0.2  # of the steps: where more are slow, that is how this job runs
 
 
 def throttle_reasons(telemetry: dict[str, Any]) -> dict[str, float]:
@@ -41,8 +42,10 @@ def pauses_ns(run: Run) -> float:
     seconds = np.array(timed.seconds)
     low, median, high = np.percentile(seconds, [10, 50, 90])
     slow = seconds > RARE * median
-    if not slow.any() or (
-        high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_SPREAD / 2) * median
+    if (
+        not slow.any()
+        or slow.mean() > RARELY
+        or (high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_SPREAD / 2) * median)
     ):
         return 0.0
     explained = (timed.loader_s or 0.0) + (timed.gc_s or 0.0)

@@ -1,7 +1,7 @@
 """Several ranks that are to be stopped end at the same step: one that none of them has reached yet.
 
-Collectives keep ranks within a step of each other, so a step a little ahead of the one that speaks is ahead of
-all. It is written into the run folder, which they share.
+Collectives keep ranks within a step of each other, so a step a little ahead of the one that speaks is ahead
+of all. It is written into the run folder, which they share.
 """
 
 from __future__ import annotations

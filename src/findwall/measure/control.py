@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 from findwall.measure import cost
 from findwall.measure.engine import Engine
-from findwall.measure.steptimer import Gauge, StepTimer
+from findwall.measure.steptimer import Gauge, StepTimer, best_clock
 
 NS = 1_000_000_000
 AT_MOST_NS = 12 * NS
@@ -94,8 +94,10 @@ class Control:
         return columns.device_ns if self.on_device else list(columns.host_ns)
 
     def _steps_after(self) -> list[int]:
-        """Steps after the trace, as means of blocks."""
-        return [value // self.length for value in self._block_times() if value is not None]
+        """Steps after the trace, with the hooks on as before it, as means of blocks."""
+        times = self._block_times()
+        kept = [value for block, value in enumerate(times) if value is not None and not _is_off(block)]
+        return [value // self.length for value in kept]
 
     def finish(self, engine: Engine) -> None:
         self.close(engine)
@@ -106,10 +108,12 @@ class Control:
         engine.quiet = False
         engine.timer = None
         self.ends.resolve()
+        if engine.timed is not None:
+            engine.timed.resolve()
         record = engine.record
         record.control = self.ends.columns  # a row a block
         record.cost.update(
-            cost.describe(record.steps.hook_ns, record.steps.host_ns, self.pairs(), self._steps_after())
+            cost.describe(record.steps.hook_ns, best_clock(record.steps), self.pairs(), self._steps_after())
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, floor, sqrt
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 LEAST_PAIRS = 6  # below that no 95 % interval exists
@@ -33,9 +33,10 @@ def shadow_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float,
 
 
 def hook_share(hook_ns: Sequence[int], step_ns: Sequence[int]) -> float | None:
-    """The hooks' own time as a share of the steps they ran in."""
-    total = sum(step_ns)
-    return sum(hook_ns) / total if total else None
+    """The hooks' own time as a share of a step; the device may not have told the time of every step."""
+    if not hook_ns or not sum(step_ns):
+        return None
+    return mean(hook_ns) / mean(step_ns)
 
 
 def sentence(cost: dict[str, Any]) -> str:

@@ -56,6 +56,7 @@ class Engine:
         self.batch_size: tuple[float, str] | None = None
         self.prefetched = 0  # batches that loader workers may have ready
         self.record_every = 1  # steps between two device events
+        self.timed: StepTimer | None = None  # the steps that were timed without the profiler
         self.done = False
         self._find_folder = find_folder
 
@@ -110,6 +111,9 @@ class Engine:
 
     def save(self, final: bool = False) -> None:
         folder = self.folder
+        if self.timed is not None:
+            # The device had not passed the last of the timed steps when their phase ended; by now it has.
+            self.timed.resolve()
         self.record.final = final
         self.record.steps_seen = self.step_number
         self.record.step_source = None if self.finder.source is None else self.finder.source.label

@@ -13,7 +13,7 @@ from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.runfolder import write_atomically
 from findwall.measure.sampler import LineSampler
-from findwall.measure.steptimer import record_every
+from findwall.measure.steptimer import best_clock, record_every
 from findwall.measure.surroundings import look_around
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
@@ -95,9 +95,11 @@ class Timing:
         self.before = machine.allocator_counts(engine.torch, engine.device)
         lately = engine.timer.recent(8) if engine.timer is not None else []
         if engine.clock is not None and lately:
-            engine.record_every = record_every(median(lately))
+            asked = engine.options.steps
+            most = 64 if asked is None else max(1, asked // 6)
+            engine.record_every = min(record_every(median(lately)), most)
             engine.clock.stock(2 * TIMED_STEPS)
-        self.timer = engine.new_timer(at_once=False, every=engine.record_every)
+        self.timer = engine.timed = engine.new_timer(at_once=False, every=engine.record_every)
         self.timer.start()
         self.plain = 0  # steps without an evaluation inside
         self.began = perf_counter_ns()
@@ -129,7 +131,7 @@ class Timing:
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)
         record.telemetry = engine.telemetry.summary()
-        record.cost.update(cost.describe(record.steps.hook_ns, record.steps.host_ns))
+        record.cost.update(cost.describe(record.steps.hook_ns, best_clock(record.steps)))
         _count_samples(engine)
         _check_clocks(engine)
 

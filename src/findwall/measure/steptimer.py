@@ -10,6 +10,7 @@ from findwall.model.measurement import StepColumns
 
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
 OPTIMIZER_EVERY = 4  # recorded step ends between two that also time the optimizer on the device
+RECORD_NS = 30_000  # of the host for one event, at most, where the launch queue has room
 RECORD_EVERY_NS = 50_000_000  # of the job between two events: one costs up to 0.1 ms on a slow host
 
 
@@ -35,7 +36,7 @@ class DeviceClock:
         self._device = device
         self._capturing = torch.cuda.is_current_stream_capturing
         self._pool: list[Any] = []
-        self._least_ns = 1 << 62  # the fastest record so far: what one costs where the queue has room
+        self._least_ns = RECORD_NS  # the fastest record so far: what one costs where the queue has room
         self._waited_ns = 0
         self.lost = 0
 
@@ -180,15 +181,16 @@ class StepTimer:
         return known[::-1]
 
     def times(self) -> list[int]:
-        """All steps' nanoseconds by one clock: the device's where it knows them all, else the host's."""
+        """The steps' nanoseconds by one clock: the device's where it knows most of them, else the host's."""
         return best_clock(self.columns)
 
 
 def record_every(step_ns: float) -> int:
     """Steps from one event to the next, so that recording stays far below a percent of them."""
-    return max(1, min(64, round(RECORD_EVERY_NS / max(step_ns, 1.0))))
+    return max(1, round(RECORD_EVERY_NS / max(step_ns, 1.0)))
 
 
 def best_clock(columns: StepColumns) -> list[int]:
+    """By the device as far as it tells, else by the host, which a device-bound job lets run ahead."""
     known = [value for value in columns.device_ns if value is not None]
-    return known if len(known) == len(columns) else columns.host_ns
+    return known if 2 * len(known) >= len(columns) and known else columns.host_ns

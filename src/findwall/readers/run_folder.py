@@ -119,7 +119,10 @@ def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
     if not kept:
         notes.append("no step was timed")
         return None
-    seconds = tuple(value / 1e9 for value in _best_clock(steps, kept))
+    times = _best_clock(steps, kept)
+    if rank.device_kind == "gpu" and len(times) == len(kept) and steps.device_ns[kept[0]] is None:
+        notes.append("step times are by the host's clock alone, which may run ahead of the device")
+    seconds = tuple(value / 1e9 for value in times)
     return StepTimes(
         seconds=seconds,
         source="measured",
@@ -144,7 +147,7 @@ def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
 def _best_clock(steps: StepColumns, kept: list[int]) -> list[int]:
     device = [value for value in (steps.device_ns[index] for index in kept) if value is not None]
     # The last steps may not have passed the device yet when the job ended.
-    return device if len(device) >= max(1, 0.8 * len(kept)) else [steps.host_ns[index] for index in kept]
+    return device if device and 2 * len(device) >= len(kept) else [steps.host_ns[index] for index in kept]
 
 
 def _mean_s(column: list[int], kept: list[int]) -> float:
