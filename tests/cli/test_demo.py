@@ -1,22 +1,38 @@
 from __future__ import annotations
 
-from importlib import resources
+import subprocess
+import sys
 
 import pytest
 
 from findwall import cli
+from findwall.cli import demo
 
-BUNDLED = resources.files("findwall") / "demo" / "trace.json.gz"
+
+def test_planted_walls_are_found_in_jobs_that_run_here() -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-m", "findwall", "demo"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "planted: data / loader-starved: found" in done.stderr
+    assert "planted: overhead / host-work: found" in done.stderr
+    assert "chatty_logger.py:" in done.stderr  # the line is the job's own
 
 
-@pytest.mark.skipif(not BUNDLED.is_file(), reason="no trace is bundled yet")
-def test_the_demo_names_a_wall(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_torch_a_recorded_trace_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert cli._run(["demo"]) == 0
-    assert "THE WALL" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "THE WALL" in shown.out
+    assert "torch is not installed" in shown.err
 
 
-@pytest.mark.skipif(BUNDLED.is_file(), reason="a trace is bundled")
-def test_a_missing_trace_is_a_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("findwall.api")
+def test_a_wall_that_is_not_found_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "_run", lambda name: ("data", "loader-starved"))
     assert cli._run(["demo"]) == 1
-    assert "demo trace is missing" in capsys.readouterr().err
+    assert "chatty_logger" in capsys.readouterr().err

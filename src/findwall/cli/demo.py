@@ -34,19 +34,12 @@ def command() -> None:
 
 def _run(name: str) -> tuple[str | None, str | None]:
     """One job under `findwall run`, as a person would start it; the wall it found."""
-    bundled = resources.as_file(resources.files("findwall") / "demo" / f"{name}.py")
-    with bundled as script, tempfile.TemporaryDirectory() as folder:
-        document = Path(folder) / "diagnosis.json"
+    bundled = resources.files("findwall") / "demo" / f"{name}.py"
+    with tempfile.TemporaryDirectory() as folder:
+        script, document = Path(folder) / f"{name}.py", Path(folder) / "diagnosis.json"
+        script.write_text(bundled.read_text())
         click.echo(f"$ findwall run {script.name}", err=True)
-        arguments = [
-            "run",
-            "--stop",
-            "--out",
-            str(Path(folder) / name),
-            "--json",
-            str(document),
-            str(script),
-        ]
+        arguments = ["run", "--stop", "--out", str(Path(folder) / name), "--json", str(document), str(script)]
         done = subprocess.run([sys.executable, "-m", "findwall", *arguments], check=False)
         if not document.exists():
             raise FindwallError(f"The demo job {name} gave no verdict (exit code {done.returncode}).")
