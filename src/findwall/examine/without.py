@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
+from findwall.examine.questions import BUSY_SHARE, STABLE_SPREAD, spread
 from findwall.examine.rows import machine, memory, throughput, warnings
-from findwall.model.catalogue import QUESTIONS
+from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
     SCHEMA,
+    BudgetRow,
     Diagnosis,
     Mfu,
     Quality,
@@ -17,7 +22,8 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
-from findwall.model.run import Run
+from findwall.model.run import Run, StepTimes
+from findwall.units import format_share
 
 NO_DEVICE = (
     "The trace holds no device events, so no wall can be named. Record it with ProfilerActivity.CUDA, or, "
@@ -26,39 +32,25 @@ NO_DEVICE = (
 
 
 def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None) -> Diagnosis:
-    """Source, step and questions as far as they go; no verdict."""
-    seconds = run.step_times.mean if run.step_times is not None else None
-    known = step_ms if step_ms is not None else seconds * 1e3 if seconds is not None else None
-    unknown = [Question(name, "unknown", None, "No device events.") for name in QUESTIONS]  # type: ignore[arg-type]
-    events = sum(timeline.quality.events for timeline in run.ranks)
+    """Step and questions as far as they go; a verdict only where timing and counters support one."""
+    verdict = judge_counters(run) if run.step_times is not None else CounterVerdict(None, (), NO_DEVICE, None)
+    step = _step(run.step_times, step_ms)
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks)),
         machine=machine(run, ceilings),
-        step=Step(
-            ms=known,
-            low_ms=None,
-            high_ms=None,
-            source="given" if step_ms is not None else "measured" if seconds is not None else "trace",
-            median_ms=None,
-            p10_ms=None,
-            p90_ms=None,
-            profiled_ms=None,
-            count=len(run.step_times.seconds) if run.step_times is not None else 0,
-            discarded=run.step_times.discarded if run.step_times is not None else 0,
-            stable=None,
-        ),
-        questions=unknown,
-        wall=Wall(None, None, NO_DEVICE, None, []),
+        step=step,
+        questions=_questions(run.step_times, verdict),
+        wall=_wall(verdict),
         timeline=TimelineSummary(None, None, None, None, None, []),
-        quality=Quality(events, 0, _launches(run), 0, any(t.quality.cut_off for t in run.ranks), None),
-        budget=[],
+        quality=_quality(run),
+        budget=_budget(run.step_times, verdict) if step_ms is None else [],
         phases=[],
         memory=memory(run, None),
         prescriptions=[],
         not_worth_it=[],
         mfu=Mfu(None, None, None, None, "no device events"),
-        throughput=throughput(run, known * 1e6) if known else None,
+        throughput=throughput(run, step.ms * 1e6) if step.ms else None,
         kernels=[],
         trials=[],
         notes=[*(note for timeline in run.ranks for note in timeline.quality.notes), *run.notes],
@@ -67,16 +59,71 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
     )
 
 
+def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
+    seconds = np.array(timed.seconds) if timed is not None else np.empty(0)
+    low, middle, high = np.percentile(seconds, [10, 50, 90]) * 1e3 if len(seconds) else (None, None, None)
+    varies = spread(seconds)
+    given = step_ms is not None
+    return Step(
+        ms=step_ms if given else timed.mean * 1e3 if timed is not None else None,
+        low_ms=None,
+        high_ms=None,
+        source="given" if given else "measured" if timed is not None else "trace",
+        median_ms=middle,
+        p10_ms=low,
+        p90_ms=high,
+        profiled_ms=None,
+        count=len(seconds),
+        discarded=timed.discarded if timed is not None else 0,
+        stable=None if varies is None else varies <= STABLE_SPREAD,
+    )
+
+
+def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Question]:
+    varies = spread(np.array(timed.seconds)) if timed is not None else None
+    stable = Question("stable", "unknown", None, "No steps were timed.")
+    if timed is not None and varies is not None:
+        text = f"Step times vary by {format_share(varies)} over {len(timed.seconds)} steps."
+        stable = Question("stable", "yes" if varies <= STABLE_SPREAD else "no", varies, text)
+    busy = Question("busy", "unknown", None, "No device events.")
+    if verdict.busy is not None:
+        text = f"Counters see work on the multiprocessors {format_share(verdict.busy)} of the time."
+        busy = Question("busy", "yes" if verdict.busy >= BUSY_SHARE else "no", verdict.busy, text)
+    return [
+        stable,
+        busy,
+        Question("matmul", "unknown", None, "No device events."),
+        Question("peak", "unknown", None, "No device events."),
+    ]
+
+
+def _wall(verdict: CounterVerdict) -> Wall:
+    if verdict.cause is not None:
+        return Wall(WALL_OF[verdict.cause], verdict.cause, verdict.sentence)
+    return Wall(None, None, verdict.sentence, None, [[WALL_OF[cause], cause] for cause in verdict.between])
+
+
+def _budget(timed: StepTimes | None, verdict: CounterVerdict) -> list[BudgetRow]:
+    """What was timed as waiting; the rest of the step is unknown without a trace."""
+    if timed is None:
+        return []
+    parts = known_parts(timed, verdict)
+    rows = [
+        BudgetRow(WALL_OF[cause], cause, 1e3 * seconds, None, None, 1e3 * seconds)
+        for cause, seconds in parts.items()
+    ]
+    rest = timed.mean - sum(parts.values())
+    return [*rows, BudgetRow(None, "unknown", 1e3 * rest, None, None, None)]
+
+
+def _quality(run: Run) -> Quality:
+    events = sum(timeline.quality.events for timeline in run.ranks)
+    return Quality(events, 0, _launches(run), 0, any(t.quality.cut_off for t in run.ranks), None)
+
+
 def _launches(run: Run) -> int:
     """Launch calls whose device rows are all missing."""
-    names = {
-        "cudaLaunchKernel",
-        "cudaLaunchKernelExC",
-        "cuLaunchKernel",
-        "cuLaunchKernelEx",
-        "hipLaunchKernel",
-    }
     return sum(
-        sum(timeline.name_of(row) in names for row in timeline.rows(Kind.RUNTIME).tolist())
+        sum("launchkernel" in timeline.name_of(row).lower() for row in timeline.rows(Kind.RUNTIME).tolist())
         for timeline in run.ranks
     )

@@ -1,0 +1,121 @@
+"""What step times and hardware counters support without a trace.
+
+Three walls can be told apart by counters alone: a tensor pipe that is busy, a memory that is busy, and
+multiprocessors that are idle. Which cause inside a wall often cannot: then it is said between which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from findwall.model.catalogue import WALL_OF
+from findwall.model.run import Run, StepTimes
+from findwall.units import format_ms, format_share
+
+# Shares of time in percent, as NVML's GPM reports them. Seen on an H200: bf16 matmuls 87 SM, 84 tensor,
+# 15 DRAM; pointwise 95, 1, 83; tiny ops 6, 0, 5; fp32 matmuls 97 SM, 76 fp32 pipe, 11 DRAM.
+SM_BUSY, SM_IDLE = 85.0, 60.0
+PIPE_BUSY = 60.0
+TENSOR_UNUSED = 5.0
+MOST_OF_IT = 0.5  # of the idle time: a cause that explains this much has it
+
+
+@dataclass(frozen=True, slots=True)
+class CounterVerdict:
+    """`cause` None: only `between` can be said."""
+
+    cause: str | None
+    between: tuple[str, ...]
+    sentence: str
+    busy: float | None  # share of the step with work on the multiprocessors; None unknown
+
+
+def judge_counters(run: Run) -> CounterVerdict:
+    """The verdict that timing and counters support."""
+    timed, gpm = run.step_times, run.telemetry.get("gpm") or {}
+    if timed is None:
+        return CounterVerdict(
+            None, (), "Neither a trace nor step times were measured: no wall can be named.", None
+        )
+    busy = gpm.get("sm")
+    share = None if busy is None else float(busy) / 100.0
+    idle = 1.0 if share is None else 1.0 - share
+    waiting = _waiting(run, timed, idle, share is not None or run.device_kind == "cpu")
+    if waiting is not None:
+        return CounterVerdict(*waiting, share)
+    if busy is None:
+        return CounterVerdict(None, (), _no_counters(run), None)
+    return CounterVerdict(*_by_pipes(timed, {name: float(value) for name, value in gpm.items()}), share)
+
+
+def _waiting(
+    run: Run, timed: StepTimes, idle: float, known: bool
+) -> tuple[str | None, tuple[str, ...], str] | None:
+    """A wait that the hooks timed and that explains most of the idle time, if there is much of that."""
+    if not known or idle * 100 < 100 - SM_IDLE:
+        return None
+    step = timed.mean
+    for cause, seconds, what in (
+        ("loader-starved", timed.loader_s, "waits for the next batch: give the DataLoader more workers"),
+        ("gc-pause", timed.gc_s, "stands in the garbage collector: gc.freeze() after setting up"),
+    ):
+        if seconds is not None and seconds >= MOST_OF_IT * idle * step:
+            return (
+                cause,
+                (),
+                f"{format_ms(seconds * 1e3)} of the {format_ms(step * 1e3)} step the job {what}.",
+            )
+    if run.environment.get("compiles"):
+        return (
+            "recompilation",
+            (),
+            "torch.compile compiles anew while the job runs, and the device waits for it.",
+        )
+    return None
+
+
+def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tuple[str, ...], str]:
+    sm, tensor, dram, fp32 = (gpm.get(name, 0.0) for name in ("sm", "tensor", "dram", "fp32"))
+    step = format_ms(timed.mean * 1e3)
+    cause: str | None = None
+    between: tuple[str, ...] = ()
+    if sm < SM_IDLE:
+        between = ("launch-bound", "host-work", "host-sync")
+        text = f"The device idles about {format_share(1 - sm / 100)} of the {step} step, and no loader is to blame"
+    elif tensor >= PIPE_BUSY:
+        cause = "at-the-roof"
+        text = f"The tensor cores are busy {tensor:.0f} % of the {step} step: this is the happy wall"
+    elif fp32 >= PIPE_BUSY and tensor < TENSOR_UNUSED:
+        cause = "fast-path-off"
+        text = (
+            f"The fp32 pipe is busy {fp32:.0f} % of the {step} step, the tensor cores {tensor:.0f} %: put the "
+            "matmuls on them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
+        )
+    elif dram >= PIPE_BUSY:
+        between = ("unfused-pointwise", "memory-roof", "unfused-attention")
+        text = f"Memory is busy {dram:.0f} % of the {step} step: the wall is bandwidth"
+    else:
+        between = ("slow-kernels", "misaligned-shapes", "unfused-pointwise") if sm >= SM_BUSY else ()
+        text = f"No pipe is busy (SM {sm:.0f} %, tensor {tensor:.0f} %, DRAM {dram:.0f} % of the {step} step)"
+    end = "." if cause is not None else "; a trace would tell why (leave out --no-trace)."
+    return cause, between, text + end
+
+
+def _no_counters(run: Run) -> str:
+    if run.device_kind == "cpu":
+        return "Without a trace only waiting can be told on a CPU, and the job does not wait for its loader."
+    return (
+        "Step times alone name no wall, and this GPU gave no counters (GPM needs Hopper or later): let "
+        "findwall trace a few steps."
+    )
+
+
+def known_parts(timed: StepTimes, verdict: CounterVerdict) -> dict[str, float]:
+    """Seconds of the step that are known to be waiting, by cause; never more than the device idles."""
+    room = timed.mean if verdict.busy is None else timed.mean * (1.0 - verdict.busy)
+    parts = {}
+    for cause, seconds in (("loader-starved", timed.loader_s), ("gc-pause", timed.gc_s)):
+        if seconds and cause in WALL_OF and (verdict.cause == cause or verdict.busy is not None):
+            parts[cause] = min(seconds, room)
+            room -= parts[cause]
+    return parts
