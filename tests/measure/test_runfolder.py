@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-import pytest
 
 from findwall.measure import runfolder
 from findwall.measure.options import Options
 from findwall.measure.ranks import Rank, this_rank
-from findwall.measure.runfolder import open_folder, prune, safe_name, write_atomically
+from findwall.measure.runfolder import open_folder, prune, safe_name
 from findwall.model.measurement import RUN_FILE
 
 
@@ -36,20 +33,6 @@ def test_an_unwritable_place_falls_back_and_says_so(tmp_path, monkeypatch):
     folder = open_folder("x", [], Options(out=str(tmp_path / "file" / "run")), Rank())
     assert folder is not None and folder.path.is_dir()
     assert "cannot be written" in folder.notes[0]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "m.json"
-    write_atomically(path, b"old")
-
-    def full(self: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]
 
 
 def test_old_runs_are_pruned_past_the_cap_and_nothing_else(tmp_path):

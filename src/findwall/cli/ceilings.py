@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-
-from findwall.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,15 +115,9 @@ def write_json(report: object, path: str) -> None:
     """A msgspec object as JSON to a file, or to stdout for "-"."""
     import msgspec
 
-    data = msgspec.json.format(msgspec.json.encode(report), indent=2)
-    if path == "-":
-        sys.stdout.buffer.write(data + b"\n")
-        sys.stdout.buffer.flush()
-        return
-    try:
-        Path(path).write_bytes(data + b"\n")
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+    from findwall.report.document import put
+
+    put(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n", path)
 
 
 def show(report: CeilingsReport, kept: Path | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from findwall.measure.runfolder import write_atomically
+from findwall.files import write_atomically
 
 STOP_FILE = "stop"
 STEPS_AHEAD = 16

@@ -8,10 +8,10 @@ from time import perf_counter_ns
 
 import msgspec
 
+from findwall.files import write_atomically
 from findwall.measure import cost, machine
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
-from findwall.measure.runfolder import write_atomically
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import best_clock, record_every
 from findwall.measure.surroundings import look_around

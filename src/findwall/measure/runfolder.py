@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import findwall
+from findwall.files import write_atomically
 from findwall.measure.options import Options
 from findwall.measure.ranks import Rank
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
@@ -46,20 +47,8 @@ class RunFolder:
         return self.path / "plan.json"
 
     def write_measurement(self, measurement: Measurement) -> None:
+        self.rank_path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.rank_path / MEASUREMENT_FILE, msgspec.json.encode(measurement))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def open_folder(

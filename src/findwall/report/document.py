@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from findwall.errors import InputError
+from findwall.files import write_atomically
 from findwall.model.diagnosis import Diagnosis, to_json
 
 
 def write(diagnosis: Diagnosis, target: str) -> None:
     """Write the document to the path `target`, or to standard output where that is `-`."""
-    data = to_json(diagnosis)
+    put(to_json(diagnosis), target)
+
+
+def put(data: bytes, target: str) -> None:
+    """Write a file's content to where a person asked for it."""
     if target == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -29,17 +33,3 @@ def save(path: Path, data: bytes) -> None:
         raise InputError(
             f"cannot write {path}: {reason}", "Name a file in a folder you may write to."
         ) from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """All of `data` or nothing new: nobody reads half a file. Devices and pipes are written as they are."""
-    path = path.resolve()  # a link stays a link
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from findwall.errors import InputError
+from findwall.files import write_atomically
 from findwall.hardware import check_ceilings
 from findwall.measure.ceilings.report import SCHEMA, CeilingsReport
 from findwall.model.machine import Ceilings
@@ -36,14 +36,7 @@ def store(report: CeilingsReport) -> Path | None:
     path = path_of(report)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(report), indent=1))
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(report), indent=1))
     except OSError:
         return None
     return path
