@@ -81,15 +81,16 @@ def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tupl
     between: tuple[str, ...] = ()
     if sm < SM_IDLE:
         between = ("launch-bound", "host-work", "host-sync")
-        text = f"The device idles about {format_share(1 - sm / 100)} of the {step} step, and no loader is to blame"
+        idle = format_share(1 - sm / 100)
+        text = f"The device idles about {idle} of the {step} step, and no loader is to blame"
     elif tensor >= PIPE_BUSY:
         cause = "at-the-roof"
         text = f"The tensor cores are busy {tensor:.0f} % of the {step} step: this is the happy wall"
     elif fp32 >= PIPE_BUSY and tensor < TENSOR_UNUSED:
         cause = "fast-path-off"
         text = (
-            f"The fp32 pipe is busy {fp32:.0f} % of the {step} step, the tensor cores {tensor:.0f} %: put the "
-            "matmuls on them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
+            f"The fp32 pipe is busy {fp32:.0f} % of the {step} step, the tensor cores {tensor:.0f} %: put "
+            "the matmuls on them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
         )
     elif dram >= PIPE_BUSY:
         between = ("unfused-pointwise", "memory-roof", "unfused-attention")
