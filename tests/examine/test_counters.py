@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from findwall.examine import examine
+from findwall.model.diagnosis import from_json, to_json
 from findwall.model.run import Run, StepTimes
 
 # SM, tensor pipe, fp32 pipe and DRAM in percent, as GPM reported them on an H200.
@@ -37,6 +38,7 @@ def test_counters_and_waits_name_the_wall(run: Run, cause: str) -> None:
     document = examine(run)
     assert document.wall.cause == cause
     assert sum(row.ms for row in document.budget) == pytest.approx(document.step.ms)
+    assert from_json(to_json(document)) == document
 
 
 @pytest.mark.parametrize(

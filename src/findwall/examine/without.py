@@ -61,7 +61,8 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
 
 def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
     seconds = np.array(timed.seconds) if timed is not None else np.empty(0)
-    low, middle, high = np.percentile(seconds, [10, 50, 90]) * 1e3 if len(seconds) else (None, None, None)
+    marks = (np.percentile(seconds, [10, 50, 90]) * 1e3).tolist() if len(seconds) else [None, None, None]
+    low, middle, high = marks
     varies = spread(seconds)
     given = step_ms is not None
     return Step(
