@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from findwall.attribute.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.attribute.fusion import is_fusable, saved_bytes
+from findwall.attribute.host import names_matching
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND, Idle
 from findwall.attribute.kernels import BOUNDS, F64, KernelTable
 from findwall.attribute.links import Links
@@ -19,7 +21,7 @@ from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
 from findwall.attribute.steps import Steps
-from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, WALL_OF
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.model.machine import Ceilings
@@ -110,7 +112,7 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     unmodelled = np.isnan(kernels.bytes[index]) & _is(cause, "memory-roof")
     _claim(cause, unmodelled, UNKNOWN)
     # A product that neither does arithmetic nor moves bytes at any speed is a slow kernel, not at a roof.
-    far = _class_is(kernels, index, "matmul", "conv", "attention") & _is(cause, "memory-roof")
+    far = _class_is(kernels, index, *MATRIX_CLASSES) & _is(cause, "memory-roof")
     far &= (floor > 0) & (floor < FAR_BELOW * kernels.duration[index])
     _claim(cause, far, "slow-kernels")
     _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
@@ -248,15 +250,13 @@ def _claim_attention(
 def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
     """Copies by direction: to the device, to the host, and between devices are three different walls."""
     kind = timeline.events.kind[kernels.row[index]]
-    lowered = [name.lower() for name in timeline.names]
     names = timeline.events.name[kernels.row[index]]
-    for words, found in (
-        (("htod", "host -> device", "hosttodevice"), "copy-exposed"),
-        (("dtoh", "device -> host", "devicetohost", "device -> pageable", "device -> pinned"), "host-sync"),
-        (("ptop", "peer"), "exposed-collective"),
+    for direction, found in (
+        (UPLOAD, "copy-exposed"),
+        (DOWNLOAD, "host-sync"),
+        (BETWEEN_DEVICES, "exposed-collective"),
     ):
-        named = np.array([any(word in name for word in words) for name in lowered], bool)
-        where = (kind == Kind.MEMCPY) & named[names]
+        where = (kind == Kind.MEMCPY) & names_matching(timeline, direction)[names]
         _claim(cause, where, found)
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.

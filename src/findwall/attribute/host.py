@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from findwall.attribute.copies import PAGEABLE, UPLOAD
 from findwall.attribute.links import Links
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, union
@@ -22,7 +23,6 @@ LOADER = re.compile(
 )
 SYNCHRONIZE = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx)Synchronize", re.IGNORECASE)
 BLOCKING_COPY = re.compile(r"^(cuda|hip)Memcpy(2D|DtoH|HtoD|WithStream|ToSymbol|FromSymbol)?$", re.IGNORECASE)
-ASYNC_COPY = re.compile(r"^(cuda|cu|hip)Memcpy.*Async", re.IGNORECASE)
 ALLOCATOR = re.compile(
     r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost|MallocManaged|MallocAsync|FreeAsync)"
     r"|^cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)",
@@ -179,22 +179,22 @@ def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:
     return Blocking(rows, events.start[rows], events.end[rows], owner[order])
 
 
-def _copies(timeline: Timeline, pattern: str) -> I64:
+def _copies(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
     rows = timeline.rows(Kind.MEMCPY)
-    wanted = names_matching(timeline, re.compile(pattern, re.IGNORECASE))
+    wanted = names_matching(timeline, pattern)
     return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _pageable_calls(timeline: Timeline, links: Links, mine: Bool) -> I64:
     """Copy calls that wait although they are called asynchronous: one side is pageable memory."""
-    rows = links.launch[_copies(timeline, r"pageable")]
+    rows = links.launch[_copies(timeline, PAGEABLE)]
     rows = rows[rows >= 0]
     return rows[mine[rows]]
 
 
 def _is_upload(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Calls that move data to the device, and the synchronize that belongs to such a copy."""
-    uploads = links.launch[_copies(timeline, r"HtoD|Host -> Device|HostToDevice")]
+    uploads = links.launch[_copies(timeline, UPLOAD)]
     uploads = uploads[uploads >= 0]
     upload_ops = links.op[uploads]
     upload_ops = upload_ops[upload_ops >= 0]

@@ -24,7 +24,7 @@ from findwall.attribute.classes import (
 from findwall.attribute.comms import is_communication
 from findwall.attribute.links import Links
 from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
-from findwall.attribute.workmodel.floors import TENSOR_CLASSES, floors_of
+from findwall.attribute.workmodel.floors import MATRIX_INDEX, floors_of
 from findwall.attribute.workmodel.flow import Device, fill_from_chain
 from findwall.attribute.workmodel.owners import Owners, owners
 from findwall.attribute.workmodel.parameters import parameter_count
@@ -196,7 +196,7 @@ def _math(device: Rows, owned: Owners) -> I8:
     of_work = np.array([MATH_INDEX.get(work.math or "", -1) for work in owned.works] + [-1], np.int8)[
         owned.work
     ]
-    multiplies = np.isin(device.class_index, TENSOR_CLASSES)
+    multiplies = np.isin(device.class_index, MATRIX_INDEX)
     math_index: I8 = np.where(
         of_work >= 0, of_work, np.where(multiplies, in_name, MATH_INDEX["fp32"])
     ).astype(np.int8)

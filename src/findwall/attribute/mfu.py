@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES
 
-MATRIX_CLASSES = ("matmul", "conv", "attention")
 MOST_UNKNOWN = 0.1  # of the matrix time without a FLOP count: beyond this the figure is not given
 
 

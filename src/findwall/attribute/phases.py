@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from findwall.attribute.copies import DOWNLOAD, UPLOAD
 from findwall.attribute.facts import Facts
 from findwall.attribute.host import names_matching
 from findwall.attribute.idle import IDLE_CAUSES
@@ -58,8 +59,8 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     phase[_within(facts, issued)] = PHASES.index("optimizer")
     loading = facts.host.activities["loader-starved"]
     phase[loading.covered_within(issued, issued + 1) > 0] = PHASES.index("loader")
-    direction = names_matching(facts.timeline, re.compile(r"HtoD|DtoH", re.IGNORECASE))
-    copies = (events.kind[rows] == Kind.MEMCPY) & direction[events.name[rows]]
+    across = names_matching(facts.timeline, UPLOAD) | names_matching(facts.timeline, DOWNLOAD)
+    copies = (events.kind[rows] == Kind.MEMCPY) & across[events.name[rows]]
     phase[copies] = PHASES.index("copy")
     phase[launch < 0] = PHASES.index("other")
     return phase

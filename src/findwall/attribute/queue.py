@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from findwall.attribute.host import Host
+from findwall.attribute.copies import PAGEABLE
+from findwall.attribute.host import Host, names_matching
 from findwall.attribute.links import Links
 from findwall.attribute.steps import Steps
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
@@ -80,7 +81,7 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, synchronous: bool = 
     if synchronous:
         queued = np.zeros(len(rows), bool)
     turnaround = _typical(gap[late & queued & (gap <= LONGEST_TURNAROUND_NS)], TURNAROUND_NS)
-    pageable = np.array(["pageable" in name.lower() for name in timeline.names], bool)
+    pageable = names_matching(timeline, PAGEABLE)
     paced = (events.kind[rows] == Kind.MEMCPY) & pageable[events.name[rows]]
     return Queue(
         rows,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.facts import Facts
-from findwall.attribute.mfu import MATRIX_CLASSES
-from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
 
 STABLE_SPREAD = 0.20  # (p90 - p10) / median
 BUSY_SHARE = 0.90
 MATRIX_SHARE = 0.50
-ROOF_SHARE = 0.75
 
 
 def answer_questions(facts: Facts) -> list[Question]:

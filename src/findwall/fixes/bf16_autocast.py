@@ -24,7 +24,8 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import TENSOR_CLASSES, gains, is_training, math_times, of_class, time_of
+from findwall.fixes.job import gains, is_training, math_times, of_class, time_of
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
@@ -89,7 +90,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Advice:
 def _gain(facts: Facts, ceiling: float) -> float | None:
     """Matmuls at the 16-bit ceiling, and half the bytes of pointwise work and scores on fp32 data."""
     index = facts.atoms.index
-    multiplies = of_class(facts, *TENSOR_CLASSES)
+    multiplies = of_class(facts, *MATRIX_CLASSES)
     formats = np.isin(facts.kernels.math_index[index], [MATH_TYPES.index(name) for name in WIDE])
     matmuls = np.flatnonzero(multiplies & formats)
     # Without shapes the floor that the kernel's name told stands in for the FLOPs.

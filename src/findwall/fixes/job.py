@@ -8,27 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.budget import CAUSES
+from findwall.attribute.copies import DOWNLOAD, PAGEABLE, UPLOAD
 from findwall.attribute.facts import Facts
 from findwall.attribute.host import OWNERS
 from findwall.attribute.kernels import F64
-from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
 from findwall.walls.places import Wait, in_window, waits
 
-TENSOR_CLASSES = ("matmul", "conv", "attention")
 SIXTEEN_BITS = ("fp16", "bf16")
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
 _COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFunction")
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")
-_UPLOAD = re.compile(r"HtoD|Host -> Device|HostToDevice", re.IGNORECASE)
-_DOWNLOAD = re.compile(r"DtoH|Device -> (?:Host|Pageable|Pinned)|DeviceToHost", re.IGNORECASE)
-
-
-_PAGEABLE = re.compile("pageable", re.IGNORECASE)
 
 
 # -- device time -----------------------------------------------------------------------------------
@@ -56,7 +51,7 @@ def of_class(facts: Facts, *names: str) -> Bool:
 
 def math_times(facts: Facts, *classes: str) -> dict[str, float]:
     """Time of kernels that multiply, by number format, longest first, in ms a step."""
-    mine = np.flatnonzero(of_class(facts, *(classes or TENSOR_CLASSES)))
+    mine = np.flatnonzero(of_class(facts, *(classes or MATRIX_CLASSES)))
     formats = facts.kernels.math_index[facts.atoms.index[mine]]
     known = formats >= 0
     total = np.bincount(formats[known], facts.own[mine][known], minlength=len(MATH_TYPES))
@@ -146,18 +141,18 @@ class Copies:
 
 
 def uploads(facts: Facts) -> Copies:
-    return _copies(facts, _UPLOAD)
+    return _copies(facts, UPLOAD)
 
 
 def downloads(facts: Facts) -> Copies:
-    return _copies(facts, _DOWNLOAD)
+    return _copies(facts, DOWNLOAD)
 
 
 def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
     events, rows = facts.timeline.events, facts.queue.row
     rows = rows[events.kind[rows] == Kind.MEMCPY]
     rows = rows[matching(facts, rows, direction)]
-    pageable = matching(facts, rows, _PAGEABLE)
+    pageable = matching(facts, rows, PAGEABLE)
     count = max(facts.steps.count, 1)
     length = events.duration[rows]
     moved = float(np.maximum(events.nbytes[rows], 0).sum())

@@ -64,3 +64,4 @@ KERNEL_CLASSES = (
     "memcpy",
     "other",
 )
+MATRIX_CLASSES = ("matmul", "conv", "attention")  # what tensor cores are made for

@@ -16,6 +16,7 @@ from findwall.attribute.workmodel.names import elementwise_work, item_size_in_na
 from findwall.attribute.workmodel.owners import Owners
 from findwall.attribute.workmodel.savings import savings
 from findwall.attribute.workmodel.work import Work
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 
@@ -34,7 +35,6 @@ _SLICE_WORDS = (
 )
 # Kernels that carry a convolution into the Winograd or Fourier domain and back: the products are elsewhere.
 _TRANSFORM_WORDS = ("winograd_nonfused", "generatewinograd", "fft2d_", "fft1d_", "flip_filter")
-_TENSOR_CLASSES = ("matmul", "conv", "attention")
 _CHUNK = 65536  # elements a block of a multi-tensor kernel takes
 
 
@@ -109,7 +109,7 @@ def _role(work: Work, name: str, kernel_class: str) -> int:
             return _SLICES
         if any(word in name for word in _TRANSFORM_WORDS):
             return _HELPER
-        if kernel_class not in _TENSOR_CLASSES:
+        if kernel_class not in MATRIX_CLASSES:
             return _LAYOUT if kernel_class == "copy" and work.layouts else _HELPER
     for index, part in enumerate(work.parts):
         if any(word in name for word in part.words):

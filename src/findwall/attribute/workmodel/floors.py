@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from findwall.attribute.classes import CLASS_INDEX
 from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.attribute.workmodel.work import Work
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES, Ceilings
@@ -19,7 +20,7 @@ F64 = NDArray[np.float64]
 I8 = NDArray[np.int8]
 
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
-TENSOR_CLASSES = np.array([CLASS_INDEX[name] for name in ("matmul", "conv", "attention")])
+MATRIX_INDEX = np.array([CLASS_INDEX[name] for name in MATRIX_CLASSES])
 # Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
 _START_NS = 5000.0
 _REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
@@ -41,7 +42,7 @@ class Floors:
 def floors_of(
     rows: Rows, shares: Shares, math_index: I8, works: list[Work], tensor_core: Bool, ceilings: Ceilings
 ) -> Floors:
-    on_tensors = np.isin(rows.class_index, TENSOR_CLASSES)
+    on_tensors = np.isin(rows.class_index, MATRIX_INDEX)
     flops = np.where(shares.flops > 0, shares.flops, 0.0)
     done = flops / shares.saving
     compute = 1e9 * done / _ceiling(ceilings.flops, math_index)
