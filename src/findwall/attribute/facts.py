@@ -13,7 +13,7 @@ from findwall.attribute.cores import core_ceilings, cores_as_device
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.host import Host, watch_host
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
-from findwall.attribute.kernels import BOUNDS, F64, KernelTable, kernel_table
+from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
 from findwall.attribute.ranks import RankFindings
@@ -21,7 +21,7 @@ from findwall.attribute.steps import Steps, find_steps
 from findwall.attribute.window import Whole, representative, survey
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Run
 from findwall.units import ms

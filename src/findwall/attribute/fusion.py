@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.kernels import KernelTable
-from findwall.attribute.queue import F64
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Timeline
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 
 FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
 LOOK_BACK = 8  # ops: how far behind an intermediate may lie and still be in registers

@@ -32,10 +32,9 @@ from findwall.attribute.workmodel.recompute import recomputed
 from findwall.attribute.workmodel.twins import fill_from_twins
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
 
-F64 = NDArray[np.float64]
 I8 = NDArray[np.int8]
 
 BOUNDS = ("compute", "bandwidth", "latency", "unknown")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from findwall.attribute.links import Links
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.model.events import Bool, Kind, Timeline
-from findwall.model.intervals import I64
-
-F64 = NDArray[np.float64]
+from findwall.model.intervals import F64, I64
 
 # The process group's names of tensor types, lower case.
 _SIZES = {

@@ -10,9 +10,8 @@ from findwall.attribute.copies import DOWNLOAD, UPLOAD
 from findwall.attribute.facts import Facts
 from findwall.attribute.host import names_matching
 from findwall.attribute.idle import IDLE_CAUSES
-from findwall.attribute.kernels import F64
 from findwall.model.events import Bool, Kind
-from findwall.model.intervals import I64, union
+from findwall.model.intervals import F64, I64, union
 
 PHASES = ("loader", "copy", "forward", "backward", "optimizer", "other")
 OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)

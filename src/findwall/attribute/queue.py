@@ -18,9 +18,8 @@ from findwall.attribute.host import Host, names_matching
 from findwall.attribute.links import Links
 from findwall.attribute.steps import Steps
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 
-F64 = NDArray[np.float64]
 TURNAROUND_NS = 1_000  # between two queued kernels, where the trace has none to measure
 # A queued kernel that starts later than this waits for something the trace does not show.
 LONGEST_TURNAROUND_NS = 20_000

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, DeviceAtoms, split_off
-from findwall.attribute.kernels import F64
 from findwall.attribute.messages import collective_name, message_bytes
 from findwall.model.events import Kind
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.units import ms
 
 if TYPE_CHECKING:

@@ -6,11 +6,8 @@ A slice goes to the kernel in it, before the collective, the copy, the memset; e
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from findwall.model.intervals import EMPTY, I64, union
-
-F64 = NDArray[np.float64]
+from findwall.model.intervals import EMPTY, F64, I64, union
 
 
 def share_out(start: I64, end: I64, level: I64) -> F64:

@@ -11,10 +11,9 @@ from findwall.attribute.budget import CAUSES
 from findwall.attribute.copies import DOWNLOAD, PAGEABLE, UPLOAD
 from findwall.attribute.facts import Facts
 from findwall.attribute.host import OWNERS
-from findwall.attribute.kernels import F64
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
 from findwall.walls.places import Wait, in_window, waits

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

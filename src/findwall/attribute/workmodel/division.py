@@ -18,9 +18,7 @@ from findwall.attribute.workmodel.savings import savings
 from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
-from findwall.model.intervals import I64
-
-F64 = NDArray[np.float64]
+from findwall.model.intervals import F64, I64
 
 # Roles beside the numbers 0.. of a work's parts.
 _MAIN, _HELPER, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6

@@ -13,10 +13,9 @@ from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 
-F64 = NDArray[np.float64]
 I8 = NDArray[np.int8]
 
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
