@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.classes import classify, math_type, uses_tensor_cores
+from findwall.attribute.classes import (
+    classify,
+    math_in_name,
+    math_of_dtype,
+    on_tensor_cores_in_tf32,
+    uses_tensor_cores,
+)
 from findwall.model.catalogue import KERNEL_CLASSES
-from findwall.model.events import Extra, Inputs, Kind
+from findwall.model.events import Extra, Kind
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::{}, std::array<char*, 3ul> >(int)"
@@ -167,28 +173,24 @@ def test_tensor_cores_are_told_by_name(name: str, expected: bool | None) -> None
     assert uses_tensor_cores(name) is expected
 
 
-def inputs(dtype: str) -> Inputs:
-    return Inputs(dims=[[8, 8], [8, 8]], types=[dtype, dtype])
-
-
 def test_fp32_data_on_tensor_cores_is_tf32() -> None:
     on_cores = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>(P)"
-    assert math_type(on_cores, inputs("float")) == "tf32"
-    assert math_type("volta_sgemm_64x64_nt", inputs("float")) == "fp32"
-    assert math_type("nvjet_sm90_tst_64x64", inputs("c10::BFloat16")) == "bf16"
-    assert math_type("nvjet_qqtst_64x64", inputs("c10::Float8_e4m3fn")) == "fp8"
+    assert on_tensor_cores_in_tf32(on_cores)
+    assert not on_tensor_cores_in_tf32("volta_sgemm_64x64_nt")
+    assert math_of_dtype("c10::BFloat16") == "bf16"
+    assert math_of_dtype("c10::Float8_e4m3fn") == "fp8"
 
 
 def test_memory_efficient_attention_on_fp32_is_no_fast_path() -> None:
-    assert math_type("fmha_cutlassF_f32_aligned_64x64_rf_sm80(P)", inputs("float")) == "fp32"
+    assert not on_tensor_cores_in_tf32("fmha_cutlassF_f32_aligned_64x64_rf_sm80(P)")
 
 
 def test_amd_matrix_cores_on_fp32_are_not_tf32() -> None:
-    assert math_type("Cijk_Ailk_Bljk_S_B_Bias_MT16x16x128_MI16x16x1_SN", inputs("float")) == "fp32"
+    assert not on_tensor_cores_in_tf32("Cijk_Ailk_Bljk_S_B_Bias_MT16x16x128_MI16x16x1_SN")
 
 
 def test_without_inputs_the_name_gives_the_format() -> None:
-    assert math_type("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(P)", None) == "fp32"
-    assert math_type("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", None) == "bf16"
-    assert math_type("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2", None) == "fp4"
-    assert math_type("kernel_17", None) is None
+    assert math_in_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(P)") == "fp32"
+    assert math_in_name("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64") == "bf16"
+    assert math_in_name("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2") == "fp4"
+    assert math_in_name("kernel_17") is None

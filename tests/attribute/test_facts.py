@@ -40,9 +40,9 @@ def test_the_rows_of_an_idle_cause_sum_to_its_idle_time() -> None:
         assert amounts.sum() == pytest.approx(facts.reading.likely.idle[CAUSES.index(cause)])
 
 
-def test_classes_sum_to_the_busy_time() -> None:
+def test_atoms_sum_to_the_busy_time() -> None:
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS))
-    assert sum(facts.time_by_class().values()) == pytest.approx(facts.reading.likely.busy)
+    assert float(facts.own.sum()) == pytest.approx(facts.reading.likely.busy)
 
 
 @settings(max_examples=40, deadline=None)

@@ -77,7 +77,6 @@ def test_a_whole_folder(tmp_path):
     assert times is not None
     assert times.mean == pytest.approx(0.02) and times.discarded == 7 and times.source == "measured"
     assert times.loader_s == pytest.approx(0.002) and times.optimizer_s == pytest.approx(0.001)
-    assert times.copy_s is None
     assert run.host_lines[0].place == "train.py:8"
     assert run.cost == {"hook_share": 0.001} and run.device_kind == "cpu"
 

@@ -10,7 +10,7 @@ import functools
 import re
 
 from findwall.model.catalogue import KERNEL_CLASSES
-from findwall.model.events import Extra, Inputs, Kind
+from findwall.model.events import Extra, Kind
 from findwall.model.machine import MATH_TYPES
 
 CLASS_INDEX = {name: index for index, name in enumerate(KERNEL_CLASSES)}
@@ -308,16 +308,6 @@ def math_in_name(kernel_name: str) -> str | None:
     return None
 
 
-def math_type(kernel_name: str, inputs: Inputs | None) -> str | None:
-    """The format a kernel multiplies in: the data's, except that fp32 data on tensor cores is tf32."""
-    data = _data_math(inputs)
-    if data is None:
-        return math_in_name(kernel_name)
-    if data != "fp32":
-        return data
-    return "tf32" if on_tensor_cores_in_tf32(kernel_name) else "fp32"
-
-
 def on_tensor_cores_in_tf32(kernel_name: str) -> bool:
     """Whether a kernel on fp32 data uses tensor cores at one pass a product.
 
@@ -332,14 +322,3 @@ def on_tensor_cores_in_tf32(kernel_name: str) -> bool:
     ):  # AMD's matrix cores take fp32 as it is; only xf32 is the short form
         return "xf32" in name or "_mx" in name
     return uses_tensor_cores(kernel_name) is True
-
-
-def _data_math(inputs: Inputs | None) -> str | None:
-    if inputs is None:
-        return None
-    for dims, dtype in zip(inputs.dims, inputs.types, strict=False):
-        if dims and isinstance(dtype, str):
-            found = math_of_dtype(dtype)
-            if found is not None:
-                return found
-    return None

@@ -12,7 +12,7 @@ from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, 
 from findwall.attribute.cores import core_ceilings, cores_as_device
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.host import Host, watch_host
-from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND
+from findwall.attribute.idle import IDLE_CAUSES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
@@ -136,16 +136,10 @@ class Facts:
         found = found[np.argsort(-column[found], kind="stable")]
         return found, column[found]
 
-    @cached_property
+    @property
     def turnaround_ms(self) -> float:
-        assert TURNAROUND in IDLE_CAUSES
+        """Idle time with the next kernel already queued, a step: the device's own."""
         return ms(self.reading.likely.turnaround)
-
-    def time_by_class(self) -> dict[str, float]:
-        """Device time a step by kernel class, in ns."""
-        classes = self.kernels.class_index[self.atoms.index]
-        total = np.bincount(classes, self.own, minlength=len(KERNEL_CLASSES))
-        return {name: float(total[at]) for at, name in enumerate(KERNEL_CLASSES) if total[at] > 0}
 
 
 def establish(

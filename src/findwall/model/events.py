@@ -7,7 +7,7 @@ timeline's origin (its earliest event), never floats.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import msgspec
@@ -38,7 +38,6 @@ class Kind(enum.IntEnum):
 
 
 DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
-HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -72,7 +71,6 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     group_name: str | None = None
     dtype: str | None = None
     kernel_backend: str | None = None  # "triton" on the host rows of compiled kernels
-    kernel_file: str | None = None
     call_stack: str | None = None  # torch 1.x: frames joined by ';'
     module: str | None = None  # module hierarchy
     wait_on_stream: int | None = None  # cuda_sync rows
@@ -216,7 +214,6 @@ class Header:
     memory: bool | None = None
     base_time_ns: int = 0
     runtime: str | None = None  # "cuda" or "hip"
-    schema_version: int | None = None
 
 
 @dataclass(slots=True)
@@ -262,6 +259,3 @@ class Timeline:
     def rows(self, *kinds: Kind) -> I64:
         found: I64 = np.flatnonzero(self.events.is_kind(*kinds))
         return found
-
-    def rename(self, path: str) -> Timeline:
-        return replace(self, path=path)

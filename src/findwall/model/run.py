@@ -17,7 +17,6 @@ class StepTimes:
     source: str  # "measured" by findwall, or "given" by a person
     discarded: int = 0  # warm-up steps thrown away
     loader_s: float | None = None  # mean wait in the data loader, a step
-    copy_s: float | None = None
     optimizer_s: float | None = None
     gc_s: float | None = None
 

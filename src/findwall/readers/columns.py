@@ -43,7 +43,6 @@ _EXTRA = (
     "group_name",
     "dtype",
     "kernel_backend",
-    "kernel_file",
     "call_stack",
     "module",
     "wait_on_stream",

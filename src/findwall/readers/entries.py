@@ -70,7 +70,6 @@ class Args(
     group_name: Raw = ABSENT
     dtype: Raw = ABSENT
     kernel_backend: Raw = ABSENT
-    kernel_file: Raw = ABSENT
     call_stack: Raw = ABSENT
     module: Raw = ABSENT
     wait_on_stream: Raw = ABSENT

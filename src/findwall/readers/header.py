@@ -21,7 +21,6 @@ def read_header(members: dict[str, Any]) -> Header:
         memory=_flag(members, "profile_memory"),
         base_time_ns=_count(members.get("baseTimeNanoseconds")) or 0,
         runtime=_runtime(members),
-        schema_version=_count(members.get("schemaVersion")),
     )
 
 

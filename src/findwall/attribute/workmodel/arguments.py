@@ -67,18 +67,6 @@ class Tensor:
     def math(self) -> str | None:
         return math_of_dtype(self.dtype)
 
-    @property
-    def contiguous(self) -> bool:
-        """Row-major without holes; unknown strides count as such."""
-        if self.strides is None:
-            return True
-        expected = 1
-        for extent, stride in zip(reversed(self.dims), reversed(self.strides), strict=False):
-            if extent != 1 and stride != expected:
-                return False
-            expected *= extent
-        return True
-
 
 def _touched(dims: Sequence[int], strides: Sequence[int], size: int) -> float:
     """Bytes read to reach every element once, in whole sectors where the runs are short."""
