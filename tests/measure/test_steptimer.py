@@ -94,7 +94,7 @@ def test_a_capture_is_never_disturbed():
         device.now_ms += 1
         timer.end_step(1)
     assert timer.columns.device_ns == [None, 1_000_000]  # the first had no beginning
-    assert timer.times() == [1_000_000]
+    assert timer.columns.times() == [1_000_000]
 
 
 def test_times_between_devices_are_unknown_not_wrong():
@@ -116,7 +116,7 @@ def test_the_gauge_is_read_and_reset_with_the_step():
     assert timer.columns.loader_ns == [5, 0]
     assert timer.columns.batches == [2, 0]
     assert timer.columns.evaluated == [True, False]
-    assert timer.times()[1] == 20
+    assert timer.columns.times()[1] == 20
 
 
 def test_short_steps_share_an_event():
@@ -131,4 +131,4 @@ def test_short_steps_share_an_event():
     assert timer.columns.device_ns == [None] * 7
     timer.resolve()
     assert timer.columns.device_ns == [2_000_000] * 6 + [None]
-    assert timer.times() == [2_000_000] * 6
+    assert timer.columns.times() == [2_000_000] * 6

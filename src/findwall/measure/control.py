@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 from findwall.measure import cost
 from findwall.measure.engine import Engine
-from findwall.measure.steptimer import Gauge, StepTimer, best_clock
+from findwall.measure.steptimer import Gauge, StepTimer
 
 NS = 1_000_000_000
 AT_MOST_NS = 12 * NS
@@ -113,7 +113,7 @@ class Control:
         record = engine.record
         record.control = self.ends.columns  # a row a block
         record.cost.update(
-            cost.describe(record.steps.hook_ns, best_clock(record.steps), self.pairs(), self._steps_after())
+            cost.describe(record.steps.hook_ns, record.steps.times(), self.pairs(), self._steps_after())
         )
 
 

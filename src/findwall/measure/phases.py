@@ -13,7 +13,7 @@ from findwall.measure import cost, machine
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.sampler import LineSampler
-from findwall.measure.steptimer import best_clock, record_every
+from findwall.measure.steptimer import record_every
 from findwall.measure.surroundings import look_around
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
@@ -131,7 +131,7 @@ class Timing:
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)
         record.telemetry = engine.telemetry.summary()
-        record.cost.update(cost.describe(record.steps.hook_ns, best_clock(record.steps)))
+        record.cost.update(cost.describe(record.steps.hook_ns, record.steps.times()))
         _count_samples(engine)
         _check_clocks(engine)
 

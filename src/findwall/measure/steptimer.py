@@ -180,17 +180,7 @@ class StepTimer:
                     break
         return known[::-1]
 
-    def times(self) -> list[int]:
-        """The steps' nanoseconds by one clock: the device's where it knows most of them, else the host's."""
-        return best_clock(self.columns)
-
 
 def record_every(step_ns: float) -> int:
     """Steps from one event to the next, so that recording stays far below a percent of them."""
     return max(1, round(RECORD_EVERY_NS / max(step_ns, 1.0)))
-
-
-def best_clock(columns: StepColumns) -> list[int]:
-    """By the device as far as it tells, else by the host, which a device-bound job lets run ahead."""
-    known = [value for value in columns.device_ns if value is not None]
-    return known if 2 * len(known) >= len(columns) and known else columns.host_ns

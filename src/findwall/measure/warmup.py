@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import median
 
-NS_PER_S = 1_000_000_000
+from findwall.units import NS_PER_S
+
 WINDOW = 8
 WINDOW_LONG_STEPS = 5  # where a step takes seconds, eight of them are too much to ask
 LONG_STEP_NS = 2 * NS_PER_S

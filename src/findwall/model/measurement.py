@@ -5,6 +5,7 @@ Times are integer nanoseconds. None is "could not be measured", never zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -52,6 +53,16 @@ class StepColumns(msgspec.Struct):
 
     def __len__(self) -> int:
         return len(self.host_ns)
+
+    def times(self, rows: Sequence[int] | None = None) -> list[int]:
+        """Nanoseconds of these steps (all, if none are named) by one clock.
+
+        The device's where it knows most of them: the last may not have passed it yet. Else the host's, which
+        a device-bound job lets run ahead.
+        """
+        rows = range(len(self)) if rows is None else rows
+        device = [value for value in (self.device_ns[row] for row in rows) if value is not None]
+        return device if device and 2 * len(device) >= len(rows) else [self.host_ns[row] for row in rows]
 
 
 class Warmup(msgspec.Struct):

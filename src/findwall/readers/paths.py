@@ -9,11 +9,11 @@ from pathlib import Path
 from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.run import Run
+from findwall.readers.run_folder import is_run_folder, read_run_folder
 from findwall.readers.torch_trace import read_trace
 
 Progress = Callable[[int, int], None]
 _HINT = "Give a trace of torch.profiler, a folder of them, or a findwall run folder."
-_RUN_FILE = "run.json"
 
 
 @dataclass(slots=True)
@@ -27,12 +27,10 @@ def open_run(paths: list[Path], progress: Progress | None = None, workers: int |
     """Everything that can be read at these paths, as one run; its ranks in order."""
     if not paths:
         raise InputError("No path was given.", _HINT)
-    folders = [path for path in paths if _is_run_folder(path)]
+    folders = [path for path in paths if is_run_folder(path)]
     if folders:
         if len(paths) > 1:
             raise InputError(f"{folders[0]} is a run folder and stands for itself.", "Give it alone.")
-        from findwall.readers.run_folder import read_run_folder
-
         return read_run_folder(folders[0])
     gathered = _Gathered()
     for path in paths:
@@ -49,13 +47,6 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be opened: {error}.", "Check the path.") from error
-
-
-def _is_run_folder(path: Path) -> bool:
-    try:
-        return (path / _RUN_FILE).is_file()
-    except (OSError, ValueError):
-        return False  # opening it says what is wrong
 
 
 def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, workers: int | None) -> None:

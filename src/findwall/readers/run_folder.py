@@ -29,7 +29,12 @@ EVALUATION_IS_RARE = 0.2  # in more steps than that it is part of the step
 
 
 def is_run_folder(path: Path) -> bool:
-    return path.is_dir() and ((path / RUN_FILE).is_file() or bool(_rank_folders(path)))
+    """One file of ours in its place is enough: the job may have been killed before the others came."""
+    try:
+        ranks = (folder / MEASUREMENT_FILE for folder in _rank_folders(path))
+        return (path / RUN_FILE).is_file() or any(file.is_file() for file in ranks)
+    except (OSError, ValueError):
+        return False  # opening it says what is wrong
 
 
 def read_run_folder(path: Path) -> Run:
@@ -119,7 +124,7 @@ def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
     if not kept:
         notes.append("no step was timed")
         return None
-    times = _best_clock(steps, kept)
+    times = steps.times(kept)
     if rank.device_kind == "gpu" and len(times) == len(kept) and steps.device_ns[kept[0]] is None:
         notes.append("step times are by the host's clock alone, which may run ahead of the device")
     seconds = tuple(value / 1e9 for value in times)
@@ -142,12 +147,6 @@ def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
         return every
     notes.append(f"{left_out} of {len(every)} timed steps held an evaluation and are left out")
     return plain
-
-
-def _best_clock(steps: StepColumns, kept: list[int]) -> list[int]:
-    device = [value for value in (steps.device_ns[index] for index in kept) if value is not None]
-    # The last steps may not have passed the device yet when the job ended.
-    return device if device and 2 * len(device) >= len(kept) else [steps.host_ns[index] for index in kept]
 
 
 def _mean_s(column: list[int], kept: list[int]) -> float:
