@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from findwall.model.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
-    from findwall.measure.session import measure as measure
+    from findwall.measure.loop import measure as measure
 
 __all__ = ["measure", "read"]
 
@@ -40,7 +40,7 @@ def read(
 
 def __getattr__(name: str) -> object:
     if name == "measure":
-        from findwall.measure.session import measure
+        from findwall.measure.loop import measure
 
         return measure
     raise AttributeError(f"module 'findwall.api' has no attribute {name!r}")

@@ -86,7 +86,7 @@ def test_libraries_and_generated_code_are_not_the_persons_own():
 
 def test_the_packages_name_is_also_the_verb():
     import findwall
-    from findwall.measure.session import measure
+    from findwall.measure.loop import measure
 
     assert isinstance(findwall.measure("loop", steps=3), measure)
     assert isinstance(findwall.measure("loop", steps=3), measure)

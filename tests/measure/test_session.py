@@ -258,7 +258,7 @@ def test_two_ranks_make_one_run_with_one_verdict(jobs):
 def test_an_explicit_loop(jobs, training):
     source = training(
         """
-        from findwall.measure.session import measure
+        from findwall.measure.loop import measure
         with measure("loop", wait=2, steps=6, out="run") as m:
             for _ in range(40):
                 train(1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from findwall.measure.session import measure
+from findwall.measure.loop import measure
 
 
 class FindwallCallback(TrainerCallback):  # type: ignore[misc]

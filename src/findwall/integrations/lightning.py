@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from findwall.measure.session import measure
+from findwall.measure.loop import measure
 
 try:
     from lightning.pytorch.callbacks import Callback

@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from findwall.measure.session import measure
+    from findwall.measure.loop import measure
 
 
 class _CallableModule(ModuleType):
     def __call__(self, name: str = "notebook", **options: Any) -> measure:
-        from findwall.measure.session import measure
+        from findwall.measure.loop import measure
 
         return measure(name, **options)
 

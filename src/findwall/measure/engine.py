@@ -87,6 +87,16 @@ class Engine:
         self.timer = StepTimer(self.clock, self.gauge, at_once, every)
         return self.timer
 
+    def first_batch(self, iterator: Any, batch: Any) -> None:
+        """What the job's loader is, and how much it gives at a time."""
+        self.record.loader_seen = True
+        workers = int(getattr(iterator, "_num_workers", 0) or 0)
+        self.record.loader_workers = workers
+        self.prefetched = workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
+        size = machine.batch_size(batch)
+        if size is not None:
+            self.batch_size = size
+
     def note(self, text: str) -> None:
         if text not in self.record.notes:
             self.record.notes.append(text)

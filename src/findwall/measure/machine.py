@@ -14,6 +14,11 @@ def device_in_use(torch: Any) -> int | None:
     return max(range(len(used)), key=used.__getitem__) if any(used) else None
 
 
+def is_capturing(torch: Any) -> bool:
+    """Whether a CUDA graph is being captured: nothing may be asked of the device then."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
 def reserved_bytes(torch: Any, device: int | None) -> int:
     return 0 if device is None else int(torch.cuda.memory_reserved(device))
 

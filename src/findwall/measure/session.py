@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,30 +11,23 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from findwall.measure import hooks, machine, verdict
+from findwall.measure import hooks, machine
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
 from findwall.measure.forward import ForwardSeeker, wrap_call
 from findwall.measure.importhook import when_imported
-from findwall.measure.options import Options, disabled
+from findwall.measure.options import Options
 from findwall.measure.phases import Warmup
 from findwall.measure.ranks import this_rank
 from findwall.measure.regions import watch_regions
 from findwall.measure.runfolder import RunFolder, open_folder
+from findwall.measure.stderr import say
 from findwall.measure.steps import Source
-from findwall.model.measurement import DIAGNOSIS_FILE
+from findwall.measure.verdict import Verdict
 
 REGION_WAIT_NS = 5_000_000_000
 
 _current: Session | None = None
-
-
-def say(text: str) -> None:
-    """One line on the job's stderr, whatever the job has done to sys.stderr."""
-    try:
-        os.write(2, f"findwall: {text}\n".encode(errors="replace"))
-    except OSError:  # the job has closed it: nobody is listening
-        return
 
 
 class Session:
@@ -53,7 +44,7 @@ class Session:
         self._seeker: ForwardSeeker | None = None
         self._unwrap: list[Callable[[], None]] = []  # what takes the wraps off that only look for steps
         self._first_region = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._verdict = Verdict(options, self.rank)
         self._nested: list[int] = []
         self._optimizer_began = 0
         self._steps = 0
@@ -230,17 +221,7 @@ class Session:
     def _after_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
         engine.catch_up()
         if not engine.record.loader_seen:
-            self._first_batch(engine, iterator, batch)
-
-    def _first_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
-        record = engine.record
-        record.loader_seen = True
-        workers = int(getattr(iterator, "_num_workers", 0) or 0)
-        record.loader_workers = workers
-        engine.prefetched = workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
-        size = machine.batch_size(batch)
-        if size is not None:
-            engine.batch_size = size
+            engine.first_batch(iterator, batch)
 
     def loader_started(self, spent_ns: int) -> None:
         engine = self.engine
@@ -288,7 +269,7 @@ class Session:
         try:
             if not engine.quiet and began:
                 engine.gauge.optimizer_ns += now - began
-            if self._capturing():
+            if machine.is_capturing(engine.torch):
                 engine.finder.optimizer_captured |= source is Source.OPTIMIZER
                 return
             if engine.finder.mark(source, key, now):
@@ -313,12 +294,6 @@ class Session:
         if engine.finder.mark(source, key):
             self._guard(lambda: self._stop_together(engine))
         self._leave_if_asked()
-
-    def _capturing(self) -> bool:
-        torch = self.torch
-        if torch is None or not torch.cuda.is_initialized():
-            return False
-        return bool(torch.cuda.is_current_stream_capturing())
 
     def _step_ended(self, engine: Engine, now: int) -> None:
         if engine.finder.take_restart() and engine.record.phase in ("warm-up", "timing"):
@@ -353,9 +328,9 @@ class Session:
     def _finished(self, engine: Engine) -> None:
         self._stop_threads()
         engine.save(final=True)
-        self._start_verdict()
+        self._verdict.begin(self._folder)
         if self.options.stop and self.rank.world_size == 1:
-            self._end_verdict()
+            self._verdict.end()
             self._stop()
 
     def _stop(self) -> None:
@@ -368,24 +343,11 @@ class Session:
         engine.step_number += 1
         if self._appointment is None:
             self._appointment = Appointment(self._folder.path)
-        if self._process is not None and self._process.poll() is not None:
-            self._end_verdict()
+        if self._verdict.is_there:
+            self._verdict.end()
             self._appointment.make(engine.step_number)
         if self._appointment.is_due(engine.step_number):
             self._stop()
-
-    def _start_verdict(self) -> None:
-        if self.options.verdict and self.rank.speaks and self._folder is not None and self._process is None:
-            self._process = verdict.start(self._folder.path, self.options, self.rank.world_size)
-
-    def _end_verdict(self) -> None:
-        process, self._process = self._process, None
-        if process is None or self._folder is None:
-            return
-        if not verdict.wait(process):
-            say(f"no verdict; `findwall read {self._folder.path}` tries again")
-        elif self.options.json == "-":
-            sys.stdout.write((self._folder.path / DIAGNOSIS_FILE).read_text())
 
     def close(self, failure: str = "") -> None:
         """The job has ended. Whatever was measured is kept, and the verdict printed if the job went well."""
@@ -412,8 +374,8 @@ class Session:
             self._end_after_failure(failure)
         else:
             if engine.record.steps.host_ns or engine.done:
-                self._start_verdict()
-            self._end_verdict()
+                self._verdict.begin(self._folder)
+            self._verdict.end()
 
     def _keep_what_there_is(self, engine: Engine, failure: str) -> None:
         engine.record.job_ended = failure or "ended"
@@ -428,8 +390,8 @@ class Session:
     def _end_after_failure(self, failure: str) -> None:
         """The job's own message is what counts now: a verdict under way may end, none is begun."""
         assert self._folder is not None
-        if self._process is not None and failure != "KeyboardInterrupt":
-            self._end_verdict()
+        if self._verdict.begun and failure != "KeyboardInterrupt":
+            self._verdict.end()
         else:
             say(f"the job ended with {failure}; what was measured is in {self._folder.path}")
 
@@ -470,35 +432,6 @@ def _watch_forks() -> None:
         )
 
 
-class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
-    """Measure a loop in a notebook or script: `with findwall.measure() as m: … m.step()`.
-
-    Takes the options of `findwall run`. Inside a job that `findwall run` started it only passes the steps on.
-    """
-
-    def __init__(self, name: str = "notebook", **options: Any) -> None:
-        self._name = name
-        self._options = Options(**options)
-        self._session: Session | None = None
-        self._is_guest = False
-
-    def __enter__(self) -> measure:
-        if _current is not None and not _current.off:
-            self._session, self._is_guest = _current, True
-        elif not disabled():
-            self._session = Session.begin(self._name, [self._name], self._options)
-        return self
-
-    def step(self) -> None:
-        """The end of one step."""
-        if self._session is not None:
-            self._session.step()
-
-    @property
-    def folder(self) -> Path | None:
-        """The run folder, once there is one."""
-        return None if self._session is None else self._session.folder
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self._session is not None and not self._is_guest:
-            self._session.close("" if kind is None else kind.__name__)
+def current() -> Session | None:
+    """The session that watches this process, while it does."""
+    return _current if _current is not None and not _current.off else None

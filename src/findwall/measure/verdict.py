@@ -17,13 +17,47 @@ from typing import Any
 import msgspec
 
 from findwall.measure.options import Options
-from findwall.measure.ranks import DISTRIBUTED_VARIABLES
+from findwall.measure.ranks import DISTRIBUTED_VARIABLES, Rank
+from findwall.measure.runfolder import RunFolder
+from findwall.measure.stderr import say
 from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, Measurement
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
 RANKS_WAIT_S = 60.0
 JOB_END_WAIT_S = 300.0
 NICENESS = 10
+
+
+class Verdict:
+    """The verdict on this job, begun once, by the rank that speaks."""
+
+    def __init__(self, options: Options, rank: Rank) -> None:
+        self._options, self._rank = options, rank
+        self._folder = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._process is not None
+
+    @property
+    def is_there(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def begin(self, folder: RunFolder | None) -> None:
+        if self._options.verdict and self._rank.speaks and folder is not None and not self.begun:
+            self._folder = folder.path
+            self._process = start(folder.path, self._options, self._rank.world_size)
+
+    def end(self) -> None:
+        """Wait for what was begun; it prints itself."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if not wait(process):
+            say(f"no verdict; `findwall read {self._folder}` tries again")
+        elif self._options.json == "-":
+            sys.stdout.write((self._folder / DIAGNOSIS_FILE).read_text())
 
 
 def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> subprocess.Popen[bytes]:
