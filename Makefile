@@ -33,7 +33,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 contracts: $(VENV)/.dev
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
