@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from findwall.measure import hooks, machine
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
+from findwall.measure.forks import watch_forks
 from findwall.measure.forward import ForwardSeeker, wrap_call
 from findwall.measure.importhook import when_imported
 from findwall.measure.options import Options
@@ -22,7 +22,7 @@ from findwall.measure.ranks import this_rank
 from findwall.measure.regions import watch_regions
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.stderr import say
-from findwall.measure.steps import Source
+from findwall.measure.steps import Nest, Source
 from findwall.measure.verdict import Verdict
 
 REGION_WAIT_NS = 5_000_000_000
@@ -45,7 +45,7 @@ class Session:
         self._unwrap: list[Callable[[], None]] = []  # what takes the wraps off that only look for steps
         self._first_region = 0
         self._verdict = Verdict(options, self.rank)
-        self._nested: list[int] = []
+        self._optimizers = Nest()
         self._optimizer_began = 0
         self._steps = 0
         self._thread_id = threading.get_ident()
@@ -62,7 +62,7 @@ class Session:
         try:
             session = cls(script, argv, options)
             _current = session
-            _watch_forks()
+            watch_forks(lambda: _current)
             when_imported("torch", session._torch_imported)
             atexit.register(session.close, "")
         except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
@@ -111,6 +111,19 @@ class Session:
             except Exception:  # noqa: BLE001 - already failing: what cannot be tidied stays
                 continue
 
+    def before_fork(self) -> None:
+        if self.engine is not None:
+            self.engine.telemetry.before_fork()
+
+    def after_fork(self) -> None:
+        if self.engine is not None:
+            self.engine.telemetry.after_fork_in_parent()
+
+    def forked(self) -> None:
+        global _current
+        self.off = self._closed = True
+        _current = None
+
     def _stop_threads(self) -> None:
         if self._seeker is not None:
             self._seeker.stop()
@@ -144,10 +157,9 @@ class Session:
         """`alone`: nothing but the update runs inside this step()."""
         if self.off:
             return
-        key = id(optimizer)
-        self._nested.append(key)
+        outermost = self._optimizers.enter(id(optimizer))
         engine = self.engine
-        if engine is None or engine.quiet or len(self._nested) > 1:
+        if engine is None or engine.quiet or not outermost:
             return
         self._optimizer_began = perf_counter_ns() if alone else 0
         if not alone:
@@ -156,17 +168,12 @@ class Session:
             self._guard(engine.timer.optimizer_began)
             engine.gauge.hook_ns += perf_counter_ns() - self._optimizer_began
 
-    def _unnest(self, key: int) -> None:
-        """Out of this optimizer's innermost step(), and of all inside it."""
-        while self._nested and self._nested.pop() != key:
-            continue
-
     def optimizer_ended(self, optimizer: Any) -> None:
         if self.off:
             return
         key = id(optimizer)
-        self._unnest(key)
-        if self._nested:  # an optimizer inside another one's step
+        self._optimizers.leave(key)
+        if self._optimizers.inside:  # an optimizer inside another one's step
             return
         self._steps += 1
         if self.engine is not None:
@@ -179,8 +186,8 @@ class Session:
         if self.off or engine is None:
             return
         if failed:
-            self._unnest(id(optimizer))
-        if self._nested:
+            self._optimizers.leave(id(optimizer))
+        if self._optimizers.inside:
             return
         engine.inside_optimizer = False
         if engine.deferred is not None:
@@ -400,36 +407,6 @@ NO_STEPS = (
     "no step was found: this process called no optimizer, no module often enough, no data loader and no "
     "no_grad. A job that starts its own worker processes is measured with torchrun -m findwall run"
 )
-
-
-def _drop_after_fork() -> None:
-    """A forked worker is not the job: no hooks, no threads, no files."""
-    global _current
-    if _current is not None:
-        _current.off = _current._closed = True
-        _current = None
-
-
-def _before_fork() -> None:
-    if _current is not None and _current.engine is not None:
-        _current.engine.telemetry.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    if _current is not None and _current.engine is not None:
-        _current.engine.telemetry.after_fork_in_parent()
-
-
-_forks_watched = False
-
-
-def _watch_forks() -> None:
-    global _forks_watched
-    if not _forks_watched:
-        _forks_watched = True
-        os.register_at_fork(
-            before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_drop_after_fork
-        )
 
 
 def current() -> Session | None:

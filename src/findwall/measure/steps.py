@@ -127,3 +127,24 @@ class StepFinder:
     def take_restart(self) -> bool:
         restarted, self.restarted = self.restarted, False
         return restarted
+
+
+class Nest:
+    """Optimizers whose step() is under way: one may call another's, and that is no step of its own."""
+
+    def __init__(self) -> None:
+        self._open: list[int] = []
+
+    @property
+    def inside(self) -> bool:
+        return bool(self._open)
+
+    def enter(self, key: int) -> bool:
+        """Whether it is the outermost."""
+        self._open.append(key)
+        return len(self._open) == 1
+
+    def leave(self, key: int) -> None:
+        """Out of this one's innermost step(), and of all inside it."""
+        while self._open and self._open.pop() != key:
+            continue
