@@ -9,6 +9,7 @@ from findwall.attribute.facts import Facts
 from findwall.errors import InputError
 from findwall.model.events import Header, Timeline
 from findwall.model.run import StepTimes
+from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
 
 STEPS = ("|" + " " * 19) * 3
@@ -41,6 +42,14 @@ def test_the_true_step_is_kept_to_the_nanosecond() -> None:
     assert step_ms(facts) == pytest.approx(0.3)
     assert facts.reading.source == "given"
     assert facts.reading.likely.busy == pytest.approx(0.2e6)  # kernel time is true
+
+
+def test_idle_time_far_beyond_the_traced_has_no_cause() -> None:
+    facts = facts_of(dispatch(), step_ms=3.0)  # the trace shows 0.2 ms of gaps
+    assert facts.spent_ms("launch-bound") == pytest.approx(0.4)
+    assert facts.spent_ms("unknown") == pytest.approx(2.4)
+    assert facts.spent().sum() == pytest.approx(3e6)
+    assert decide(facts).why_not == "unexplained"
 
 
 def test_a_longer_true_step_is_idle() -> None:

@@ -24,6 +24,9 @@ from findwall.units import NS_PER_S, NS_PER_US, format_share
 COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
 COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
 HIGHEST_COST_US = 8.0
+# A given step may hold this many times the idle time that the trace shows: host-bound steps vary. What goes
+# beyond it did not happen while the trace was taken, so no gap in it can say why.
+MOST_STRETCH = 2.0
 REFUSE_BEYOND = 1.10  # a given step this much shorter than the device's work cannot be this job's
 
 
@@ -39,12 +42,13 @@ class Scenario:
     gaps: Idle  # the split gap by gap, over the whole window, for evidence
     shrink: float = 1.0  # what device time had to be scaled by to fit the true step
     shrink_paced: float = 1.0  # the same for pageable copies, which the host paces
+    unexplained: float = 0.0  # of the unknown idle time: what the given step has beyond anything traced
 
     @property
     def idle_scale(self) -> float:
         """What one nanosecond of `gaps` is worth in this step."""
         total = float(self.gaps.blame.sum())
-        return float(self.idle.sum()) / total if total > 0 else 0.0
+        return (float(self.idle.sum()) - self.unexplained) / total if total > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,19 @@ def _from_truth(
         cost = costs_us(header)[1]
     gaps = blame_gaps(queue, host, cost * NS_PER_US)
     turnaround = _turnaround(gaps, count)
-    idle = _fit(idle_by_cause(gaps) / count, turnaround, max(step - busy, 0.0))
+    wanted = max(step - busy, 0.0)
+    unexplained = _beyond_the_trace(queue, host, count, wanted) if source == "given" else 0.0
+    idle = _fit(idle_by_cause(gaps) / count, turnaround, wanted - unexplained)
+    idle[CAUSES.index(UNKNOWN)] += unexplained
     turnaround = min(turnaround, float(idle[CAUSES.index("launch-bound")]))
-    one = Scenario(step, busy, idle, turnaround, cost, gaps, shrink, shrink_paced)
+    one = Scenario(step, busy, idle, turnaround, cost, gaps, shrink, shrink_paced, unexplained)
     return StepReading(one, one, one, source, (*notes, *_about_missing_rows(gaps)))
+
+
+def _beyond_the_trace(queue: Queue, host: Host, count: int, wanted: float) -> float:
+    """Idle time of the true step that is too long to be the idle time the trace shows."""
+    traced = max(float(rerun(queue, host, 0.0).length) - float(queue.own.sum()), 0.0) / count
+    return max(wanted - MOST_STRETCH * traced, 0.0)
 
 
 def _from_truth_on_cores(

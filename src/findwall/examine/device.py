@@ -85,6 +85,12 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             f"between {format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few "
             "steps without the profiler and give that as --step-ms, or let `findwall run` measure the job."
         )
+    if verdict.why_not == "unexplained":
+        return (
+            f"For {format_ms(ms(reading.likely.unexplained))} of the {format_ms(ms(facts.step))} step the "
+            "device idles and the trace does not show why: the steps it holds are shorter. Trace steps that "
+            "are as slow as the ones timed, or let `findwall run` measure the job."
+        )
     blind = facts.share(UNKNOWN)
     return (
         f"{blind:.0%} of the step is in device work whose cost cannot be worked out"

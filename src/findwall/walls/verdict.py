@@ -23,7 +23,7 @@ class Verdict:
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    why_not: str = ""  # "dilation" or "unknown"
+    why_not: str = ""  # "dilation", "unexplained" or "unknown"
 
     @property
     def wall(self) -> str | None:
@@ -38,9 +38,18 @@ def decide(facts: Facts) -> Verdict:
         likely = ranked[1][0]
         return Verdict(None, between=(likely, *sorted(found - {likely})), why_not="dilation")
     best = ranked[1][0]
+    if _outweighed(facts, best):
+        return Verdict(None, why_not="unexplained")
     if best == UNKNOWN:
         return Verdict(None, why_not="unknown")
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
+
+
+def _outweighed(facts: Facts, best: str) -> bool:
+    """Whether the step has more idle time that nothing traced explains than the best cause gives back."""
+    unexplained = facts.reading.likely.unexplained
+    gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
+    return unexplained > max(gain, WORTH_IT * facts.step)
 
 
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
