@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import fix_modules
+from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
@@ -177,6 +180,15 @@ def test_an_unknown_gpu_is_not_a_no(fix: str) -> None:
     assert not advice.applies
     assert advice.at_most_ms is None
     assert "not in the table" in advice.why_not
+
+
+@pytest.mark.parametrize("name", ["conv_fp32", "odd_widths", "inference"])
+def test_on_a_cpu_no_fix_speaks_of_gpus(name: str) -> None:
+    facts = job(name)
+    cores = replace(facts, run=replace(facts.run, device_kind="cpu"), ceilings=table_ceilings("Some CPU"))
+    for fix in ("bf16-autocast", "tf32", "cuda-graphs", "pin-memory", "autotune-kernels", "torch-compile"):
+        advice = FIXES[fix].advise(cores)
+        assert not re.search(r"GPU|cuda|cudnn|reduce-overhead", advice.how + advice.why_not), fix
 
 
 def test_data_that_no_matmul_feeds_is_made_16_bit_itself() -> None:

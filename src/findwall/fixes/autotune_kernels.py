@@ -21,6 +21,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import of_class, time_of
+from findwall.walls.evidence import on_cores
 
 MOVES = ("slow-kernels",)
 SAFETY = "changes-numerics"
@@ -33,8 +34,8 @@ def advise(facts: Facts) -> Advice:
         return no_use("the matmuls and convolutions run near the ceiling")
     conv = slow[of_class(facts, "conv")[slow]]
     ways = []
-    if len(conv):
+    if len(conv) and not on_cores(facts):
         ways.append("`torch.backends.cudnn.benchmark = True`")
-    if len(np.setdiff1d(slow, conv)):
+    if not ways or len(np.setdiff1d(slow, conv)):
         ways.append('`torch.compile(model, mode="max-autotune")`')
     return use(f"{' and '.join(ways)}: {a_step(time_of(facts, slow))} run well under the ceiling.")

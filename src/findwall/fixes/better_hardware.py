@@ -18,6 +18,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, no_use, use
 from findwall.model.catalogue import ROOFS
 from findwall.units import format_share
+from findwall.walls.evidence import device_word
 
 MOVES = ROOFS
 SAFETY = "needs-review"
@@ -31,6 +32,6 @@ def advise(facts: Facts) -> Advice:
     what = "FLOP/s" if compute >= memory else "memory bandwidth"
     device = facts.ceilings.device or "this device"
     return use(
-        f"A GPU with more {what}, or more of them: {format_share(compute + memory)} of the step is at "
-        f"the roof of {device}."
+        f"A {device_word(facts)} with more {what}, or more of them: {format_share(compute + memory)} of the "
+        f"step is at the roof of {device}."
     )

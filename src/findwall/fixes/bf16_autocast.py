@@ -29,6 +29,7 @@ from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
+from findwall.walls.evidence import on_cores
 
 MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
 SAFETY = "changes-numerics"
@@ -63,14 +64,12 @@ _MISSING = "what 16 bits would give is not known: the trace has no shapes (recor
 def _for_matmuls(facts: Facts, wide: float) -> Advice:
     flops = facts.ceilings.flops
     narrow = next((name for name in ("bf16", "fp16") if name in flops), None)
-    if narrow is None:
-        return (
-            no_use(f"{facts.ceilings.device} multiplies 16-bit numbers no faster")
-            if flops
-            else cannot_tell(
-                "this GPU is not in the table, so it is not known how fast its 16-bit matmuls are"
-            )
-        )
+    if narrow is None and on_cores(facts):
+        return cannot_tell("how fast this CPU multiplies 16-bit numbers was not measured")
+    if not flops:
+        return cannot_tell("this GPU is not in the table, so it is not known how fast its 16-bit matmuls are")
+    if narrow is None or flops[narrow] <= flops.get("fp32", 0.0):
+        return no_use(f"{facts.ceilings.device} multiplies 16-bit numbers no faster")
     gain = _gain(facts, flops[narrow])
     if gain is None:
         return cannot_tell(_MISSING)
@@ -81,7 +80,8 @@ def _for_matmuls(facts: Facts, wide: float) -> Advice:
     )
     return use(
         f"Run the {'forward pass and loss' if training else 'model'} under "
-        f"`torch.autocast('cuda', dtype=torch.{dtype})`: {a_step(wide)} of matmuls run in fp32 or TF32 now"
+        f"`torch.autocast('{'cpu' if on_cores(facts) else 'cuda'}', dtype=torch.{dtype})`: {a_step(wide)} of "
+        f"matmuls run in {'fp32' if on_cores(facts) else 'fp32 or TF32'} now"
         f"{'; ' + scaler if training else ''}.",
         gain,
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import common_sync, graph_share, is_training, launch_idle, small_kernels
+from findwall.walls.evidence import on_cores
 
 MOVES = ("launch-bound",)
 SAFETY = "needs-review"
@@ -27,6 +28,8 @@ POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:
+    if on_cores(facts):
+        return no_use("the job runs on the CPU")
     if graph_share(facts) > 0.5:
         return no_use("the kernels are already replayed from a graph")
     waited = launch_idle(facts)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
 from findwall.fixes.job import SIXTEEN_BITS, is_training, math_times
+from findwall.walls.evidence import device_word
 
 MOVES = ("at-the-roof", "memory-roof")
 SAFETY = "changes-numerics"
@@ -33,7 +34,7 @@ def advise(facts: Facts) -> Advice:
         return no_use(f"the matmuls run in {first}: 16 bits come first")
     flops = facts.ceilings.flops
     if not flops:
-        return cannot_tell("this GPU is not in the table, so it is not known what it has below 16 bits")
+        return cannot_tell(f"what this {device_word(facts)} can do below 16 bits is not known")
     narrow = next(
         (name for name in ("fp8", "int8") if flops.get(name, 0.0) > 1.2 * flops.get(first, 0.0)), None
     )
@@ -45,7 +46,7 @@ def advise(facts: Facts) -> Advice:
         else "torchao: quantised weights, fp8 matmuls"
     )
     return use(
-        f"{narrow} ({way}): this GPU does {flops[narrow] / flops[first]:.1f} times the products of "
-        f"{first} in it, and "
+        f"{narrow} ({way}): this {device_word(facts)} does {flops[narrow] / flops[first]:.1f} times the "
+        f"products of {first} in it, and "
         f"{a_step(times[first])} are {first} matmuls. Weights of 8 or 4 bits are also read faster."
     )

@@ -22,6 +22,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import uploads
 from findwall.units import format_bytes
+from findwall.walls.evidence import on_cores
 
 MOVES = ("copy-exposed",)
 SAFETY = "safe"
@@ -29,6 +30,8 @@ POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:
+    if on_cores(facts):
+        return no_use("the job runs on the CPU: nothing is copied to a device")
     spent = facts.spent_ms("copy-exposed")
     copies = uploads(facts)
     if copies.ms <= 0 and spent <= 0:

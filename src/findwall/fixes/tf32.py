@@ -24,6 +24,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
 from findwall.fixes.job import SIXTEEN_BITS, gains, math_times, of_class, time_of
 from findwall.model.machine import MATH_TYPES
+from findwall.walls.evidence import on_cores
 
 MOVES = ("fast-path-off",)
 SAFETY = "changes-numerics"
@@ -31,6 +32,8 @@ POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:
+    if on_cores(facts):
+        return no_use("the job runs on the CPU, which has no TF32")
     if not facts.ceilings.flops:
         return cannot_tell("this GPU is not in the table, so it is not known whether it has TF32")
     if "tf32" not in facts.ceilings.flops:

@@ -31,7 +31,7 @@ from findwall.fixes.job import (
     time_of,
 )
 from findwall.units import format_share
-from findwall.walls.evidence import ops_named
+from findwall.walls.evidence import on_cores, ops_named
 
 MOVES = (
     "unfused-pointwise",
@@ -52,7 +52,7 @@ DOES = {
     "layout-copies": "layout copies go into what reads them",
     "misaligned-shapes": "odd matmuls are padded",
 }
-FUSABLE = ("unfused-pointwise", "dtype-casts", "layout-copies")
+FUSES = ("unfused-pointwise", "dtype-casts", "layout-copies")
 
 
 def advise(facts: Facts) -> Advice:
@@ -63,7 +63,7 @@ def advise(facts: Facts) -> Advice:
     if gain_ms(facts, *MOVES) <= 0:
         return no_use("there is nothing to fuse, and the device never waits for launches")
     at_most = gain_ms(facts, *MOVES) + _mergeable(facts)
-    if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSABLE):
+    if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts, at_most)
     worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > 0.01 * step_ms(facts)]
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
@@ -82,6 +82,8 @@ def _for_launches(facts: Facts, at_most: float) -> Advice:
     if graph_share(facts) > 0.5:
         return no_use("a CUDA graph already issues the kernels")
     waited = a_step(launch_idle(facts))
+    if on_cores(facts):
+        return use(f"`torch.compile(model)`: fewer and larger ops; {waited} go by between them.", at_most)
     plain = "" if is_training(facts) else " The default mode can be slower than eager for calls this small."
     return use(
         f'`torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
