@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from findwall.measure.cost import block_length, describe, hook_share, shadow_interval
+from findwall.measure.cost import block_length, describe, hook_share, sentence, shadow_interval
 
 
 def pairs(cost: float, noise: float, count: int = 30, seed: int = 0) -> list[tuple[float, float]]:
@@ -55,3 +55,12 @@ def test_blocks_are_long_enough_to_time():
     assert block_length(1e6) == 25
     assert block_length(1e9) == 2
     assert block_length(1) == 100
+
+
+def test_the_sentence_never_says_negative_percent_longer() -> None:
+    def said(low: float, mid: float, high: float) -> str:
+        return sentence({"hook_share": 0.001, "shadow_share": {"low": low, "mid": mid, "high": high}})
+
+    assert "1.00 % longer than without" in said(0.005, 0.01, 0.02)
+    assert "1.00 % shorter than without" in said(-0.02, -0.01, -0.005)
+    assert "no more than the noise (-2.00 % to 3.00 % at 95 %)" in said(-0.02, 0.01, 0.03)

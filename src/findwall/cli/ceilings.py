@@ -35,7 +35,7 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE|-",
     is_flag=False,
     flag_value="-",
-    help="Write the report as JSON; read and run take it with --ceilings.",
+    help="Write the report as JSON; `findwall read` takes it with --ceilings.",
 )
 @click.option("--refresh", is_flag=True, help="Measure again even where a measurement is kept.")
 @click.option(

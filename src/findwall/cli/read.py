@@ -1,7 +1,7 @@
 """Name the wall of a job from files that exist already.
 
-PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), or several of
-these. Needs no GPU and no torch.
+PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), several of these,
+or a run folder that `findwall run` wrote. Needs no GPU and no torch.
 """
 
 from __future__ import annotations

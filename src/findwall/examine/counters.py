@@ -104,7 +104,10 @@ def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tupl
 
 def _no_counters(run: Run) -> str:
     if run.device_kind == "cpu":
-        return "Without a trace only waiting can be told on a CPU, and the job does not wait for its loader."
+        return (
+            "Without a trace only waiting can be told on a CPU, and the job does not wait for its loader: "
+            "let it run longer, and leave out --no-trace."
+        )
     return (
         "Step times alone name no wall, and this GPU gave no counters (GPM needs Hopper or later): let "
         "findwall trace a few steps."

@@ -82,19 +82,20 @@ def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
 
 def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Question]:
     varies = spread(np.array(timed.seconds)) if timed is not None else None
+    nothing = "No device events." if timed is None else "No steps were traced."
     stable = Question("stable", "unknown", None, "No steps were timed.")
     if timed is not None and varies is not None:
         text = f"Step times vary by {format_share(varies)} over {len(timed.seconds)} steps."
         stable = Question("stable", "yes" if varies <= STABLE_SPREAD else "no", varies, text)
-    busy = Question("busy", "unknown", None, "No device events.")
+    busy = Question("busy", "unknown", None, nothing)
     if verdict.busy is not None:
         text = f"Counters see work on the multiprocessors {format_share(verdict.busy)} of the time."
         busy = Question("busy", "yes" if verdict.busy >= BUSY_SHARE else "no", verdict.busy, text)
     return [
         stable,
         busy,
-        Question("matmul", "unknown", None, "No device events."),
-        Question("peak", "unknown", None, "No device events."),
+        Question("matmul", "unknown", None, nothing),
+        Question("peak", "unknown", None, nothing),
     ]
 
 

@@ -46,13 +46,21 @@ def sentence(cost: dict[str, Any]) -> str:
     if hooks is not None:
         parts.append(f"its hooks took {_percent(hooks)} of a step")
     if shadow is not None:
-        ends = f"{_percent(shadow['low'])} to {_percent(shadow['high'])}"
-        parts.append(f"steps with them were {_percent(shadow['mid'])} longer than without ({ends} at 95 %)")
+        parts.append(_compared(shadow["low"], shadow["mid"], shadow["high"]))
     elif hooks is not None:
         parts.append("too few steps followed to compare with steps without them")
     if trace is not None:
         parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
     return f"What findwall cost: {'; '.join(parts)}." if parts else ""
+
+
+def _compared(low: float, mid: float, high: float) -> str:
+    ends = f"({_percent(low)} to {_percent(high)} at 95 %)"
+    if low < 0 < high:
+        return f"steps with and without them differ by no more than the noise {ends}"
+    return (
+        f"steps with them were {_percent(abs(mid))} {'longer' if mid >= 0 else 'shorter'} than without {ends}"
+    )
 
 
 def _percent(share: float) -> str:
