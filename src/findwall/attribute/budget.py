@@ -20,7 +20,7 @@ from findwall.attribute.links import Links
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
-from findwall.attribute.steps import Steps
+from findwall.attribute.steps import Steps, optimizers
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, WALL_OF
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
@@ -222,12 +222,10 @@ _OPTIMIZER_TRAFFIC: dict[str, tuple[float, float]] = {
 
 def _fused_optimizer_share(timeline: Timeline) -> float | None:
     """What of an unfused optimizer's traffic a fused one keeps, by the optimizer's name."""
-    for name in timeline.names:
-        if name.startswith("Optimizer.step#"):
-            kind = name.removeprefix("Optimizer.step#").split(".")[0].lower()
-            if kind in _OPTIMIZER_TRAFFIC:
-                must, does = _OPTIMIZER_TRAFFIC[kind]
-                return must / does
+    for name in optimizers(timeline):
+        if name.lower() in _OPTIMIZER_TRAFFIC:
+            must, does = _OPTIMIZER_TRAFFIC[name.lower()]
+            return must / does
     return None
 
 

@@ -7,23 +7,10 @@ import re
 import numpy as np
 
 from findwall.attribute.links import Links
-from findwall.attribute.workmodel.arguments import Arguments
+from findwall.attribute.workmodel.arguments import Arguments, item_size
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 
-# The process group's names of tensor types, lower case.
-_SIZES = {
-    "double": 8,
-    "long": 8,
-    "float": 4,
-    "int": 4,
-    "half": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-}
 _COLLECTIVE = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|send|recv", re.IGNORECASE
 )
@@ -43,7 +30,7 @@ def _bytes(timeline: Timeline, links: Links, row: int) -> float:
     for holder in (row, op):
         extra = timeline.extra_of(holder) if holder >= 0 else None
         if extra is not None and extra.dtype:
-            size = _SIZES.get(extra.dtype.lower())
+            size = item_size(extra.dtype)
             elements = max(extra.in_elements or 0, extra.out_elements or 0)
             if size and elements:
                 return float(size * elements)

@@ -17,7 +17,7 @@ from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
-OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
 MIN_PERIOD = 3  # kernels: a shorter repeat is a loop inside a step, not a step
 MIN_REPEATS = 3
 
@@ -295,3 +295,9 @@ def _first_kernels(
     has_any = np.isin(np.arange(count), of_row[rows])
     found = firsts < np.iinfo(np.int64).max
     return np.sort(firsts[found]), np.flatnonzero(~has_any).tolist()
+
+
+def optimizers(timeline: Timeline) -> list[str]:
+    """Class names of the optimizers that step in this trace, in order."""
+    found = (OPTIMIZER_STEP.match(name) for name in timeline.names)
+    return sorted({match[1] for match in found if match and match[1]})

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import downloads
+from findwall.fixes.job import BULK, downloads
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 SAFETY = "safe"
 POPULAR = False
-BULK = 1e6  # bytes a step: more than a logged value, as a checkpoint is
 WAY = "`gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
 
 

@@ -22,8 +22,9 @@ import re
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.steps import optimizers
 from findwall.fixes.advice import Advice, a_step, cannot_tell, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import idle_before, matching, of_class, optimizers, rows_of, time_of
+from findwall.fixes.job import idle_before, matching, of_class, rows_of, time_of
 from findwall.walls.evidence import listed
 
 MOVES = ("unfused-optimizer", "launch-bound")
@@ -37,7 +38,7 @@ _UNTOLD = "the kernels of the optimizer's step are not told apart in this trace"
 
 
 def advise(facts: Facts) -> Advice:
-    names = optimizers(facts)
+    names = optimizers(facts.timeline)
     spent, fused = facts.spent_ms("unfused-optimizer"), _fused_ms(facts)
     if fused > spent:
         return no_use(f"the optimizer is fused already ({a_step(fused)})")

@@ -10,18 +10,18 @@ import numpy as np
 from findwall.attribute.budget import CAUSES
 from findwall.attribute.copies import DOWNLOAD, PAGEABLE, UPLOAD
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import OWNERS
+from findwall.attribute.steps import optimizers
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
-from findwall.walls.places import Wait, in_window, waits
+from findwall.walls.places import Wait, blocking_rows, in_window, waits
 
 SIXTEEN_BITS = ("fp16", "bf16")
+BULK = 1e6  # bytes a step copied to the host: more than a logged value, as a checkpoint is
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
 _COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFunction")
-_OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")
 
 
@@ -84,13 +84,7 @@ def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
 
 
 def is_training(facts: Facts) -> bool:
-    return bool(facts.links.backward.any()) or bool(optimizers(facts))
-
-
-def optimizers(facts: Facts) -> list[str]:
-    """Class names of the optimizers that step in this trace."""
-    found = (_OPTIMIZER.match(name) for name in range_names(facts))
-    return sorted({match[1] for match in found if match})
+    return bool(facts.links.backward.any()) or bool(optimizers(facts.timeline))
 
 
 def range_names(facts: Facts) -> list[str]:
@@ -160,8 +154,7 @@ def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
 
 def sync_rows(facts: Facts) -> I64:
     """Calls in the window with which the host waits for the device, copies to it left out."""
-    blocking = facts.host.blocking
-    return in_window(facts, blocking.row[blocking.owner == OWNERS.index("host-sync")])
+    return in_window(facts, blocking_rows(facts, "host-sync"))
 
 
 def outermost(facts: Facts, rows: I64) -> I64:

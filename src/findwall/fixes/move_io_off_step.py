@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
-from findwall.fixes.job import downloads
+from findwall.fixes.job import BULK, downloads
 from findwall.units import format_bytes
 from findwall.walls.places import sampled
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
 SAFETY = "needs-review"
 POPULAR = False
-BULK = 1e6  # bytes a step: more than a logged value, as a checkpoint is
 
 
 def advise(facts: Facts) -> Advice:

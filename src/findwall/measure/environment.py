@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from findwall.measure.environment_gpu import look_at_gpus
+from findwall.measure.environment_gpu import look_at_gpus, nvml, nvml_driver
 from findwall.measure.environment_host import Host, look_at_host
 from findwall.measure.finding import Finding
 
@@ -200,18 +200,8 @@ def driver_version() -> str | None:
             return Path(f"/sys/module/{module}/version").read_text().strip() or None
         except OSError:
             continue
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            version = pynvml.nvmlSystemGetDriverVersion()
-        finally:
-            pynvml.nvmlShutdown()
-    # NVML comes with the driver: absent, of another version, or half-installed, it fails in many ways.
-    except Exception:  # noqa: BLE001
-        return None
-    return version.decode() if isinstance(version, bytes) else str(version)
+    with nvml() as library:
+        return None if library is None else nvml_driver(library)
 
 
 def versions() -> dict[str, str | None]:

@@ -138,6 +138,11 @@ def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
+def nvml_driver(library: Any) -> str | None:
+    """The driver's version, as NVML tells it."""
+    return _text(_ask(lambda: library.nvmlSystemGetDriverVersion())) or None
+
+
 def _state(library: Any, index: int) -> GpuState:
     handle = library.nvmlDeviceGetHandleByIndex(index)
 

@@ -20,14 +20,11 @@ device when it is small.
 
 from __future__ import annotations
 
-import numpy as np
-
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import OWNERS
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_bytes, format_ms
 from findwall.walls.evidence import Carrier, as_evidence, calls_text, carriers, gain, opening, shapes_text
-from findwall.walls.places import Wait, wait_evidence, waits
+from findwall.walls.places import Wait, blocking_rows, wait_evidence, waits
 
 CAUSE = "copy-exposed"
 
@@ -77,6 +74,4 @@ def _rate(facts: Facts, carrier: Carrier) -> float | None:
 
 
 def _calls(facts: Facts) -> list[Wait]:
-    blocking = facts.host.blocking
-    rows = blocking.row[blocking.owner == OWNERS.index(CAUSE)]
-    return waits(facts, CAUSE, np.asarray(rows, np.int64))
+    return waits(facts, CAUSE, blocking_rows(facts, CAUSE))

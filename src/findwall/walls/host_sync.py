@@ -22,13 +22,10 @@ sizes known in advance instead of nonzero. move-io-off-step where the values are
 
 from __future__ import annotations
 
-import numpy as np
-
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import OWNERS
 from findwall.model.diagnosis import Evidence
 from findwall.walls.evidence import gain, kernel_evidence, opening
-from findwall.walls.places import Wait, sampled_evidence, times_text, wait_evidence, waits
+from findwall.walls.places import Wait, blocking_rows, sampled_evidence, times_text, wait_evidence, waits
 
 CAUSE = "host-sync"
 
@@ -58,9 +55,7 @@ def sentence(facts: Facts) -> str:
 
 
 def _calls(facts: Facts) -> list[Wait]:
-    blocking = facts.host.blocking
-    rows = blocking.row[blocking.owner == OWNERS.index(CAUSE)]
-    return waits(facts, CAUSE, np.asarray(rows, np.int64))
+    return waits(facts, CAUSE, blocking_rows(facts, CAUSE))
 
 
 def _spoken(wait: Wait) -> str:

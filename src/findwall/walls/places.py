@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import names_matching
+from findwall.attribute.host import OWNERS, names_matching
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -171,9 +171,15 @@ def in_window(facts: Facts, rows: I64) -> I64:
     return inside
 
 
+def blocking_rows(facts: Facts, cause: str) -> I64:
+    """Calls with which the host waits for the device, of one of the causes that own such calls."""
+    blocking = facts.host.blocking
+    rows: I64 = blocking.row[blocking.owner == OWNERS.index(cause)]
+    return rows
+
+
 def waits(facts: Facts, cause: str, rows: I64) -> list[Wait]:
-    """Idle time of a cause, given to the host rows that caused it: each gap to the last that began before "
-    "its end."""
+    """Idle time of a cause, given to its host rows: each gap to the last that began before its end."""
     rows = in_window(facts, rows)
     if len(rows) == 0:
         return []

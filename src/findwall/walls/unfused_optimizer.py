@@ -20,12 +20,12 @@ step does the same for others. A larger batch makes it a smaller share of the st
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.steps import optimizers
 from findwall.model.diagnosis import Evidence
 from findwall.walls.evidence import gain, kernel_evidence, opening, pieces
 
 CAUSE = "unfused-optimizer"
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-_RANGE = "Optimizer.step#"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -45,8 +45,7 @@ def sentence(facts: Facts) -> str:
 
 def optimizer_name(facts: Facts) -> str | None:
     """The optimizer's class, where a range names it."""
-    names = [name for name in facts.timeline.names if name.startswith(_RANGE)]
-    return min(names).removeprefix(_RANGE).split(".")[0] if names else None
+    return next(iter(optimizers(facts.timeline)), None)
 
 
 def _advice(name: str | None) -> str:

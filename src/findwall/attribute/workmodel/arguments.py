@@ -27,6 +27,7 @@ _SIZES = {
     "signed char": 1,
     "unsigned char": 1,
     "char": 1,
+    "byte": 1,
     "bool": 1,
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
