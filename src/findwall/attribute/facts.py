@@ -16,7 +16,6 @@ from findwall.attribute.idle import IDLE_CAUSES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
-from findwall.attribute.ranks import RankFindings
 from findwall.attribute.steps import Steps, find_steps
 from findwall.attribute.window import Whole, representative, survey
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
@@ -25,6 +24,30 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Run
 from findwall.units import ms
+
+
+@dataclass(frozen=True, slots=True)
+class RankFindings:
+    """Collectives seen on every rank. Columns: a rank each, in the order the ranks were given."""
+
+    ranks: tuple[int, ...]  # their numbers
+    rows: I64  # shape (collectives, ranks): device row on each rank
+    duration: I64  # same shape
+    late: int  # number of the rank that waits least
+    late_count: int  # of the matched collectives: how often it joined last
+    by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
+    bus_rate: float | None = None  # bytes/s of large transfers without waiting
+
+    @property
+    def matched(self) -> int:
+        return len(self.duration)
+
+    @property
+    def waiting(self) -> F64:
+        """Share of each collective's time that is waiting, on each rank."""
+        least = self.duration.min(axis=1, keepdims=True)
+        share: F64 = 1.0 - least / np.maximum(self.duration, 1)
+        return share
 
 
 @dataclass(frozen=True)

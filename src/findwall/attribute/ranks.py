@@ -7,47 +7,20 @@ compared, only durations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, DeviceAtoms, split_off
+from findwall.attribute.facts import Facts, RankFindings
 from findwall.attribute.messages import collective_name, message_bytes
 from findwall.model.events import Kind
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import I64
 from findwall.units import ms
-
-if TYPE_CHECKING:
-    from findwall.attribute.facts import Facts
 
 LARGE_MESSAGE = 4 << 20  # bytes: from here on a transfer's rate is the link's, not its latency's
 SLOW_LINK = 0.5  # of the link's measured rate
 FURTHEST_SHIFT = 64  # collectives by which two ranks' windows may be cut differently
-
-
-@dataclass(frozen=True, slots=True)
-class RankFindings:
-    """Collectives seen on every rank. Columns: a rank each, in the order the ranks were given."""
-
-    ranks: tuple[int, ...]  # their numbers
-    rows: I64  # shape (collectives, ranks): device row on each rank
-    duration: I64  # same shape
-    late: int  # number of the rank that waits least
-    late_count: int  # of the matched collectives: how often it joined last
-    by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
-    bus_rate: float | None = None  # bytes/s of large transfers without waiting
-
-    @property
-    def matched(self) -> int:
-        return len(self.duration)
-
-    @property
-    def waiting(self) -> F64:
-        """Share of each collective's time that is waiting, on each rank."""
-        least = self.duration.min(axis=1, keepdims=True)
-        share: F64 = 1.0 - least / np.maximum(self.duration, 1)
-        return share
 
 
 def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
