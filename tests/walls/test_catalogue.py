@@ -1,5 +1,4 @@
-"""Every cause: its page has its headings, and its test file draws a firing, a clear and a cannot-tell "
-"case."""
+"""Every cause: its page has its headings, and its test file draws a firing, a clear and an unsure case."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Real jobs of known truth: traces recorded on an H200, with the step time measured before they were "
-"traced."""
+"""Real jobs of known truth: traces recorded on an H200, each timed before it was traced."""
 
 from __future__ import annotations
 

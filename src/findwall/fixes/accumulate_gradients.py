@@ -21,7 +21,6 @@ from findwall.fixes.job import collectives, is_training
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

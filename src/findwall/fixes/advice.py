@@ -26,7 +26,6 @@ class Fix(Protocol):
 
     MOVES: tuple[str, ...]
     SAFETY: str
-    POPULAR: bool
 
     def advise(self, facts: Facts) -> Advice: ...
 

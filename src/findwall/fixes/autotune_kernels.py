@@ -25,7 +25,6 @@ from findwall.walls.evidence import on_cores
 
 MOVES = ("slow-kernels",)
 SAFETY = "changes-numerics"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

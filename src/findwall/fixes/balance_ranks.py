@@ -21,7 +21,6 @@ from findwall.fixes.job import collectives
 
 MOVES = ("straggler", "pipeline-bubble")
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

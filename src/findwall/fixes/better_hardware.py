@@ -22,7 +22,6 @@ from findwall.walls.evidence import device_word
 
 MOVES = ROOFS
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -21,7 +21,6 @@ from findwall.fixes.job import collectives
 
 MOVES = ("small-collectives", "exposed-collective")
 SAFETY = "safe"
-POPULAR = False
 FEW = 8  # a step: so few messages are not what costs the time
 
 

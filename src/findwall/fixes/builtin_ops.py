@@ -21,7 +21,6 @@ from findwall.walls.evidence import carriers
 
 MOVES = ("unfused-pointwise", "launch-bound")
 SAFETY = "changes-numerics"
-POPULAR = False
 
 # What the marks of a chain stand for: each of them takes time of its own.
 CHAINS: tuple[tuple[frozenset[str], str], ...] = (

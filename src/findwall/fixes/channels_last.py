@@ -32,7 +32,6 @@ from findwall.model.intervals import I64
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 SAFETY = "safe"
-POPULAR = True
 _CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
 
 

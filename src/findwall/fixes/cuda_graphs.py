@@ -24,7 +24,6 @@ from findwall.walls.evidence import on_cores
 
 MOVES = ("launch-bound",)
 SAFETY = "needs-review"
-POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:

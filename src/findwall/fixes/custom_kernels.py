@@ -21,7 +21,6 @@ from findwall.walls.evidence import Carrier, carriers, name_carrier
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
 SAFETY = "needs-review"
-POPULAR = False
 LEAST = 0.05  # of the step, in one kernel: less is not worth writing one
 
 

@@ -21,7 +21,6 @@ from findwall.fixes.job import collectives
 
 MOVES = ("slow-link", "exposed-collective")
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

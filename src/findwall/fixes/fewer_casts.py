@@ -23,7 +23,6 @@ from findwall.walls.places import line_of
 
 MOVES = ("dtype-casts",)
 SAFETY = "changes-numerics"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

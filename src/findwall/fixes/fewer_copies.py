@@ -23,7 +23,6 @@ from findwall.walls.places import line_of
 
 MOVES = ("layout-copies",)
 SAFETY = "safe"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -21,7 +21,6 @@ from findwall.fixes.job import is_compiled
 
 MOVES = ("graph-breaks",)
 SAFETY = "safe"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -22,7 +22,6 @@ from findwall.fixes.job import BULK, downloads
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 SAFETY = "safe"
-POPULAR = False
 WAY = "`gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
 
 

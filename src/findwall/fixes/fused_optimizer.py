@@ -29,7 +29,6 @@ from findwall.walls.evidence import listed
 
 MOVES = ("unfused-optimizer", "launch-bound")
 SAFETY = "changes-numerics"
-POPULAR = True
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 

@@ -28,7 +28,6 @@ from findwall.walls.places import in_window
 
 MOVES = ("allocator",)
 SAFETY = "safe"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

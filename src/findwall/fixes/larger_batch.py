@@ -23,7 +23,6 @@ from findwall.units import format_share
 
 MOVES = ("memory-roof", "launch-bound")
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -22,7 +22,6 @@ from findwall.walls.places import line_of
 
 MOVES = ("recompute",)
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -21,7 +21,6 @@ from findwall.walls.places import sampled
 
 MOVES = ("loader-starved",)
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -25,7 +25,6 @@ from findwall.fixes.job import range_names
 
 MOVES = ("loader-starved",)
 SAFETY = "safe"
-POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:

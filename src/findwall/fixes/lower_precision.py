@@ -22,7 +22,6 @@ from findwall.walls.evidence import device_word
 
 MOVES = ("at-the-roof", "memory-roof")
 SAFETY = "changes-numerics"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -20,7 +20,6 @@ from findwall.fixes.advice import Advice, a_step, no_use, use
 
 MOVES = ("pipeline-bubble",)
 SAFETY = "safe"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

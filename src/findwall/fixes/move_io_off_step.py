@@ -23,7 +23,6 @@ from findwall.walls.places import sampled
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -22,7 +22,6 @@ from findwall.fixes.job import collectives, range_names
 
 MOVES = ("exposed-collective", "slow-link")
 SAFETY = "safe"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

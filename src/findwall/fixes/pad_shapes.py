@@ -24,7 +24,6 @@ from findwall.walls.evidence import carriers, odd_dims, padded
 
 MOVES = ("misaligned-shapes",)
 SAFETY = "needs-review"
-POPULAR = False
 MOST = 4  # dimensions named
 
 

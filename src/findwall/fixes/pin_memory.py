@@ -26,7 +26,6 @@ from findwall.walls.evidence import on_cores
 
 MOVES = ("copy-exposed",)
 SAFETY = "safe"
-POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:

@@ -22,7 +22,6 @@ from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

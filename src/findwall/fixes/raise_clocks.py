@@ -20,7 +20,6 @@ from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
 
 MOVES = ("throttled", "unstable-steps")
 SAFETY = "safe"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -27,7 +27,6 @@ from findwall.walls.places import Wait
 
 MOVES = ("host-sync", "launch-bound")
 SAFETY = "safe"
-POPULAR = True
 
 INSTEAD = {
     "item": "keep the value on the device and read it every n steps",

@@ -28,7 +28,6 @@ from findwall.walls.places import line_of
 
 MOVES = ("unfused-attention",)
 SAFETY = "changes-numerics"
-POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:

@@ -21,7 +21,6 @@ from findwall.units import format_share
 
 MOVES = ROOFS
 SAFETY = "needs-review"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -22,7 +22,6 @@ from findwall.walls.evidence import ops_named
 
 MOVES = ("gather-scatter",)
 SAFETY = "changes-numerics"
-POPULAR = False
 
 
 def advise(facts: Facts) -> Advice:

@@ -25,7 +25,6 @@ from findwall.fixes.job import range_names
 
 MOVES = ("recompilation", "unstable-steps")
 SAFETY = "safe"
-POPULAR = False
 _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 
 

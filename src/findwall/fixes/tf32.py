@@ -28,7 +28,6 @@ from findwall.walls.evidence import on_cores
 
 MOVES = ("fast-path-off",)
 SAFETY = "changes-numerics"
-POPULAR = True
 
 
 def advise(facts: Facts) -> Advice:

@@ -42,7 +42,6 @@ MOVES = (
     "misaligned-shapes",
 )
 SAFETY = "changes-numerics"
-POPULAR = True
 # What the compiler makes of each cause.
 DOES = {
     "unfused-pointwise": "pointwise chains become one kernel each",
