@@ -21,7 +21,7 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 
 # Roles beside the numbers 0.. of a work's parts.
-_MAIN, _HELPER, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6
+_MAIN, _ASIDE, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6
 _SLICE_WORDS = (
     "splitkreduce",
     "reducesplitk",
@@ -106,9 +106,9 @@ def _role(work: Work, name: str, kernel_class: str) -> int:
         if any(word in name for word in _SLICE_WORDS):
             return _SLICES
         if any(word in name for word in _TRANSFORM_WORDS):
-            return _HELPER
+            return _ASIDE
         if kernel_class not in MATRIX_CLASSES:
-            return _LAYOUT if kernel_class == "copy" and work.layouts else _HELPER
+            return _LAYOUT if kernel_class == "copy" and work.layouts else _ASIDE
     for index, part in enumerate(work.parts):
         if any(word in name for word in part.words):
             return index
@@ -223,9 +223,9 @@ def _lay_out(rows: Rows, owned: Owners, role: I64, shares: Shares) -> None:
             for rank, index in enumerate(mine[direction == at].tolist()):
                 size = largest_first[min(rank, len(largest_first) - 1)]
                 shares.flops[index], shares.nbytes[index] = 0.0, 2 * size
-    helper = role == _HELPER
+    aside = role == _ASIDE
     # What a library does beside the op's own work (offsets, semaphores) need not be done at all.
-    shares.flops[helper], shares.nbytes[helper] = 0.0, 0.0
+    shares.flops[aside], shares.nbytes[aside] = 0.0, 0.0
 
 
 def _direction(name: str) -> int:
