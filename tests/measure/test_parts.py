@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,30 @@ def test_the_sampler_names_the_line_a_thread_stands_on():
     assert line.place.endswith("test_parts.py:" + line.place.rpartition(":")[2])
     assert (line.function, line.share) == ("stand_here", 1.0)
     assert line.inside.startswith("threading.py:")
+
+
+def test_the_sampler_sees_work_that_holds_the_interpreter_lock():
+    """Python beside an op that gives the lock away: the time is the work's, not the op's."""
+    patience = sys.getswitchinterval()
+    sampler = LineSampler(threading.get_ident())
+
+    def hold_the_lock() -> None:
+        until = time.perf_counter() + 0.006
+        while time.perf_counter() < until:
+            pass
+
+    def give_it_away() -> None:
+        time.sleep(0.0005)
+
+    sampler.start()
+    while not sampler.finished:
+        hold_the_lock()
+        give_it_away()
+    shares: dict[str, float] = {}
+    for line in sampler.lines():
+        shares[line.function] = shares.get(line.function, 0.0) + line.share
+    assert shares["hold_the_lock"] > 0.5
+    assert sys.getswitchinterval() == patience
 
 
 def test_libraries_and_generated_code_are_not_the_persons_own():

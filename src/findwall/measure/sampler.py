@@ -15,6 +15,9 @@ from findwall.model.measurement import Line
 PERIOD_S = 0.007  # no divisor of common step times
 SAMPLES = 150
 TOP = 12
+# Python lets a thread wait 5 ms for another's interpreter lock. Within that the job comes to its next op, which
+# gives the lock away: the sampler would see the line of that op, whatever the job did before it.
+SWITCH_S = 0.0002
 
 _OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -48,6 +51,14 @@ class LineSampler:
             self._thread.join(0.5)
 
     def _sample(self) -> None:
+        patience = sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH_S, patience))
+        try:
+            self._look()
+        finally:
+            sys.setswitchinterval(patience)
+
+    def _look(self) -> None:
         while self.samples < SAMPLES and not self._stop.wait(PERIOD_S):
             frame = sys._current_frames().get(self._thread_id)
             if frame is not None:
