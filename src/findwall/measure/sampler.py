@@ -15,8 +15,8 @@ from findwall.model.measurement import Line
 PERIOD_S = 0.007  # no divisor of common step times
 SAMPLES = 150
 TOP = 12
-# Python lets a thread wait 5 ms for another's interpreter lock. Within that the job comes to its next op, which
-# gives the lock away: the sampler would see the line of that op, whatever the job did before it.
+# Python lets a thread wait 5 ms for another's interpreter lock. Within that the job comes to its next op,
+# which gives the lock away: the sampler would see the line of that op, whatever the job did before it.
 SWITCH_S = 0.0002
 
 _OWN = str(Path(__file__).resolve().parents[1]) + os.sep
