@@ -93,6 +93,15 @@ def test_merged_processes_keep_their_own_calls() -> None:
     assert ops == ["aten::mul", "aten::mul", "aten::mm", "aten::mm"]
 
 
+def test_one_id_for_all_pairs_rows_and_calls_in_order() -> None:
+    timeline = sketch(cpu="ooo", gpu=" kkkKKKkkk")
+    events = timeline.events
+    same = np.where(events.correlation > 0, 7, events.correlation)
+    links = link(replace(timeline, events=replace(events, correlation=same)))
+    rows = timeline.rows(Kind.KERNEL)
+    assert links.launch[rows].tolist() == link(timeline).launch[rows].tolist()
+
+
 def test_a_graph_launch_owns_all_its_kernels() -> None:
     timeline = sketch(cpu="o", gpu=" kKkK")
     events = timeline.events

@@ -133,7 +133,7 @@ def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
 
 
 def _launches(timeline: Timeline) -> I64:
-    """The runtime call of each device row: same correlation id, the last one not after it.
+    """The runtime call of each device row: the one with its correlation id.
 
     Ids can repeat in merged files: a call of the process that owns most of the row's stream wins.
     """
@@ -154,9 +154,9 @@ def _launches(timeline: Timeline) -> I64:
     repeated = np.flatnonzero(past - first > 1)
     if len(repeated):
         owner = _stream_owners(timeline, device[single], launch)
-        for index in repeated.tolist():
-            row = int(device[index])
-            launch[row] = _pick(timeline, row, calls[first[index] : past[index]], owner)
+        repeated = repeated[np.argsort(first[repeated], kind="stable")]
+        for mine in np.split(repeated, np.flatnonzero(np.diff(first[repeated])) + 1):
+            _settle(timeline, device[mine], calls[first[mine[0]] : past[mine[0]]], owner, launch)
     return launch
 
 
@@ -175,13 +175,22 @@ def _stream_owners(timeline: Timeline, settled: I64, launch: I64) -> dict[tuple[
     return {track: max(sorted(tally), key=lambda process: tally[process]) for track, tally in votes.items()}
 
 
-def _pick(timeline: Timeline, row: int, candidates: I64, owner: dict[tuple[int, int], int]) -> int:
+def _settle(
+    timeline: Timeline, rows: I64, calls: I64, owner: dict[tuple[int, int], int], launch: I64
+) -> None:
+    """Rows and calls of one id. As many of each belong together in order; else the last call not after it."""
     events = timeline.events
-    process = owner.get(_track(timeline, row))
-    own = candidates[events.process[candidates] == process] if process is not None else candidates
-    candidates = own if len(own) else candidates
-    before = candidates[events.start[candidates] <= events.start[row]]
-    return int(before[-1] if len(before) else candidates[0])
+    process = np.array([owner.get(_track(timeline, row), -1) for row in rows.tolist()])
+    for one in np.unique(process).tolist():
+        mine = rows[process == one]
+        mine = mine[np.argsort(events.start[mine], kind="stable")]
+        own = calls[events.process[calls] == one]
+        own = own if len(own) else calls
+        if len(own) == len(mine) and (events.start[own] <= events.start[mine]).all():
+            launch[mine] = own
+        else:
+            at = np.searchsorted(events.start[own], events.start[mine], side="right") - 1
+            launch[mine] = own[np.maximum(at, 0)]
 
 
 def _by_external_id(timeline: Timeline, orphans: I64) -> I64:
