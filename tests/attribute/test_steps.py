@@ -91,6 +91,22 @@ def test_of_several_optimizers_one_counts() -> None:
     assert (steps.lengths / 1e6).tolist() == [8]
 
 
+def test_equal_optimizers_one_after_the_other_end_one_step() -> None:
+    cpu = """
+    zz zz     zz zz     zz zz
+ooo o  o  ooo o  o  ooo o  o
+"""
+    steps = found(unmarked(cpu, "kKk k  k  kKk k  k  kKk k  k"))
+    assert steps.found_by == "optimizer"
+    assert (steps.lengths / 1e6).tolist() == [10]
+
+
+def test_markers_that_launched_nothing_are_no_steps() -> None:
+    steps = found(sketch(cpu="nn nn nn ", gpu="kKkkKKkkk", steps="|  |  |  "))
+    assert (steps.found_by, steps.count) == ("span", 1)
+    assert "No device work can be linked" in " ".join(steps.notes)
+
+
 def test_the_period_of_the_kernels_is_the_step() -> None:
     steps = found(unmarked("ooooooooooooooo", "kmwlxkmwlxkmwlx"))
     assert steps.found_by == "period"

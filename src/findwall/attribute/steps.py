@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.links import Links
-from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
@@ -121,12 +121,22 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     rarest = names[counts == counts.min()]
     last = rows[np.isin(events.name[rows], rarest)]
     last = last[events.name[last] == events.name[last[-1]]]
+    last = last[_ends_round(timeline, last)]
     if len(last) < 2:
         return None
     edges = events.end[last]
     labels = tuple(f"step {index}" for index in range(len(edges) - 1))
     note = "No ProfilerStep ranges: steps were told apart by the optimizer's calls."
     return _Markers("optimizer", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+
+
+def _ends_round(timeline: Timeline, calls: I64) -> Bool:
+    """Of optimizer calls in order, those that are not followed at once, with no op between, by another."""
+    events = timeline.events
+    ops = np.sort(events.start[timeline.rows(Kind.OP)])
+    done = np.searchsorted(ops, events.end[calls[:-1]], side="left")
+    begun = np.searchsorted(ops, events.start[calls[1:]], side="left")
+    return np.append(begun > done, True)
 
 
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
@@ -171,11 +181,11 @@ def _host_end(timeline: Timeline) -> int:
     return int(timeline.events.end[host].max()) if len(host) else int(timeline.events.end.max(initial=0))
 
 
-def _span(timeline: Timeline) -> _Markers:
+def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Markers:
     events = timeline.events
     start = int(events.start.min()) if len(events) else 0
     end = int(events.end.max()) if len(events) else 0
-    note = "No steps could be told apart: the whole span counts as one step."
+    note = f"{why}: the whole span counts as one step."
     return _Markers("span", np.array([start, end]), ("span",), (end - start,), (note,))
 
 
@@ -198,7 +208,11 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
     of_row = _step_of_rows(timeline, links, markers, device)
     rows = np.flatnonzero(of_row >= 0)
     rows = rows[events.device[rows] == device]
-    if markers.found_by == "span" or len(rows) == 0:
+    if len(rows) == 0 and markers.found_by != "span":
+        # Markers are of no use where nothing on the device can be traced back to one.
+        markers = _span(timeline, "No device work can be linked to the host's steps")
+        of_row = _step_of_rows(timeline, links, markers, device)
+    if markers.found_by == "span":
         # What the host does after the last kernel delays nothing on the device.
         last = timeline.rows(*DEVICE_KINDS)
         last = last[events.device[last] == device]
