@@ -91,6 +91,12 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "device idles and the trace does not show why: the steps it holds are shorter. Trace steps that "
             "are as slow as the ones timed, or let `findwall run` measure the job."
         )
+    standing = float(reading.likely.idle[CAUSES.index(UNKNOWN)]) / max(facts.step, 1.0)
+    if standing > facts.share(UNKNOWN) / 2:
+        return (
+            f"For {standing:.0%} of the step the device stands still for a reason that the trace does not "
+            "show, and nothing else in it is worth 5 %."
+        )
     blind = facts.share(UNKNOWN)
     return (
         f"{blind:.0%} of the step is in device work whose cost cannot be worked out"
