@@ -14,10 +14,12 @@ def ms(nanoseconds: float) -> float:
 
 
 def format_ms(value: float | None) -> str:
-    """A time in milliseconds with three significant figures, for people."""
+    """A time in milliseconds with three significant figures, for people; seconds from ten of them on."""
     if value is None:
         return "unknown"
     magnitude = abs(value)
+    if magnitude >= 10_000:
+        return f"{value / 1000:.1f} s" if magnitude < 100_000 else f"{value / 1000:.0f} s"
     if magnitude >= 100:
         return f"{value:.0f} ms"
     if magnitude >= 10:

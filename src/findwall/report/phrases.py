@@ -120,7 +120,7 @@ def mfu(diagnosis: Diagnosis) -> str:
     if mfu.hfu is not None and mfu.mfu < mfu.hfu <= 1 and format_share(mfu.hfu) != text:
         text += f" (HFU {format_share(mfu.hfu)})"
     if mfu.peak_tflops is not None:
-        source = f" ({fit(clean(mfu.source), 60)})" if mfu.source else ""
+        source = f" ({fit(clean(mfu.source), 70)})" if mfu.source else ""
         text += f" of {mfu.peak_tflops:.0f} TFLOP/s{source}"
     return f"{text}; {MFU_USUAL}"
 

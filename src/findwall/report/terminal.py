@@ -183,7 +183,7 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
 
 
 def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield from _list("evidence", [Text(brief(line, 150)) for line in phrases.evidence(diagnosis)], 3)
+    yield from _list("evidence", [Text(brief(line, 200)) for line in phrases.evidence(diagnosis)], 3)
     yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], 4)
     refused = [
         Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {brief(item.why, 130)}")
