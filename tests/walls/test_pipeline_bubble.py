@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
 from findwall.attribute.facts import Facts
 from findwall.walls import pipeline_bubble
 from sketch import Drawn, facts_of, sketch
@@ -38,3 +43,19 @@ def test_metadata_tells_as_well() -> None:
     kernel = Drawn(KERNEL, "record_param_comms", extra={"collective": "recv"})
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, kernels={"n": kernel}))
     assert facts.spent_ms("pipeline-bubble") > 0
+
+
+def test_a_queued_kernel_waits_for_the_other_device() -> None:
+    gpu = """
+    mmmmm   mmmmm   mmmmm
+kkkk    kkkk    kkkk
+"""
+    timeline = sketch(cpu="oo    oo    oo", gpu=gpu, steps="|     |     |     ")
+    events = timeline.events
+    device = np.where(events.stream == 8, 1, events.device)
+    facts = facts_of(replace(timeline, events=replace(events, device=device)))
+    assert facts.steps.device == 0
+    assert facts.spent_ms("pipeline-bubble") == pytest.approx(3.0, abs=0.1)
+    assert facts.spent_ms("unknown") == 0
+    assert "another device of the process works" in pipeline_bubble.sentence(facts)
+    assert pipeline_bubble.evidence(facts)[0].ms == pytest.approx(3.0, abs=0.1)

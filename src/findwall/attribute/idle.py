@@ -13,6 +13,7 @@ import numpy as np
 
 from findwall.attribute.host import OWNERS, Host
 from findwall.attribute.queue import LONGEST_TURNAROUND_NS, Queue, rerun
+from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64, Intervals, union
 
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving,
@@ -27,6 +28,7 @@ IDLE_CAUSES = (
     "copy-exposed",
     "host-sync",
     "exposed-collective",
+    "pipeline-bubble",
     "loader-starved",
     "allocator",
     "recompilation",
@@ -68,11 +70,21 @@ def blame_gaps(queue: Queue, host: Host, cost_ns: float) -> Idle:
         return Idle(blame, run.length)
     queued = queue.queued | (queue.gap == 0)
     blame[queued, IDLE_CAUSES.index(TURNAROUND)] = run.gap[queued]
+    _charge_other_devices(queue, queued, blame)
     late = np.flatnonzero(~queued)
     shares = _activity_shares(queue, host, late, cost_ns)
     blame[late, : len(IDLE_CAUSES) - 1] = shares * run.gap[late, None]
     _charge_blocking_calls(queue, host, run.gap, blame, cost_ns)
     return Idle(blame, run.length)
+
+
+def _charge_other_devices(queue: Queue, queued: Bool, blame: F64) -> None:
+    """A row long queued waits for another device of its process, as far as one is at work meanwhile."""
+    turnaround = IDLE_CAUSES.index(TURNAROUND)
+    waits = queued & (blame[:, turnaround] > LONGEST_TURNAROUND_NS)
+    moved = np.where(waits, blame[:, turnaround] * queue.elsewhere, 0.0)
+    blame[:, IDLE_CAUSES.index("pipeline-bubble")] += moved
+    blame[:, turnaround] -= moved
 
 
 def _activity_shares(queue: Queue, host: Host, late: I64, cost_ns: float) -> F64:

@@ -18,7 +18,7 @@ from findwall.attribute.host import Host, names_matching
 from findwall.attribute.links import Links
 from findwall.attribute.steps import Steps
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import F64, I64, union
 
 TURNAROUND_NS = 1_000  # between two queued kernels, where the trace has none to measure
 # A queued kernel that starts later than this waits for something the trace does not show.
@@ -42,6 +42,7 @@ class Queue:
     latency: int
     turnaround: int
     opens: int  # device time at which the window begins
+    elsewhere: F64  # share of the gap in which this process has another device at work
     synchronous: bool = False  # the host runs the work itself (a CPU job): nothing ever queues
 
 
@@ -95,8 +96,22 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, synchronous: bool = 
         latency,
         turnaround,
         steps.start,
+        _elsewhere(timeline, links, steps.device, before, start),
         synchronous,
     )
+
+
+def _elsewhere(timeline: Timeline, links: Links, device: int, start: I64, end: I64) -> F64:
+    """Of each stretch, the share in which other devices run what the same processes launched."""
+    events = timeline.events
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[links.launch[rows] >= 0]
+    launcher = events.process[links.launch[rows]]
+    mine = events.device[rows] == device
+    other = rows[~mine & np.isin(launcher, np.unique(launcher[mine]))]
+    covered = union(events.start[other], events.end[other]).covered_within(start, np.maximum(start, end))
+    share: F64 = covered / np.maximum(end - start, 1)
+    return share
 
 
 def _typical(values: I64, default: int) -> int:

@@ -1,7 +1,8 @@
 """A pipeline stage waits for the one before or after it.
 
 What it finds:
-Exposed sends and receives between ranks: time in which this stage has no micro-batch to work on.
+Exposed sends and receives between ranks, and time in which kernels are queued but wait for another
+device of the same process: this stage has no micro-batch to work on.
 
 Why it costs:
 With p stages and m micro-batches a share of about (p - 1) / (m + p - 1) of the time is filling and
@@ -19,17 +20,39 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
+from findwall.units import format_ms, ms
 from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "pipeline-bubble"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
+    return [*_waits(facts), *kernel_evidence(facts, CAUSE)][:3]
+
+
+def _waits(facts: Facts) -> list[Evidence]:
+    """Idle time in which another device of the process works."""
+    _, spent = facts.idle_rows(CAUSE)
+    if len(spent) == 0:
+        return []
+    total = ms(float(spent.sum()))
+    stretches = len(spent) / facts.steps.count
+    text = (
+        f"{stretches:,.0f} stretches a step, {format_ms(total)} in all, "
+        "with kernels queued and another device at work"
+    )
+    return [Evidence(text, ms=total)]
 
 
 def sentence(facts: Facts) -> str:
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
+    if calls == 0 and len(facts.idle_rows(CAUSE)[0]):
+        return (
+            f"For {opening(facts, CAUSE)} this device stands still with kernels queued while another device "
+            "of the process works: the model is cut into parts that run one after the other; split the batch "
+            "into micro-batches so that the parts overlap, or give each device a whole copy: "
+            f"{gain(facts, CAUSE)}."
+        )
     if calls == 0:
         return "Whether a stage waits for its neighbours is unknown: the trace names no send and no receive."
     return (
