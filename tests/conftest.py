@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
-FIXTURES = Path(__file__).parent / "fixtures"
 sys.path.insert(0, str(Path(__file__).parent))  # tests draw their timelines with `sketch`
+
+from captures import SHARED
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import findwall
-from conftest import FIXTURES, SHARED
+from captures import FIXTURES, SHARED
 from disguise import Disguise, drop_flows, load, rename_noise, renumber, save, shift, shuffle, without_noise
 
 HOUR = 3_600_000_000_000

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from captures import FIXTURES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.links import ENGINE, link
 from findwall.hardware import table_ceilings
@@ -17,7 +18,6 @@ from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS
 from findwall.readers.torch_trace import read_trace
 
 H200 = table_ceilings("NVIDIA H200")
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 BF16, FP32 = "c10::BFloat16", "float"
 NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 FALLBACK = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(P)"

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from captures import FIXTURES
 from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
 from findwall.model.run import Run
 from findwall.readers import read_trace
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 TRUTH: dict[str, Any] = json.loads((FIXTURES / "jobs" / "truth.json").read_text())
 JOBS = sorted(path.name.removesuffix(".json.gz") for path in (FIXTURES / "jobs").glob("*.json.gz"))
 

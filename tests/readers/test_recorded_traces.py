@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from timeline_checks import check_consistent
 
+from captures import FIXTURES
 from findwall.model.events import Kind, Timeline
 from findwall.readers import read_trace
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("*.json.gz"))
 
 
