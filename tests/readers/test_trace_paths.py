@@ -35,6 +35,14 @@ def test_several_paths(tmp_path: Path) -> None:
     assert not run.notes
 
 
+def test_a_file_given_twice_is_one_rank(tmp_path: Path) -> None:
+    path = ranked(tmp_path / "one.json", 0, 1)
+    (tmp_path / "link.json").symlink_to(path)
+    run = open_run([path, tmp_path / "." / "one.json", tmp_path])
+    assert len(run.ranks) == 1
+    assert run.notes == ("3 files were given more than once and read once.",)
+
+
 def test_the_name_of_a_file_says_nothing(tmp_path: Path) -> None:
     path = save(tmp_path / "a", torch_1_8(), {})
     run = open_run([path])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,19 @@ class _Gathered:
     ranks: list[Timeline] = field(default_factory=list)
     ignored: int = 0
     refused: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    repeated: int = 0
+
+    def is_new(self, path: Path) -> bool:
+        """Whether this file has not been read before, by whatever name: it would be a rank twice."""
+        try:
+            real = os.path.realpath(path)
+        except (OSError, ValueError):  # a name that opening it will complain of
+            real = str(path)
+        new = real not in self.seen
+        self.repeated += not new
+        self.seen.add(real)
+        return new
 
 
 def open_run(paths: list[Path], progress: Progress | None = None, workers: int | None = None) -> Run:
@@ -36,7 +50,7 @@ def open_run(paths: list[Path], progress: Progress | None = None, workers: int |
     for path in paths:
         if _is_folder(path):
             _read_folder(path, gathered, progress, workers)
-        else:
+        elif gathered.is_new(path):
             gathered.ranks.append(read_trace(path, progress, workers))
     ranks = sorted(gathered.ranks, key=_rank_order)
     return Run("torch-trace", tuple(str(path) for path in paths), tuple(ranks), notes=_notes(gathered, ranks))
@@ -52,12 +66,13 @@ def _is_folder(path: Path) -> bool:
 def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, workers: int | None) -> None:
     """Every trace in a folder; what is none is counted, what is a broken one is named."""
     try:
-        files = sorted(path for path in folder.iterdir() if path.is_file())
+        found = sorted(path for path in folder.iterdir() if path.is_file())
     except OSError as error:
         raise InputError(
             f"{folder} cannot be listed: {error.strerror}.", "Check its owner and mode."
         ) from error
     before = len(gathered.ranks)
+    files = [path for path in found if gathered.is_new(path)]
     for path in files:
         if not _may_be_trace(path):
             gathered.ignored += 1
@@ -66,7 +81,7 @@ def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, w
             gathered.ranks.append(read_trace(path, progress, workers))
         except InputError as error:
             gathered.refused.append(str(error))
-    if len(gathered.ranks) == before:
+    if len(gathered.ranks) == before and (files or not found):
         reason = f" {gathered.refused[0]}" if gathered.refused else ""
         raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
 
@@ -91,6 +106,8 @@ def _notes(gathered: _Gathered, ranks: list[Timeline]) -> tuple[str, ...]:
     notes = []
     if gathered.ignored:
         notes.append(f"{gathered.ignored} other files in the folder were ignored.")
+    if gathered.repeated:
+        notes.append(f"{gathered.repeated} files were given more than once and read once.")
     notes += [f"Left out: {reason}" for reason in gathered.refused]
     known = [timeline.header.rank for timeline in ranks if timeline.header.rank is not None]
     repeated = sorted({rank for rank in known if known.count(rank) > 1})
