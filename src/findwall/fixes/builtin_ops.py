@@ -17,7 +17,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
 from findwall.fixes.job import is_compiled, launch_idle, small_kernels
-from findwall.walls.evidence import carriers
+from findwall.walls.evidence import carriers, pieces
 
 MOVES = ("unfused-pointwise", "launch-bound")
 SAFETY = "changes-numerics"
@@ -42,11 +42,11 @@ def advise(facts: Facts) -> Advice:
         such = found or "nn.GRU, bmm, vmap"
         return use(
             f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
-            f"the host issues about {small_kernels(facts):,.0f} kernels a step."
+            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step."
         )
     if found and fused > 0:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
-        how = f"{found} in place of what is written out: {spent} are pointwise kernels."
+        how = f"{found} in place of what is written out: {spent} are pointwise {pieces(facts)}."
         return use(how, fused, ("unfused-pointwise",))
     return no_use("no chain that a library op covers was recognised")
 

@@ -20,6 +20,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, no_use
 from findwall.fixes.job import busy_share, is_training, launch_idle, small_kernels
 from findwall.units import format_share
+from findwall.walls.evidence import device_word, pieces
 
 MOVES = ("memory-roof", "launch-bound")
 SAFETY = "needs-review"
@@ -29,9 +30,8 @@ def advise(facts: Facts) -> Advice:
     share = format_share(busy_share(facts))
     if launch_idle(facts) > 0.05 * facts.step / 1e6:
         how = (
-            f"Raise the batch: the host issues about {small_kernels(facts):,.0f} kernels a step "
-            f"whatever its size, and "
-            f"the device is busy only {share} of it. Samples a second rise; the step gets no shorter."
+            f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step "
+            f"whatever its size, and the {device_word(facts)} is busy only {share} of it. Samples a second rise; the step gets no shorter."
         )
     elif not is_training(facts):
         how = "Raise the batch: requests share each read of the weights. Requests a second rise, not steps."

@@ -52,8 +52,8 @@ def _why(facts: Facts, calls: list[Wait]) -> str:
     workers = facts.run.environment.get("loader_workers")
     if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
         return (
-            "it is made in the training process itself; give the DataLoader workers (num_workers=8, "
-            "persistent_workers=True)"
+            "it is made in the training process itself; give the DataLoader workers (num_workers: about half "
+            "the cores, persistent_workers=True)"
         )
     if workers or any("MultiProcess" in wait.call for wait in calls):
         have = f"its {workers} workers do" if workers else "its workers do"
