@@ -31,7 +31,8 @@ def advise(facts: Facts) -> Advice:
     if launch_idle(facts) > 0.05 * facts.step / 1e6:
         how = (
             f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step "
-            f"whatever its size, and the {device_word(facts)} is busy only {share} of it. Samples a second rise; the step gets no shorter."
+            f"whatever its size, and the {device_word(facts)} is busy only {share} of it. "
+            "Samples a second rise; the step gets no shorter."
         )
     elif not is_training(facts):
         how = "Raise the batch: requests share each read of the weights. Requests a second rise, not steps."
