@@ -12,6 +12,7 @@ import pytest
 
 import findwall
 from captures import FIXTURES, SHARED
+from disguise import load, save
 from findwall.errors import InputError
 from findwall.model.diagnosis import to_json
 
@@ -137,3 +138,26 @@ def test_a_document_keeps_its_promises(path: Path) -> None:
 @pytest.mark.parametrize("path", BESIDE, ids=lambda path: path.name.partition(".")[0])
 def test_so_do_those_of_other_peoples_traces(path: Path, shared: Path) -> None:
     check(read(path))
+
+
+def test_kernels_that_take_no_time_are_no_error(tmp_path: Path) -> None:
+    trace = load(FIXTURES / "eager_training.json.gz")
+    for event in trace["traceEvents"]:
+        if event.get("cat") == "kernel":
+            event["dur"] = 0
+    check(read(save(trace, tmp_path / "instant.json")))
+
+
+@pytest.mark.parametrize("damage", ["correlation", "External id", "device", "stream", "Input Dims", "grid"])
+def test_rows_that_lack_an_argument_are_no_error(damage: str, tmp_path: Path) -> None:
+    trace = load(FIXTURES / "eager_training.json.gz")
+    for event in trace["traceEvents"]:
+        event.get("args", {}).pop(damage, None)
+    check(read(save(trace, tmp_path / "lacking.json")))
+
+
+@pytest.mark.parametrize("category", ["cuda_runtime", "cpu_op", "user_annotation", "kernel"])
+def test_traces_that_lack_a_kind_of_row_are_no_error(category: str, tmp_path: Path) -> None:
+    trace = load(FIXTURES / "eager_training.json.gz")
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") != category]
+    check(read(save(trace, tmp_path / "lacking.json")))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import types
@@ -108,3 +109,16 @@ def test_the_bar_itself_draws(capsys: pytest.CaptureFixture[str]) -> None:
         update(50, 100)
         update(100, 100)
     assert capsys.readouterr().out == ""
+
+
+def test_a_full_disk_is_no_bug(
+    calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cli, "_flush", full)
+    assert cli._run(["read", "a.json"]) == 1
+    err = capsys.readouterr().err
+    assert "the disk is full" in err
+    assert "bug" not in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import importlib
 import os
 import re
@@ -129,6 +130,8 @@ def _run(arguments: list[str] | None) -> int:
     except BrokenPipeError:
         return _pipe_closed()
     except Exception as error:  # noqa: BLE001 - a person gets one line, never a traceback they did not ask for
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _complain(error, "the disk is full", "Make room, and run it again.", 1, invocation)
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return _complain(error, message, "", 1, invocation, bug=True)
 

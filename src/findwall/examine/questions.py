@@ -84,7 +84,7 @@ def _peak(facts: Facts) -> Question:
     floor = np.fmin(facts.kernels.floor[index], facts.kernels.better_floor[index])
     known = matrix & ~np.isnan(floor)
     time = float(facts.kernels.duration[index][known].sum())
-    if not matrix.any():
+    if not float(facts.kernels.duration[index][matrix].sum()):
         return Question("peak", "unknown", None, "There are no matmuls to hold against the ceiling.")
     if time < 0.5 * float(facts.kernels.duration[index][matrix].sum()):
         why = "no ceilings are known for it" if not facts.ceilings.known else "most of them have no shapes"
