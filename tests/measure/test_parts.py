@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 import threading
-import time
 import types
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
@@ -16,11 +14,14 @@ from findwall.model.machine import Ceilings
 from findwall.model.run import Run
 from findwall.units import NS_PER_MS, NS_PER_S
 
+LONGEST_STEP_MS = 86_400_000.0  # a day
+
 
 def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> Diagnosis:
     """The Diagnosis of a run. `step_ms`: the true step time, if a person gave one."""
-    if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
-        raise InputError(f"A step of {step_ms} ms is no step time.", "Give --step-ms a positive number.")
+    if step_ms is not None and not 0 < step_ms <= LONGEST_STEP_MS:
+        hint = "Give --step-ms a positive number of milliseconds."
+        raise InputError(f"A step of {step_ms:g} ms is no step time.", hint)
     ceilings = ceilings or _ceilings(run)
     facts = [found for found in (_facts(run, at, ceilings, step_ms) for at in range(len(run.ranks))) if found]
     if facts:
