@@ -14,7 +14,7 @@ from findwall.attribute.links import Links, link_launches
 from findwall.attribute.steps import Steps, find_steps
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 
-MOST_EVENTS = 150_000
+MOST_EVENTS = 100_000
 LEAST_STEPS = 3
 
 

@@ -6,6 +6,7 @@ or a run folder that `findwall run` wrote. Needs no GPU and no torch.
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,13 @@ def command(
     from findwall.cli.progress import progress_bar
     from findwall.report import document
 
-    with progress_bar("reading") as progress:
-        diagnosis = api.read(list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress)
+    # Millions of small objects come and go in blocks, none in circles: the collector would only walk them.
+    gc.disable()
+    try:
+        with progress_bar("reading") as progress:
+            diagnosis = api.read(list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress)
+    finally:
+        gc.enable()
     if json_target == "-":
         document.write(diagnosis, json_target)
         return
