@@ -96,6 +96,10 @@ def examine(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
     return row
 
 
+def share(value: float | None) -> str:
+    return "unknown" if value is None else f"{100 * value:+.2f} %"
+
+
 def line(row: dict[str, object]) -> str:
     truth = row["truth"][0] if row["truth"] else ["?", "?"]  # type: ignore[index]
     if "error" in row:
@@ -106,8 +110,8 @@ def line(row: dict[str, object]) -> str:
         f"{row['job']:24s} {truth[1]:20s} {'right' if row['right'] else 'WRONG':5s} "
         f"{row['verdict'][1]!s:20s} "  # type: ignore[index]
         f"plain {row['plain_ms'] or float('nan'):8.2f} run {row['step_ms'] or float('nan'):8.2f} ms  "
-        f"hooks {100 * (cost.get('hook_share') or 0):.2f} %  "  # type: ignore[union-attr]
-        f"shadow {100 * (shadow.get('low') or 0):+.2f}..{100 * (shadow.get('high') or 0):+.2f} %  "
+        f"hooks {share(cost.get('hook_share'))}  "  # type: ignore[union-attr]
+        f"shadow {share(shadow.get('low'))} to {share(shadow.get('high'))}  "
         f"{row['seconds']:.0f} s"
     )
 
