@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from findwall.errors import InputError
+from findwall.examine import examine
 from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace, Warmup
 from findwall.readers.run_folder import is_run_folder, read_run_folder
 
@@ -111,6 +112,16 @@ def test_what_was_not_measured_is_unknown(tmp_path):
     run = read_run_folder(write(tmp_path, empty))
     assert run.step_times is None and "no step was found" in run.notes
     assert run.peak_memory is None
+
+
+def test_warnings_of_the_environment_reach_the_document(tmp_path):
+    found = [
+        {"id": "slow", "level": "warning", "sentence": "It is slow.", "fix": "make it fast"},
+        {"id": "known", "level": "info", "sentence": "It is known.", "fix": ""},
+        "not a finding",
+    ]
+    write(tmp_path, measurement(environment={"findings": found}))
+    assert examine(read_run_folder(tmp_path)).environment == ["It is slow. make it fast"]
 
 
 def test_ranks_come_in_order_and_missing_ones_are_noted(tmp_path):

@@ -163,14 +163,9 @@ def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
 
 
 def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:
-    audit = rank.environment.get("findings", [])
+    findings = rank.environment.get("findings")
     return {
-        "audit": audit,
-        "findings": [
-            f"{one.get('sentence')} {one.get('fix', '')}".strip()
-            for one in audit
-            if one.get("level") == "warning"
-        ],
+        "findings": [one for one in findings if isinstance(one, dict)] if isinstance(findings, list) else [],
         "versions": rank.environment.get("versions", {}),
         "script": None if info is None else info.script,
         "argv": None if info is None else info.argv,
