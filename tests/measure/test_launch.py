@@ -124,3 +124,34 @@ def test_disabled_it_is_plain_python(jobs, training):
     assert run.code == 0
     assert run.stderr == ""
     assert not run.folder.exists()
+
+
+LEAVING = {
+    "early": ("train(6); sys.exit(5)", 5, "-"),
+    "late": ("train(40); sys.exit(5)", 5, "-"),
+    "raising": ("train(6); raise ValueError('lost')", 1, "kept.json"),
+    "without-steps": ("sys.exit(5)", 5, "-"),
+}
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_a_document_is_written_once_however_the_job_ends(jobs, training, name):
+    source, code, target = LEAVING[name]
+    run = jobs.run(training(source), options=("--wait", "2", "--steps", "6", "--json", target))
+    written = run.stdout if target == "-" else (jobs.folder / target).read_text()
+    assert (run.code, written) == (code, "{}"), run.stderr
+
+
+def test_a_document_that_cannot_be_written_leaves_the_exit_code_alone(jobs, training):
+    run = jobs.run(training("train(4); sys.exit(5)"), options=("--json", "no/such/folder.json"))
+    assert run.code == 5 and "cannot write" in run.stderr
+
+
+def test_an_interrupted_job_still_writes_its_document(jobs, training):
+    job = jobs.start(
+        training("train(4); print('ready', flush=True)\nimport time; time.sleep(60)"), options=("--json", "-")
+    )
+    assert job.stdout is not None and job.stdout.readline() == "ready\n"
+    job.send_signal(signal.SIGINT)
+    out, _ = job.communicate(timeout=60)
+    assert job.returncode == -signal.SIGINT and out == "{}"

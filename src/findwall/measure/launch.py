@@ -17,6 +17,9 @@ from typing import Any, NoReturn
 from findwall.errors import InputError
 from findwall.measure.options import Options, disabled
 from findwall.measure.session import Session
+from findwall.measure.stderr import say
+from findwall.measure.verdict import write_late
+from findwall.model.measurement import DIAGNOSIS_FILE
 
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -141,6 +144,20 @@ def _close(session: Session | None, failure: str) -> None:
     if not failure and any(t is not main and not t.daemon and t.is_alive() for t in threading.enumerate()):
         return  # the job goes on in a thread of its own; the session closes at exit
     session.close(failure)
+    _deliver(session, interrupted=failure == "KeyboardInterrupt")
+
+
+def _deliver(session: Session, interrupted: bool) -> None:
+    """A document asked for with --json is written however the job ended."""
+    folder, options = session.folder, session.options
+    if options.json is None or not options.verdict or not session.rank.speaks or folder is None:
+        return
+    if not interrupted and (folder / DIAGNOSIS_FILE).is_file():
+        return  # the verdict that was begun in time has written it; only an interrupted job does not wait
+    try:
+        write_late(folder, options)
+    except Exception as error:  # noqa: BLE001 - fail open: the job's own ending passes through, whatever breaks
+        say(f"cannot write {options.json} ({type(error).__name__}: {error})")
 
 
 def _show(error: BaseException) -> None:

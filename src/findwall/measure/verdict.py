@@ -109,6 +109,30 @@ def wait(process: subprocess.Popen[bytes], timeout: float = JOB_END_WAIT_S) -> b
     return process.returncode == 0
 
 
+def write_late(folder: Path, options: Options) -> None:
+    """The document a person asked for, of a job that left before any verdict was begun.
+
+    Nothing is printed beside it (the job's own last words are what counts), and no rank is waited for: after
+    a failure they may never come. A Ctrl-C ends it.
+    """
+    process = subprocess.Popen(
+        _read_command(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+        cwd=folder,
+        start_new_session=True,
+    )
+    document = folder / DIAGNOSIS_FILE
+    if not wait(process) or not document.is_file():
+        say(f"no verdict; `findwall read {folder}` says why")
+    elif options.json == "-":
+        sys.stdout.write(document.read_text())
+    elif options.json is not None:
+        shutil.copyfile(document, options.json)
+
+
 def missing_ranks(folder: Path, world_size: int) -> list[int]:
     return [rank for rank in range(world_size) if not _is_final(folder / f"rank{rank}" / MEASUREMENT_FILE)]
 
