@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from findwall.measure import runfolder
+from findwall.measure.ceilings.cores import core_name
 from findwall.measure.options import Options
 from findwall.measure.ranks import Rank, this_rank
 from findwall.measure.runfolder import open_folder, prune, safe_name
-from findwall.model.measurement import RUN_FILE
+from findwall.model.measurement import RUN_FILE, RunInfo
 
 
 def test_folders_are_numbered(tmp_path, monkeypatch):
@@ -18,7 +21,8 @@ def test_folders_are_numbered(tmp_path, monkeypatch):
     second = open_folder("train.py", ["train.py"], Options(), Rank())
     assert first is not None and second is not None
     assert [f.path.name for f in (first, second)] == ["train-1", "train-2"]
-    assert (first.path / RUN_FILE).is_file()
+    info = msgspec.json.decode((first.path / RUN_FILE).read_bytes(), type=RunInfo)
+    assert info.cores == core_name()  # what a CPU job runs on is known even if it is killed at once
 
 
 def test_many_at_once_get_a_folder_each(tmp_path):

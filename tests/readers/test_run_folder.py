@@ -114,6 +114,20 @@ def test_what_was_not_measured_is_unknown(tmp_path):
     assert run.peak_memory is None
 
 
+def test_a_cpu_jobs_device_is_its_cores_however_early_it_ended(tmp_path):
+    write(tmp_path, measurement(trace=Trace()))
+    info = msgspec.json.decode((tmp_path / "run.json").read_bytes(), type=RunInfo)
+    info.cores = "Some CPU, 2 cores"
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(info))
+    assert examine(read_run_folder(tmp_path)).machine.device == "Some CPU, 2 cores"
+    later = measurement(trace=Trace(), device_name="Another CPU, 4 cores")
+    (tmp_path / "rank0" / "measurement.json").write_bytes(msgspec.json.encode(later))
+    assert examine(read_run_folder(tmp_path)).machine.device == "Another CPU, 4 cores"
+    gpu = measurement(trace=Trace(), device_kind="gpu")
+    (tmp_path / "rank0" / "measurement.json").write_bytes(msgspec.json.encode(gpu))
+    assert examine(read_run_folder(tmp_path)).machine.device is None
+
+
 def test_warnings_of_the_environment_reach_the_document(tmp_path):
     found = [
         {"id": "slow", "level": "warning", "sentence": "It is slow.", "fix": "make it fast"},

@@ -109,6 +109,8 @@ def _make_unique(parent: Path, name: str, exact: bool) -> Path:
 
 
 def _describe(folder: RunFolder, script: str, argv: list[str], options: Options) -> None:
+    from findwall.measure.ceilings.cores import core_name  # not needed before torch is there
+
     info = RunInfo(
         script=script,
         argv=argv,
@@ -117,6 +119,7 @@ def _describe(folder: RunFolder, script: str, argv: list[str], options: Options)
         findwall=findwall.__version__,
         python=platform.python_version(),
         options=options.as_dict(),
+        cores=core_name(),
     )
     write_atomically(folder.path / RUN_FILE, msgspec.json.encode(info))
 

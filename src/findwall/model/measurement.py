@@ -32,6 +32,7 @@ class RunInfo(msgspec.Struct):
     python: str
     schema: str = RUN_SCHEMA
     options: dict[str, Any] = {}
+    cores: str | None = None  # the CPU's name: the device of a CPU job, also of one that ends early
 
 
 class StepColumns(msgspec.Struct):

@@ -169,7 +169,7 @@ def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:
         "versions": rank.environment.get("versions", {}),
         "script": None if info is None else info.script,
         "argv": None if info is None else info.argv,
-        "device_name": rank.device_name,
+        "device_name": rank.device_name or (_cores(info) if rank.device_kind == "cpu" else None),
         "total_memory": rank.total_memory,
         "step_source": rank.step_source,
         "loader_workers": rank.loader_workers,
@@ -178,3 +178,8 @@ def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:
         "warmup": msgspec.to_builtins(rank.warmup),
         "job_ended": rank.job_ended,
     }
+
+
+def _cores(info: RunInfo | None) -> str | None:
+    """The device of a CPU job that ended, or was killed, before it was asked for."""
+    return None if info is None else info.cores
