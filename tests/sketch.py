@@ -16,7 +16,8 @@ every `n` is an op of its own, and an `o` launches one kernel):
     j  torch.compile at work                   g  garbage collection
     R  a compiled region                       G  a compiled graph inside it
     A  the autograd engine                     z  the optimizer's step
-    y  a frame of the person's own Python      .  or blank: nothing at all
+    y  a frame of the person's own Python      q  a collective of gloo
+    .  or blank: nothing at all
 
 Device letters (a run is one kernel; write the next one in capitals to part two that touch): see
 `KERNELS`. Several lines are several streams. The n-th kernel is launched by the n-th `o`, the n-th
@@ -117,6 +118,7 @@ HOST: dict[str, tuple[Kind, str]] = {
     "A": (Kind.OP, "autograd::engine::evaluate_function: CheckpointFunctionBackward"),
     "z": (Kind.ANNOTATION, "Optimizer.step#AdamW.step"),
     "y": (Kind.PYTHON, "train.py(88): main"),
+    "q": (Kind.ANNOTATION, "gloo:all_reduce"),
 }
 LAUNCHERS = {"h": "c", "b": "s"}  # device letter -> host letter; all others are launched by an `o`
 

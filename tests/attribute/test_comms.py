@@ -65,6 +65,57 @@ def test_a_copy_inside_a_collective_is_a_copy(book: Any) -> None:
     assert not verdict(book, row)
 
 
+DOWN, UP = "Memcpy DtoH (Device -> Pinned)", "Memcpy HtoD (Pinned -> Device)"
+
+
+def copied(book: Any, name: str, *around: tuple[str, Kind]) -> int:
+    """A copy by an aten op inside these."""
+    rows = [book.open(outer, kind=kind) for outer, kind in (*around, ("aten::copy_", Kind.OP))]
+    copy: int = book.kernel(name, call="cudaMemcpyAsync", kind=Kind.MEMCPY, nbytes=1 << 20)
+    for row in reversed(rows):
+        book.close(row)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "around"),
+    [
+        (DOWN, ("c10d::allreduce_", Kind.OP)),
+        (UP, ("gloo:all_reduce", Kind.ANNOTATION)),
+        (UP, ("mpi:broadcast", Kind.ANNOTATION)),
+        (DOWN, ("_c10d_functional::all_gather_into_tensor", Kind.OP)),
+    ],
+)
+def test_a_copy_through_the_host_inside_a_collective_is_its_transport(
+    book: Any, name: str, around: tuple[str, Kind]
+) -> None:
+    assert verdict(book, copied(book, name, around, ("aten::to", Kind.OP)))
+
+
+@pytest.mark.parametrize(
+    ("name", "around"),
+    [
+        ("Memcpy DtoD (Device -> Device)", ("c10d::allreduce_", Kind.OP)),  # into a bucket, on the device
+        (UP, ("DistributedDataParallel.forward", Kind.ANNOTATION)),
+        (UP, ("FSDP::all_gather_copy_in", Kind.ANNOTATION)),  # parameters that were offloaded
+        (DOWN, ("all_reduce the metrics", Kind.ANNOTATION)),
+        (DOWN, ("gloo:all_reduce", Kind.PYTHON)),
+    ],
+)
+def test_other_copies_are_not(book: Any, name: str, around: tuple[str, Kind]) -> None:
+    assert not verdict(book, copied(book, name, around))
+
+
+def test_a_copy_while_a_collective_is_under_way_is_not(book: Any) -> None:
+    """Its range was opened in a call that returned at once, and stays open on that thread."""
+    call = book.open("c10d::allreduce_")
+    talk = book.open("ucc:all_reduce", kind=Kind.ANNOTATION)
+    book.close(call)
+    batch = copied(book, UP)
+    book.close(talk)
+    assert not verdict(book, batch)
+
+
 def test_compute_is_not(book: Any) -> None:
     row = book.op("aten::mm", [[8, 8], [8, 8]], ["float", "float"], "volta_sgemm_64x64_nt")
     assert not verdict(book, row)

@@ -40,3 +40,16 @@ mmmm     mmmm     mmmm
 """
     facts = facts_of(sketch(cpu=CPU, gpu=gpu, steps=STEPS))
     assert facts.spent_ms("exposed-collective") == pytest.approx(2)
+
+
+def test_a_collective_on_the_host_is_one_too() -> None:
+    """Its waits and the copies that take its data through the host are not the job's own."""
+    facts = facts_of(
+        sketch(
+            cpu="o qqqqqqo  o qqqqqqo  o qqqqqqo   \n  s    c     s    c     s    c",
+            gpu="mm b   h m mm b   h m mm b   h m",
+            steps="|          |          |          ",
+        )
+    )
+    assert facts.spent_ms("exposed-collective") == pytest.approx(6, abs=0.1)
+    assert facts.spent_ms("host-sync") == facts.spent_ms("copy-exposed") == 0

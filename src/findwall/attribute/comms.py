@@ -11,6 +11,7 @@ import re
 import numpy as np
 
 from findwall.attribute.classes import telling_part
+from findwall.attribute.copies import DOWNLOAD, UPLOAD
 from findwall.attribute.links import Links
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
@@ -27,6 +28,14 @@ _OP = re.compile(
     r"reduce_scatter|all_to_all|alltoall",
     re.IGNORECASE,
 )
+# A collective itself, by the library that runs it: a range with such a word in its name may hold anything.
+_COLLECTIVE = re.compile(
+    r"^(?:c10d|c10d_functional|_c10d_functional|_c10d_functional_autograd|nccl|rccl|gloo|mpi|ucc):|"
+    r"^record_param_comms$",
+    re.IGNORECASE,
+)
+# Collectives that run on the host, on threads of their own: the device sees their copies, if anything.
+HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):", re.IGNORECASE)
 _STREAM_SHARE = 0.8  # of a stream's rows known to be communication before its nameless rows count too
 
 
@@ -39,7 +48,39 @@ def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
     found &= events.kind[rows] == Kind.KERNEL
     found |= _with_metadata(timeline, rows)
     found |= _launched_by_collective(timeline, links, rows)
+    found |= is_transport(timeline, links, rows)
     return found | _on_their_stream(timeline, links, rows, found)
+
+
+def is_transport(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Copies with which a collective takes device data through the host's memory, as gloo does."""
+    found = timeline.events.kind[rows] == Kind.MEMCPY
+    copies = np.flatnonzero(found)
+    names = timeline.events.name[rows[copies]]
+    across = _by_name(timeline, names, UPLOAD) | _by_name(timeline, names, DOWNLOAD)
+    found[copies] = across & inside_collective(timeline, links, links.launch[rows[copies]])
+    return found
+
+
+def inside_collective(timeline: Timeline, links: Links, calls: I64) -> Bool:
+    """Whether each host row lies in a collective, however deep; not so where there is no row (-1)."""
+    events = timeline.events
+    found = np.zeros(len(calls), bool)
+    collective = np.array([_COLLECTIVE.search(name) is not None for name in timeline.names], bool)
+    if len(calls) == 0 or not collective.any():
+        return found
+    at = np.where(calls >= 0, links.parent[np.maximum(calls, 0)], -1)
+    while len(left := np.flatnonzero(at >= 0)):
+        around = at[left]
+        above = links.parent[around]
+        box = collective[events.name[around]] & np.isin(events.kind[around], (Kind.OP, Kind.ANNOTATION))
+        # An asynchronous collective's range stays open while its thread goes on to other work: one that
+        # outlasts what it began in, or ends before the call does, is no box around the call.
+        box &= events.end[around] >= events.end[calls[left]]
+        box &= (above < 0) | (events.end[around] <= events.end[np.maximum(above, 0)])
+        found[left] = box
+        at[left] = np.where(box, -1, above)
+    return found
 
 
 def _by_name(timeline: Timeline, names: np.ndarray, pattern: re.Pattern[str]) -> Bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from findwall.attribute.comms import HOST_COLLECTIVE, inside_collective
 from findwall.attribute.copies import PAGEABLE, UPLOAD
 from findwall.attribute.links import Links
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -36,8 +37,6 @@ COMPILE = re.compile(
     r"|dynamo_timed|Lazy Function Loading",
     re.IGNORECASE,
 )
-# Collectives that run on the host, on threads of their own: the device knows nothing of them.
-HOST_COLLECTIVE = re.compile(r"^(gloo|mpi|ucc):", re.IGNORECASE)
 # Rows that are open around other work, or while it is waited for: not work themselves.
 WRAPPER = re.compile(r"^autograd::engine|Backward\d*$|AccumulateGrad$|^c10d::|record_param_comms")
 GARBAGE = re.compile(r"^findwall\.gc|built-in function collect|gc\.collect", re.IGNORECASE)
@@ -88,7 +87,7 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
     activities = {
         "copy-exposed": union(blocking.start[copying], blocking.end[copying]),
         "host-sync": union(blocking.start[syncing], blocking.end[syncing]),
-        "exposed-collective": _host_collectives(timeline, mine),
+        "exposed-collective": _host_collectives(timeline, links, mine),
         "loader-starved": _named(timeline, mine, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON),
         "allocator": _named(timeline, mine, ALLOCATOR, Kind.RUNTIME),
         "recompilation": _named(
@@ -152,25 +151,35 @@ def _graph_breaks(timeline: Timeline, links: Links, mine: Bool) -> Intervals:
     return union(timeline.events.start[outer], timeline.events.end[outer]) - graphs
 
 
-def _host_collectives(timeline: Timeline, mine: Bool) -> Intervals:
-    """Collectives of gloo and its like, as far as the launching threads did nothing but wait for them."""
+def _host_collectives(timeline: Timeline, links: Links, mine: Bool) -> Intervals:
+    """Collectives of gloo and its like, as far as the launching threads did nothing but wait for them.
+
+    Staging their data through the host is part of them.
+    """
     if not timeline.names:
         return EMPTY
     everywhere = np.ones(len(timeline.events), bool)
     talk = _named(timeline, everywhere, HOST_COLLECTIVE, Kind.ANNOTATION, Kind.OP)
+    if len(talk) == 0:
+        return EMPTY
     wraps = names_matching(timeline, WRAPPER)[timeline.events.name]
-    works = mine & timeline.events.is_kind(Kind.OP, Kind.RUNTIME) & ~wraps
+    works = np.flatnonzero(mine & timeline.events.is_kind(Kind.OP, Kind.RUNTIME) & ~wraps)
+    works = works[~inside_collective(timeline, links, works)]
     return talk - union(timeline.events.start[works], timeline.events.end[works])
 
 
 def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:
-    """Synchronize calls, blocking copies, and frees (which wait for the device)."""
+    """Synchronize calls, blocking copies, and frees (which wait for the device).
+
+    What waits inside a collective belongs to that collective.
+    """
     events = timeline.events
     sync = _rows(timeline, mine, SYNCHRONIZE, Kind.RUNTIME)
     plain = _rows(timeline, mine, BLOCKING_COPY, Kind.RUNTIME)
     pageable = _pageable_calls(timeline, links, mine)
     free = _rows(timeline, mine, FREE, Kind.RUNTIME)
     rows = np.unique(np.concatenate([sync, plain, pageable, free]))
+    rows = rows[~inside_collective(timeline, links, rows)]
     owner = np.full(len(rows), OWNERS.index("host-sync"), np.int64)
     owner[_is_upload(timeline, links, rows)] = OWNERS.index("copy-exposed")
     owner[np.isin(rows, free)] = OWNERS.index("allocator")
