@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from findwall.cli.doctor import command, device_name
+from findwall.measure import neighbours
 from findwall.measure.ceilings import CeilingsReport, store
 from findwall.measure.ceilings.cores import core_name
 from findwall.model.machine import Ceilings
@@ -21,6 +22,7 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(neighbours, "watch", lambda: None)  # whoever else uses this machine right now
 
 
 def test_without_torch_and_gpu_it_says_so_and_succeeds() -> None:
@@ -28,6 +30,15 @@ def test_without_torch_and_gpu_it_says_so_and_succeeds() -> None:
     assert result.exit_code == 0
     assert "torch is not installed" in result.output
     assert "Ceilings: unknown" in result.output
+
+
+def test_busy_neighbours_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Nothing here slows a job down" in CliRunner().invoke(command, []).output
+    busy = {"cores": 4, "others_busy": 3.1, "own_busy": 0.0, "in_line_share": None, "seconds": 0.5}
+    monkeypatch.setattr(neighbours, "watch", lambda: busy)
+    output = CliRunner().invoke(command, []).output
+    assert "warning: Other processes kept 3.1 of 4 cores busy just now." in output
+    assert "Nothing here slows a job down" not in output
 
 
 def test_json_is_the_same_in_machine_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,3 +75,19 @@ def test_a_rank_without_device_events_says_so_and_nothing_else() -> None:
     assert document.wall.wall is None
     assert document.step.ms is None
     assert "no device events" in document.wall.sentence
+
+
+@pytest.mark.parametrize(
+    ("run", "touched"),
+    [
+        (measured(STARVED, loader_s=0.09), "loader-starved"),
+        (measured(TINY_KERNELS), "launch-bound and host-work and host-sync"),
+        (measured(BF16_MATMULS), None),
+    ],
+)
+def test_a_verdict_on_the_host_is_doubted_where_others_had_its_cores(run: Run, touched: str | None) -> None:
+    sentence = "Other processes kept 1.4 of 2 cores busy."
+    found = {"id": "cpu-contended", "level": "warning", "sentence": sentence, "fix": "run it alone"}
+    run.environment["findings"] = [found]
+    doubt = f"{sentence[:-1]}: part of the time of {touched} may be theirs." if touched else sentence
+    assert examine(run).environment == [f"{doubt} run it alone"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from findwall.measure import telemetry
+from findwall.measure.neighbours import Look
 from findwall.measure.telemetry import Telemetry
 
 
@@ -148,10 +149,26 @@ def test_a_broken_nvml_is_a_note(card, monkeypatch):
     assert "telemetry ended" in watcher.summary()["notes"][0]
 
 
-def test_a_cpu_job_has_no_telemetry():
+def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
+    looks = iter([Look(0.0, 2, 10.0, 1.0, 7, 0.5), Look(2.0, 2, 13.5, 1.5, 7, 0.9)])
+    monkeypatch.setattr(telemetry.neighbours, "look", lambda: next(looks))
     watcher = Telemetry()
     watcher.start(Torch, None)
+    watcher.pause(False)
+    watcher.pause(True)
+    watcher.pause(False)  # the control steps look no more
+    watcher.pause(True)
     watcher.stop()
+    cpu = watcher.summary().pop("cpu")
+    assert cpu == {"cores": 2, "others_busy": 1.5, "own_busy": 0.25, "in_line_share": 0.2, "seconds": 2.0}
+
+
+def test_ranks_do_not_take_each_other_for_other_peoples_work(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    watcher = Telemetry()
+    watcher.pause(False)
+    watcher.pause(True)
     assert watcher.summary() == {}
 
 

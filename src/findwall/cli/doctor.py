@@ -32,10 +32,11 @@ def command(json_path: str | None, measure: bool) -> None:
 
     Needs neither a GPU nor torch. Nothing is changed.
     """
+    from findwall.measure import neighbours
     from findwall.measure.environment import audit, versions
 
     torch, broken = _torch()
-    findings = tuple(broken + audit(torch))
+    findings = (*broken, *neighbours.contention(neighbours.watch(), "just now"), *audit(torch))
     device = device_name(torch)
     report = None
     if measure:

@@ -63,7 +63,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         trials=[],
         notes=gather_notes(facts),
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
-        environment=warnings(run),
+        environment=warnings(run, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
     )
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import STABLE_SPREAD, spread
-from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.measure.neighbours import CONTENDED
+from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
 from findwall.model.machine import Ceilings
 from findwall.model.run import Run
@@ -133,7 +137,21 @@ def throughput(run: Run, step_ns: float) -> Throughput | None:
     )
 
 
-def warnings(run: Run) -> list[str]:
-    """What the audit of the environment warns of: each as what is wrong, then what to do."""
+def warnings(run: Run, causes: Sequence[str]) -> list[str]:
+    """What the audit of the environment warns of: each as what is wrong, then what to do.
+
+    `causes`: the verdict, or what it lies between.
+    """
     findings = [found for found in run.environment.get("findings", []) if found.get("level") == "warning"]
-    return [f"{found.get('sentence', '')} {found.get('fix', '')}".strip() for found in findings]
+    return [f"{_sentence(run, found, causes)} {found.get('fix', '')}".strip() for found in findings]
+
+
+def _sentence(run: Run, found: dict[str, Any], causes: Sequence[str]) -> str:
+    """A finding's sentence, with what it means for this verdict where that is known."""
+    sentence = str(found.get("sentence", ""))
+    touched = [
+        cause for cause in causes if run.device_kind == "cpu" or WALL_OF.get(cause) in ("overhead", "data")
+    ]
+    if found.get("id") != CONTENDED or not touched:
+        return sentence
+    return f"{sentence.removesuffix('.')}: part of the time of {' and '.join(touched)} may be theirs."

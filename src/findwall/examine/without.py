@@ -54,7 +54,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         kernels=[],
         trials=[],
         notes=[*(note for timeline in run.ranks for note in timeline.quality.notes), *run.notes],
-        environment=warnings(run),
+        environment=warnings(run, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
     )
 

@@ -29,9 +29,10 @@ def _try(engine: Engine, part: Callable[[Engine], None]) -> None:
 
 
 def _audit(engine: Engine) -> None:
-    from findwall.measure import environment
+    from findwall.measure import environment, neighbours
 
-    findings = msgspec.to_builtins(environment.audit(engine.torch))
+    contended = neighbours.contention(engine.record.telemetry.get("cpu"))
+    findings = msgspec.to_builtins([*contended, *environment.audit(engine.torch)])
     versions = msgspec.to_builtins(environment.versions())
     engine.record.environment = {"findings": findings, "versions": versions}
 

@@ -1,4 +1,5 @@
-"""What the GPU says of itself while steps are timed: a thread that asks NVML twice a second.
+"""What the machine says of itself while steps are timed: a thread that asks NVML twice a second, and a look
+at the CPUs' totals before and after.
 
 Where NVML is absent, broken or barred, that is noted and nothing else is lost.
 """
@@ -11,6 +12,9 @@ import threading
 from collections.abc import Callable
 from statistics import mean
 from typing import Any
+
+from findwall.measure import neighbours
+from findwall.measure.ranks import this_rank
 
 PERIOD_S = 0.5
 MOST_SAMPLES = 240
@@ -47,6 +51,9 @@ class Telemetry:
         self._nvml: Any | None = None
         self._handle: Any | None = None
         self._gpm: _Gpm | None = None
+        self._before: neighbours.Look | None = None
+        self._cpu: dict[str, Any] | None = None
+        self._cpu_wanted = this_rank().world_size == 1  # another rank would pass for somebody else's process
 
     def start(self, torch: Any, device: int | None) -> None:
         if device is None or self._thread is not None:
@@ -65,6 +72,13 @@ class Telemetry:
     def pause(self, paused: bool) -> None:
         """Samples are taken only while steps are timed; the thread and NVML are ready before."""
         self._paused = paused
+        if not self._cpu_wanted:
+            return
+        if not paused:
+            self._before = neighbours.look()
+        elif self._before is not None:
+            self._cpu = neighbours.between(self._before, neighbours.look())
+            self._cpu_wanted = False  # later pauses are those of the control steps
 
     def stop(self) -> None:
         self._stop.set()
@@ -150,8 +164,9 @@ class Telemetry:
 
     def summary(self) -> dict[str, Any]:
         samples = list(self.samples)
+        cpu = {"cpu": self._cpu} if self._cpu is not None else {}
         if not samples:
-            return {"notes": list(self.notes)} if self.notes else {}
+            return {"notes": list(self.notes), **cpu} if self.notes else cpu
         figures = {
             name: _spread([s[name] for s in samples])
             for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "utilisation")
@@ -170,6 +185,7 @@ class Telemetry:
             "samples": len(samples),
             "period_s": PERIOD_S,
             "notes": list(self.notes),
+            **cpu,
         }
 
 

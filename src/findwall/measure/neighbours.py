@@ -1,0 +1,149 @@
+"""Other people's work on the CPUs: how many cores it kept busy between two looks.
+
+The system's own totals less those of this process and its children: two small reads, where a scan of all
+processes would cost milliseconds. Where the system does not tell, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from findwall.measure.finding import Finding
+from findwall.units import format_share
+
+LEAST_S = 0.2  # the totals count hundredths of a second
+CONTENDED = "cpu-contended"
+CONTENDED_SHARE = 0.5  # of the cores
+WATCHED_S = 0.5
+IN_LINE = 0.01  # of the time: less is how any thread runs
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """CPU seconds since some beginning, at one moment."""
+
+    at: float
+    cores: int  # that this process may use
+    busy: float  # spent on them by anyone
+    own: float  # spent by this process and its children
+    thread: int  # the calling one
+    in_line: float | None  # it could have run and had no core
+
+
+def look(root: Path = Path("/")) -> Look | None:
+    """The totals now; None where this system does not tell them."""
+    thread = threading.get_native_id()
+    try:
+        cores, busy = _totals((root / "proc/stat").read_text(), _usable())
+        own = _seconds((root / "proc/self/stat").read_text())
+        own += sum(_spent(root / "proc" / name / "stat") for name in _children(root))
+    except (OSError, ValueError, IndexError):
+        return None
+    if not cores:
+        return None
+    waited = _in_line(root / f"proc/self/task/{thread}/schedstat")
+    return Look(monotonic(), cores, busy, own, thread, waited)
+
+
+def between(first: Look | None, last: Look | None) -> dict[str, Any] | None:
+    """Cores kept busy by others and by this job, on average; None if it cannot be told."""
+    if first is None or last is None or first.cores != last.cores or last.at - first.at < LEAST_S:
+        return None
+    seconds = last.at - first.at
+    own = max(last.own - first.own, 0.0) / seconds
+    others = (last.busy - first.busy) / seconds - own
+    waited = None
+    if first.in_line is not None and last.in_line is not None and first.thread == last.thread:
+        waited = min(max(last.in_line - first.in_line, 0.0) / seconds, 1.0)
+    return {
+        "cores": last.cores,
+        "others_busy": min(max(others, 0.0), float(last.cores)),
+        "own_busy": own,
+        "in_line_share": waited,
+        "seconds": seconds,
+    }
+
+
+def contention(cpu: dict[str, Any] | None, when: str = "while the steps were timed") -> list[Finding]:
+    """A finding where others had most of the cores. It warns; what they cost the job is not known."""
+    if not cpu or cpu["others_busy"] <= CONTENDED_SHARE * cpu["cores"]:
+        return []
+    sentence = f"Other processes kept {cpu['others_busy']:.1f} of {cpu['cores']} cores busy {when}"
+    waited = cpu.get("in_line_share") or 0.0
+    if waited >= IN_LINE:
+        sentence += f"; the job's thread stood in line for one {format_share(waited)} of the time"
+    return [
+        Finding(CONTENDED, "warning", f"{sentence}.", "run the job alone, or on cores of its own (taskset)")
+    ]
+
+
+def watch(seconds: float = WATCHED_S) -> dict[str, Any] | None:
+    """The same over a moment in which this process does nothing."""
+    first = look()
+    sleep(seconds)
+    return between(first, look())
+
+
+def _usable() -> frozenset[int] | None:
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def _totals(text: str, usable: frozenset[int] | None) -> tuple[int, float]:
+    """How many of the usable cores the system lists, and the seconds they were not idle."""
+    cores, ticks = 0, 0
+    for line in text.splitlines():
+        name, *fields = line.split()
+        if not name.startswith("cpu"):
+            break
+        number = name[3:]
+        if number and (usable is None or int(number) in usable):
+            # user nice system idle iowait irq softirq steal; guest time is part of user's
+            user, nice, system, _, _, *rest = (int(field) for field in fields[:8])
+            cores, ticks = cores + 1, ticks + user + nice + system + sum(rest)
+    return cores, ticks / _ticks_per_s()
+
+
+def _ticks_per_s() -> int:
+    return os.sysconf("SC_CLK_TCK")
+
+
+def _seconds(stat: str) -> float:
+    """CPU seconds of a process and of those of its children that have ended."""
+    return sum(int(field) for field in stat.rpartition(")")[2].split()[11:15]) / _ticks_per_s()
+
+
+def _spent(path: Path) -> float:
+    try:
+        return _seconds(path.read_text())
+    except (FileNotFoundError, ProcessLookupError):  # it has ended: its parent has its time now
+        return 0.0
+
+
+def _children(root: Path) -> list[str]:
+    """Children of the main and of the calling thread, and theirs: loader workers, most of all."""
+    threads = dict.fromkeys((os.getpid(), threading.get_native_id()))
+    found: list[str] = []
+    asked = [root / f"proc/self/task/{thread}/children" for thread in threads]
+    while asked:
+        path = asked.pop()
+        try:
+            names = path.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            if "self" in path.parts:
+                raise  # a kernel without this file: the job's workers would pass for other people's
+            continue
+        found += names
+        asked += [root / f"proc/{name}/task/{name}/children" for name in names]
+    return found
+
+
+def _in_line(path: Path) -> float | None:
+    try:
+        return int(path.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
