@@ -11,10 +11,12 @@ import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import fix_modules
+from findwall.fixes.prescribe import prescribe
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
+from findwall.walls.verdict import decide
 from fixes.recorded import as_collectives, job, on_another_gpu, with_cause
 from sketch import facts_of, sketch
 
@@ -31,6 +33,17 @@ def syncing() -> Facts:
             gpu=" k b   k    k b   k    k b   k      ",
         )
     )
+
+
+def through_gloo(device_kind: str = "gpu") -> Facts:
+    """Two thirds of each step are an all-reduce on the host, with copies there and back."""
+    timeline = sketch(
+        steps="|          |          |          ",
+        cpu="o qqqqqqo  o qqqqqqo  o qqqqqqo   \n  s    c     s    c     s    c",
+        gpu="mm b   h m mm b   h m mm b   h m",
+    )
+    facts = facts_of(timeline, step_ms=11)
+    return replace(facts, run=replace(facts.run, device_kind=device_kind))
 
 
 def at(name: str) -> Callable[[], Facts]:
@@ -70,6 +83,7 @@ HELPS: dict[str, Case] = {
     "lower-precision": (at("decode_graph"), "fp8"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
     "move-io-off-step": (at("json_logging"), "27.1 ms a step"),
+    "nccl-backend": (through_gloo, "gloo copies 9.0 MB a step to the host and back"),
     "overlap-comms": (talking("plain_adamw"), "async_op=True"),
     "pad-shapes": (at("odd_widths"), "4093 → 4096 (next multiple of 64)"),
     "pin-memory": (at("pageable_batches"), "154.1 MB a step"),
@@ -108,6 +122,7 @@ CANNOT_HELP: dict[str, Case] = {
     "lower-precision": (at("conv_fp32"), "16 bits come first"),
     "more-microbatches": (at("odd_widths"), "no pipeline stage"),
     "move-io-off-step": (at("odd_widths"), "no long work"),
+    "nccl-backend": (talking("plain_adamw"), "already run on the device"),
     "overlap-comms": (at("odd_widths"), "no communication"),
     "pad-shapes": (at("upcast_tower"), "no 16-bit matmul"),
     "pin-memory": (at("slow_loader"), "already come from pinned memory"),
@@ -252,6 +267,30 @@ def test_small_calls_are_warned_of_the_compilers_default_mode() -> None:
     advice = FIXES["torch-compile"].advise(job("inference"))
     assert 'mode="reduce-overhead"' in advice.how
     assert "slower than eager" in advice.how
+
+
+def test_through_the_host_comes_nccl_first_and_no_batch() -> None:
+    facts = through_gloo()
+    given, _ = prescribe(facts, decide(facts))
+    names = [one.fixes[0] for one in given]
+    assert names[:3] == ["nccl-backend", "overlap-comms", "faster-link"]
+    assert not {"remove-sync", "prefetch-batches", "pin-memory"} & set(names)
+    assert "one GPU a rank" in given[0].how
+    assert "GLOO_SOCKET_IFNAME" in FIXES["faster-link"].advise(facts).how
+
+
+def test_collectives_of_cpu_tensors_are_not_for_nccl() -> None:
+    assert "NCCL serves GPUs only" in FIXES["nccl-backend"].advise(through_gloo("cpu")).why_not
+    timeline = sketch(cpu="o qqqqqqo " * 3, gpu=" m       m" * 3, steps="|         " * 3)
+    facts = facts_of(timeline)
+    assert facts.spent_ms("exposed-collective") > 0
+    assert "no collective takes device data" in FIXES["nccl-backend"].advise(facts).why_not
+
+
+def test_nothing_overlaps_with_more_than_the_rest_of_the_step() -> None:
+    facts = through_gloo()
+    at_most = FIXES["overlap-comms"].advise(facts).at_most_ms
+    assert at_most == pytest.approx(11 - facts.spent_ms("exposed-collective"))
 
 
 def test_channels_last_already(shared: Path) -> None:

@@ -49,7 +49,13 @@ def test_a_collective_on_the_host_is_one_too() -> None:
             cpu="o qqqqqqo  o qqqqqqo  o qqqqqqo   \n  s    c     s    c     s    c",
             gpu="mm b   h m mm b   h m mm b   h m",
             steps="|          |          |          ",
-        )
+        ),
+        step_ms=11,
     )
     assert facts.spent_ms("exposed-collective") == pytest.approx(6, abs=0.1)
     assert facts.spent_ms("host-sync") == facts.spent_ms("copy-exposed") == 0
+    text = exposed_collective.sentence(facts)
+    assert "(gloo:all_reduce)" in text and "use the NCCL backend with one GPU a rank" in text
+    first, *others = exposed_collective.evidence(facts)
+    assert (first.text, first.op) == ("gloo:all_reduce: 1 call, 4.00 ms not hidden", "gloo:all_reduce")
+    assert len(others) == 2 and all("Memcpy" in one.text for one in others)

@@ -54,7 +54,7 @@ def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
 
 def is_transport(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Copies with which a collective takes device data through the host's memory, as gloo does."""
-    found = timeline.events.kind[rows] == Kind.MEMCPY
+    found: Bool = timeline.events.kind[rows] == Kind.MEMCPY
     copies = np.flatnonzero(found)
     names = timeline.events.name[rows[copies]]
     across = _by_name(timeline, names, UPLOAD) | _by_name(timeline, names, DOWNLOAD)

@@ -4,7 +4,7 @@ What it does:
 NVLink is an order of magnitude faster than PCIe, and PCIe than Ethernet. Keep heavy traffic (tensor
 parallelism, sharding) inside a node, check that NCCL found the fast path (`NCCL_DEBUG=INFO`,
 `nvidia-smi topo -m`), and send fewer bytes: gradients in bfloat16 (`bf16_compress_hook`), hybrid
-sharding, a smaller ZeRO stage.
+sharding, a smaller ZeRO stage. gloo goes over the network interface that GLOO_SOCKET_IFNAME names.
 
 When it does not help:
 Communication is hidden, or waits for a late rank and not for bytes.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import collectives
+from findwall.walls.collectives import host_collectives
 
 MOVES = ("slow-link", "exposed-collective")
 SAFETY = "needs-review"
@@ -30,7 +31,12 @@ def advise(facts: Facts) -> Advice:
     if spent <= 0:
         return no_use("all communication runs under computation")
     return use(
-        "Check the path (`nvidia-smi topo -m`, NCCL_DEBUG=INFO), keep heavy traffic inside a node, and "
-        "send fewer bytes "
-        f"(bf16_compress_hook, hybrid sharding): {a_step(spent)} are waited for."
+        f"{_path(facts)}, keep heavy traffic inside a node, and send fewer bytes (bf16_compress_hook, hybrid "
+        f"sharding): {a_step(spent)} are waited for."
     )
+
+
+def _path(facts: Facts) -> str:
+    if any(one.library == "gloo" for one in host_collectives(facts)):
+        return "Check the network interface that gloo takes (GLOO_SOCKET_IFNAME)"
+    return "Check the path (`nvidia-smi topo -m`, NCCL_DEBUG=INFO)"

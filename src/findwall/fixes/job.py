@@ -16,6 +16,7 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
+from findwall.walls.collectives import collectives_a_step
 from findwall.walls.places import Wait, blocking_rows, in_window, waits
 
 SIXTEEN_BITS = ("fp16", "bf16")
@@ -142,7 +143,9 @@ def downloads(facts: Facts) -> Copies:
 
 
 def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
-    events, rows = facts.timeline.events, facts.queue.row
+    events = facts.timeline.events
+    talk = facts.kernels.row[facts.kernels.communication]
+    rows = facts.queue.row[~np.isin(facts.queue.row, talk)]  # a collective's own copies are no batch's
     rows = rows[events.kind[rows] == Kind.MEMCPY]
     rows = rows[matching(facts, rows, direction)]
     pageable = matching(facts, rows, PAGEABLE)
@@ -199,4 +202,4 @@ def idle_before(facts: Facts, cause: str, class_name: str) -> float:
 
 def collectives(facts: Facts) -> float:
     """Collectives a step."""
-    return float(facts.kernels.communication[facts.atoms.index].sum()) / max(facts.steps.count, 1)
+    return collectives_a_step(facts)

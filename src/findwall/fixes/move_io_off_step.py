@@ -16,18 +16,19 @@ A crash loses what was not yet written. The copy must be complete before paramet
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
 from findwall.fixes.job import BULK, downloads
 from findwall.units import format_bytes
 from findwall.walls.places import sampled
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
 SAFETY = "needs-review"
+LEAST = 0.01  # of the step: with less of its own work the host is not why steps vary
 
 
 def advise(facts: Facts) -> Advice:
     spent = facts.spent_ms("host-work")
-    if spent <= 0.001 * facts.step / 1e6:
+    if spent <= LEAST * step_ms(facts):
         return no_use("the host does no long work of its own in the step")
     copied = downloads(facts).nbytes
     bulk = copied > BULK

@@ -17,7 +17,7 @@ Prefetching holds more parameters at once: more memory. The results are the same
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
 from findwall.fixes.job import collectives, range_names
 
 MOVES = ("exposed-collective", "slow-link")
@@ -30,8 +30,11 @@ def advise(facts: Facts) -> Advice:
     exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
     if exposed <= 0:
         return no_use("all communication runs under computation")
+    # It can run beside the rest of the step, and no more of it than that rest is long.
+    rest = step_ms(facts) - gain_ms(facts, *MOVES)
     return use(
-        f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication has nothing beside it."
+        f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication has nothing beside it.",
+        max(min(gain_ms(facts, *MOVES), rest), 0.0),
     )
 
 

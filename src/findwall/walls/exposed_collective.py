@@ -2,7 +2,8 @@
 
 What it finds:
 Communication kernels (NCCL, RCCL, symmetric memory, NVSHMEM, DeepEP) in slices of time where no other
-kernel runs, and peer-to-peer copies.
+kernel runs, and peer-to-peer copies. Collectives on the host (gloo, MPI): the time the device idles for
+them, and the copies that take their data to the host and back.
 
 Why it costs:
 A collective beside computation is free; alone it is added to the step. Its time includes waiting for
@@ -14,26 +15,28 @@ traces of all ranks straggler and slow-link take their parts. Many tiny messages
 sends and receives between stages pipeline-bubble.
 
 What helps:
-overlap-comms (DDP's buckets leave during backward: static_graph=True, a bucket size that fits; FSDP's
-prefetching), accumulate-gradients with no_sync(), bucket-collectives, gradients compressed to bf16,
-faster-link.
+nccl-backend where GPU tensors go through gloo. overlap-comms (DDP's buckets leave during backward:
+static_graph=True, a bucket size that fits; FSDP's prefetching), accumulate-gradients with no_sync(),
+bucket-collectives, gradients compressed to bf16, faster-link.
 """
 
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import gain, kernel_evidence, opening, ops_named
+from findwall.walls.collectives import host_collectives, staged_bytes
+from findwall.walls.evidence import gain, kernel_evidence, listed, opening, ops_named
 
 CAUSE = "exposed-collective"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
+    on_host = [one.evidence for one in host_collectives(facts) if one.ms > 0]
+    return (on_host[:2] + kernel_evidence(facts, CAUSE))[:3]
 
 
 def sentence(facts: Facts) -> str:
-    names = ops_named(facts, CAUSE, 2)
+    names = _on_host(facts) or ops_named(facts, CAUSE, 2)
     which = f" ({names})" if names else ""
     alone = (
         ""
@@ -41,7 +44,19 @@ def sentence(facts: Facts) -> str:
         else " (one rank's trace cannot tell transfer from waiting for a late rank)"
     )
     return (
-        f"{opening(facts, CAUSE)} are collectives{which} with no computation beside them{alone}; let them "
-        "leave "
-        f"earlier (buckets during backward, prefetched gathers), or send less: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are collectives{which} with no computation beside them{alone}; "
+        f"{_instead(facts)}: {gain(facts, CAUSE)}."
     )
+
+
+def _on_host(facts: Facts) -> str:
+    """The host's collectives by name, count and size, if most of the time is theirs."""
+    found = [one for one in host_collectives(facts) if one.ms > 0]
+    most = sum(one.ms for one in found) >= 0.5 * facts.spent_ms(CAUSE)
+    return listed([one.spoken for one in found[:2]]) if most else ""
+
+
+def _instead(facts: Facts) -> str:
+    if staged_bytes(facts) > 0:
+        return "they go through the host's memory, so use the NCCL backend with one GPU a rank, or send less"
+    return "let them leave earlier (buckets during backward, prefetched gathers), or send less"

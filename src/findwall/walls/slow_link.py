@@ -14,9 +14,9 @@ against: `findwall ceilings` on a machine with several GPUs measures it. Without
 exposed-collective.
 
 What helps:
-faster-link: NCCL's transport (NCCL_DEBUG=INFO; nvidia-smi topo -m shows NV#, PIX, SYS), InfiniBand or RoCE
-across nodes, a layout that keeps heavy traffic inside a node. overlap-comms hides it, accumulate-gradients
-and bf16 gradients send less.
+nccl-backend where GPU tensors go through gloo. faster-link: NCCL's transport (NCCL_DEBUG=INFO; nvidia-smi
+topo -m shows NV#, PIX, SYS), InfiniBand or RoCE across nodes, a layout that keeps heavy traffic inside a
+node. overlap-comms hides it, accumulate-gradients and bf16 gradients send less.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ exposed-collective.
 What helps:
 bucket-collectives: one flat buffer instead of a collective a tensor (DDP does, hand-written all_reduce
 loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step;
-accumulate-gradients sends them less often.
+accumulate-gradients sends them less often. nccl-backend where GPU tensors go through gloo.
 """
 
 from __future__ import annotations

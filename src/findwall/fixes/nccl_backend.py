@@ -1,0 +1,50 @@
+"""Let NCCL carry the collectives of GPU tensors, not gloo.
+
+What it does:
+gloo knows only the host's memory: it copies a GPU tensor out, sends it over TCP sockets, adds up on the CPU
+and copies the result back. NCCL (RCCL on AMD) goes from GPU to GPU, over NVLink, PCIe or InfiniBand, on a
+stream beside computation:
+
+    torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl")
+
+When it does not help:
+The tensors are on the CPU, or NCCL is in use already. NCCL takes one GPU a rank: it refuses two ranks on
+the same GPU.
+
+Risk:
+None for training as such: sums are added in another order. Tensors and objects on the CPU still need gloo
+("cpu:gloo,cuda:nccl").
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.fixes.job import collectives
+from findwall.units import format_bytes
+from findwall.walls.collectives import host_collectives, staged_bytes
+from findwall.walls.evidence import on_cores
+
+MOVES = ("exposed-collective", "slow-link", "small-collectives")
+SAFETY = "safe"
+
+
+def advise(facts: Facts) -> Advice:
+    if collectives(facts) == 0:
+        return no_use("there is no communication in this step")
+    if on_cores(facts):
+        return no_use("the job runs on the CPU, and NCCL serves GPUs only")
+    on_host, staged = host_collectives(facts), staged_bytes(facts)
+    if not on_host:
+        return no_use("the collectives already run on the device")
+    if staged <= 0:
+        return no_use("no collective takes device data through the host")
+    spent = sum(facts.spent_ms(cause) for cause in MOVES)
+    if spent <= 0:
+        return no_use("all communication runs under computation")
+    return use(
+        f'`dist.init_process_group("nccl")`, one GPU a rank (torch.cuda.set_device(local_rank)): '
+        f"{on_host[0].library} copies {format_bytes(staged)} a step to the host and back and sends it over "
+        f"sockets; {a_step(spent)} wait for it."
+    )

@@ -1,0 +1,120 @@
+"""Collectives that run on the host (gloo, MPI, UCC): what they carry and how much of them nothing hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.comms import HOST_COLLECTIVE
+from findwall.attribute.copies import DOWNLOAD, UPLOAD
+from findwall.attribute.facts import Facts
+from findwall.attribute.host import names_matching
+from findwall.attribute.workmodel.arguments import Arguments
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Bool, Kind
+from findwall.model.intervals import F64, I64, union
+from findwall.units import format_bytes, format_ms, ms
+from findwall.walls.evidence import calls_text
+
+CAUSE = "exposed-collective"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCollective:
+    """Collectives of one name and size."""
+
+    name: str  # "gloo:all_reduce"
+    nbytes: float | None  # of one; None where shapes were not recorded
+    calls: float  # a step
+    ms: float  # a step, with the device idle
+
+    @property
+    def library(self) -> str:
+        return self.name.partition(":")[0].lower()
+
+    @property
+    def evidence(self) -> Evidence:
+        text = f"{self.name}{self._size}: {calls_text(self.calls)}, {format_ms(self.ms)} not hidden"
+        return Evidence(text, None, self.name, None, self.ms)
+
+    @property
+    def spoken(self) -> str:
+        """ "2 gloo:all_reduce of 67.1 MB"."""
+        calls = f"{self.calls:,.0f} " if self.calls >= 1.5 else ""
+        return f"{calls}{self.name}{self._size}"
+
+    @property
+    def _size(self) -> str:
+        return f" of {format_bytes(self.nbytes)}" if self.nbytes else ""
+
+
+def host_collectives(facts: Facts) -> list[HostCollective]:
+    """The collectives of the host, the one that the device waits longest for first."""
+    rows = _rows(facts)
+    if len(rows) == 0:
+        return []
+    events = facts.timeline.events
+    keys = np.stack([events.name[rows], events.inputs[rows]], axis=1)
+    distinct, group = np.unique(keys, axis=0, return_inverse=True)
+    groups = [rows[group.reshape(-1) == at] for at in range(len(distinct))]
+    steps = max(len(facts.steps.host) - 1, 1)
+    found = [
+        HostCollective(facts.timeline.name_of(mine[0]), _bytes(facts, mine[0]), len(mine) / steps, ms(spent))
+        for mine, spent in zip(groups, _waited(facts, groups).tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda one: (-one.ms, one.name, -(one.nbytes or 0.0)))
+
+
+def _rows(facts: Facts) -> I64:
+    """Host collectives that begin in the steps looked at."""
+    events, host = facts.timeline.events, facts.steps.host
+    rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
+    rows = rows[names_matching(facts.timeline, HOST_COLLECTIVE)[events.name[rows]]] if len(rows) else rows
+    if len(host) < 2:
+        return rows
+    mine: I64 = rows[(events.start[rows] >= host[0]) & (events.start[rows] < host[-1])]
+    return mine
+
+
+def _bytes(facts: Facts, row: int) -> float | None:
+    inputs = facts.timeline.inputs_of(row)
+    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    return float(sum(tensor.elements * tensor.size for tensor in tensors)) if tensors else None
+
+
+def _waited(facts: Facts, groups: list[I64]) -> F64:
+    """The idle time of host collectives, each gap's shared among the groups that are open in it."""
+    begin, past = facts.timeline.events.start, facts.timeline.events.end
+    talk = facts.host.activities[CAUSE]
+    positions, amounts = facts.idle_rows(CAUSE)
+    start, end = facts.queue.before[positions], facts.queue.start[positions]
+    spans = [(union(begin[rows], past[rows]) & talk).covered_within(start, end) for rows in groups]
+    covered = np.array(spans, np.float64).reshape(len(groups), len(positions))
+    waited: F64 = (covered / np.maximum(covered.sum(axis=0), 1.0) * amounts).sum(axis=1)
+    return waited
+
+
+# -- on the device ---------------------------------------------------------------------------------
+
+
+def _staging(facts: Facts) -> Bool:
+    """Which of the window's rows copy a collective's data to the host or back."""
+    events, kernels, index = facts.timeline.events, facts.kernels, facts.atoms.index
+    rows = kernels.row[index]
+    across = names_matching(facts.timeline, UPLOAD) | names_matching(facts.timeline, DOWNLOAD)
+    mask: Bool = kernels.communication[index] & (events.kind[rows] == Kind.MEMCPY) & across[events.name[rows]]
+    return mask
+
+
+def staged_bytes(facts: Facts) -> float:
+    """Bytes a step that collectives take through the host's memory, both ways; 0 if they do not."""
+    rows = facts.kernels.row[facts.atoms.index[_staging(facts)]]
+    return float(np.maximum(facts.timeline.events.nbytes[rows], 0).sum()) / max(facts.steps.count, 1)
+
+
+def collectives_a_step(facts: Facts) -> float:
+    """On the device and on the host; what carries a host collective's data is no collective of its own."""
+    on_device = facts.kernels.communication[facts.atoms.index] & ~_staging(facts)
+    talk = float(on_device.sum()) / max(facts.steps.count, 1)
+    return talk + sum(one.calls for one in host_collectives(facts))
