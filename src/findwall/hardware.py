@@ -20,6 +20,7 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS, Ceilings
+from findwall.units import format_share
 
 TERA = 1e12
 GIGA = 1e9
@@ -406,7 +407,7 @@ def _beside_spec(given: Ceilings, where: str) -> Ceilings:
         if spec is not None and value > spec * SPEC_TOLERANCE:
             device = given.device or "the device"
             raise InputError(
-                f"{where}: {label} of {value:.4g} is {value / spec:.0%} of what {device} can do.",
+                f"{where}: {label} of {value:.4g} is {format_share(value / spec)} of what {device} can do.",
                 "Ceilings are in FLOP/s and bytes/s; measure again with: findwall ceilings --refresh",
             )
     source = given.source if given.source in ("measured", "table") else "measured"

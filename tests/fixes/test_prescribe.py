@@ -121,6 +121,15 @@ def test_launch_bound_inference_prefers_graphs() -> None:
     assert "reduce-overhead" in given["torch-compile"].how
 
 
+@pytest.mark.parametrize("cause", ["launch-bound", "slow-kernels", "unfused-pointwise"])
+@pytest.mark.parametrize("name", ["inference", "plain_adamw", "handwritten_gelu", "compiled_training"])
+def test_no_two_fixes_of_one_list_read_alike(name: str, cause: str) -> None:
+    given, _ = prescribe(with_cause(job(name), cause), Verdict(cause))
+    assert sum("torch.compile(" in one.how for one in given) <= 1
+    openings = [one.how.partition(":")[0] for one in given]
+    assert len(set(openings)) == len(openings)
+
+
 def test_without_a_verdict_nothing_is_prescribed() -> None:
     given, refused = prescribe(job("odd_widths"), Verdict(None, between=("launch-bound", "host-sync")))
     assert given == []

@@ -3,13 +3,16 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from findwall.model.diagnosis import BudgetRow, Diagnosis, Mfu, Range
 from findwall.report import phrases
+from findwall.report.markdown import to_markdown
 from findwall.report.terminal import render, to_text
 
 Document = Callable[[str], Diagnosis]
@@ -144,3 +147,22 @@ def test_quality_is_silent_when_it_does_not_matter(document: Document) -> None:
     diagnosis.quality.modelled_share = 0.5
     assert "9,000 launches have no kernel" in phrases.quality(diagnosis)
     assert "only 50 % of kernel time" in phrases.quality(diagnosis)
+
+
+def test_what_a_fix_asks_of_a_person_is_explained_where_it_is_asked(document: Document) -> None:
+    diagnosis = document("full")
+    fixes = diagnosis.prescriptions
+    risky = [msgspec.structs.replace(one, safety="changes-numerics") for one in fixes]
+    safe = [msgspec.structs.replace(one, safety="safe") for one in fixes]
+    for view in (to_text, to_markdown):
+        text = " ".join(view(msgspec.structs.replace(diagnosis, prescriptions=risky)).split())
+        assert text.count("changes numerics: results round differently, so compare losses") == 1
+        assert "needs review:" not in text
+        text = view(msgspec.structs.replace(diagnosis, prescriptions=safe))
+        assert "numerics" not in text and "review" not in text
+
+
+def test_a_percent_sign_stands_apart() -> None:
+    sources = (Path(phrases.__file__).parents[1]).rglob("*.py")
+    glued = [path.name for path in sources if re.search(r":\.\d%\}|\}%", path.read_text())]
+    assert glued == []

@@ -43,3 +43,16 @@ def test_without_lines_the_ops_around_are_named() -> None:
     text = host_work.sentence(facts)
     assert "between aten::mm and aten::mm" in text
     assert "with_stack=True" in text
+
+
+def test_a_gap_without_host_ops_is_placed_by_the_device(monkeypatch) -> None:
+    facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
+    monkeypatch.setattr(host_work, "_neighbours", lambda *_: (None, None))
+    (found,) = host_work.evidence(facts)
+    assert found.text.startswith("between aten::mm and aten::mm: the device idled")
+
+
+def test_ends_that_are_not_known_are_not_named() -> None:
+    assert host_work._between(None, "aten::mm") == "before aten::mm"
+    assert host_work._between("aten::mm", None) == "after aten::mm"
+    assert "no op" in host_work._between(None, None)

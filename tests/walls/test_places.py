@@ -7,7 +7,7 @@ import pytest
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
 from findwall.walls.evidence import padded, short_kernel
-from findwall.walls.places import line_of, parse_frame, sampled
+from findwall.walls.places import line_of, parse_frame, sampled, sampled_evidence
 from sketch import facts_of, sketch
 
 
@@ -53,6 +53,12 @@ def test_a_samplers_own_lines_come_first() -> None:
     assert found is not None and found.place == "a.py:3"
     only = sampled(facts_of(sketch(cpu="o", gpu="k"), host_lines=lines[:1]))
     assert only is not None and only.place == "torch/collate.py:275"
+
+
+def test_a_line_seen_in_several_callees_is_one_line() -> None:
+    lines = (HostLine("a.py:3", "g", 0.3), HostLine("b.py:1", "f", 0.4), HostLine("a.py:3", "g", 0.2))
+    found = sampled_evidence(facts_of(sketch(cpu="o", gpu="k"), host_lines=lines))
+    assert [one.line for one in found] == ["a.py:3", "b.py:1"] and "50 % of the samples" in found[0].text
 
 
 @pytest.mark.parametrize(

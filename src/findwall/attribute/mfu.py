@@ -9,6 +9,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES
+from findwall.units import format_share
 
 MOST_UNKNOWN = 0.1  # of the matrix time without a FLOP count: beyond this the figure is not given
 
@@ -33,9 +34,8 @@ def utilisation(facts: Facts) -> Utilisation:
     flops = kernels.flops[index]
     blind = float(facts.own[matrix & np.isnan(flops)].sum()) / max(float(facts.own[matrix].sum()), 1.0)
     if blind > MOST_UNKNOWN:
-        return Utilisation(
-            None, None, None, None, f"{blind:.0%} of the matrix time has no shapes to count FLOPs from"
-        )
+        why = f"{format_share(blind)} of the matrix time has no shapes to count FLOPs from"
+        return Utilisation(None, None, None, None, why)
     counted = matrix & ~np.isnan(flops)
     hardware = float(flops[counted].sum()) / facts.steps.count
     model = float(flops[counted & ~kernels.recompute[index]].sum()) / facts.steps.count

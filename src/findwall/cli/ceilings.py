@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.units import format_share
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -158,7 +160,7 @@ def _table(report: CeilingsReport) -> Table:
 
 def _row(rate: Rate, label: str, spec: float | None) -> tuple[str, str, str, str, str]:
     figure = rate.figure
-    share = f"{figure / spec:.0%}" if figure is not None and spec else ""
+    share = format_share(figure / spec) if figure is not None and spec else ""
     return label, _amount(rate.burst, rate.unit), _amount(rate.sustained, rate.unit), share, rate.what
 
 

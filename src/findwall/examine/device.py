@@ -30,7 +30,7 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.model.run import Run
-from findwall.units import format_ms, ms
+from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
 from findwall.walls.verdict import Verdict, decide
 
@@ -94,12 +94,12 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
     standing = float(reading.likely.idle[CAUSES.index(UNKNOWN)]) / max(facts.step, 1.0)
     if standing > facts.share(UNKNOWN) / 2:
         return (
-            f"For {standing:.0%} of the step the device stands still for a reason that the trace does not "
-            "show, and nothing else in it is worth 5 %."
+            f"For {format_share(standing)} of the step the device stands still for a reason that the trace "
+            "does not show, and nothing else in it is worth 5 %."
         )
     blind = facts.share(UNKNOWN)
     return (
-        f"{blind:.0%} of the step is in device work whose cost cannot be worked out"
+        f"{format_share(blind)} of the step is in device work whose cost cannot be worked out"
         f"{_why_blind(facts)}, and nothing else in it is worth 5 %."
     )
 

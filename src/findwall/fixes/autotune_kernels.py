@@ -36,5 +36,8 @@ def advise(facts: Facts) -> Advice:
     if len(conv) and not on_cores(facts):
         ways.append("`torch.backends.cudnn.benchmark = True`")
     if not ways or len(np.setdiff1d(slow, conv)):
-        ways.append('`torch.compile(model, mode="max-autotune")`')
-    return use(f"{' and '.join(ways)}: {a_step(time_of(facts, slow))} run well under the ceiling.")
+        ways.append('`mode="max-autotune"` of torch.compile')
+    return use(
+        f"Have the candidates for these shapes timed and the fastest kept ({' and '.join(ways)}): "
+        f"{a_step(time_of(facts, slow))} run well under the ceiling."
+    )

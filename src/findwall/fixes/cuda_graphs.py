@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import common_sync, graph_share, is_training, launch_idle, small_kernels
+from findwall.fixes.job import common_sync, graph_share, is_compiled, is_training, launch_idle, small_kernels
 from findwall.walls.evidence import on_cores
 
 MOVES = ("launch-bound",)
@@ -34,15 +34,16 @@ def advise(facts: Facts) -> Advice:
     waited = launch_idle(facts)
     if waited <= 0:
         return no_use("the device never waits for the host to launch")
-    way = (
-        "`torch.cuda.make_graphed_callables(model, sample)`"
-        if is_training(facts)
-        else "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
-    )
+    if is_compiled(facts):
+        way = '`torch.compile(model, mode="reduce-overhead")`'
+    elif is_training(facts):
+        way = "`torch.cuda.make_graphed_callables(model, sample)`"
+    else:
+        way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
     sync = common_sync(facts)
     first = f" First take {sync} out: a sync cannot be captured." if sync else ""
     return use(
-        f'{way}, or `torch.compile(mode="reduce-overhead")`: about {small_kernels(facts):,.0f} launches '
-        f"become one, and the device waits {a_step(waited)} for them.{first}",
+        f"{way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
+        f"{a_step(waited)} for them.{first}",
         waited,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from findwall.measure.finding import Finding
-from findwall.units import GIB
+from findwall.units import GIB, format_share
 
 # Docker's default of 64 MiB breaks or slows loader workers; from about 1 GiB on nobody complains.
 SMALL_SHM = GIB
@@ -138,7 +138,7 @@ def _look_at_throttling(host: Host) -> Iterable[Finding]:
         except (KeyError, ValueError):
             continue
         if periods > 0 and throttled / periods > THROTTLED_SHARE:
-            share = f"{throttled / periods:.0%}"
+            share = format_share(throttled / periods)
             sentence = (
                 f"The container hit its CPU limit in {share} of all periods: its threads were stopped there."
             )

@@ -64,10 +64,12 @@ def _budget(diagnosis: Diagnosis) -> str:
 
 def _helps(diagnosis: Diagnosis) -> str:
     lines = []
-    for item in diagnosis.prescriptions[:4]:
+    shown = diagnosis.prescriptions[:4]
+    for item in shown:
         gain = phrases.gain(item)
         lines.append(f"{' + '.join(item.fixes)}{f', {gain}' if gain else ''}: {item.how}")
-    return _list("What helps", lines)
+    meaning = phrases.safety(shown)
+    return _list("What helps", lines) + (f"\n\n({escape(meaning)})" if meaning else "")
 
 
 def _refused(diagnosis: Diagnosis) -> str:

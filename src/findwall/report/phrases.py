@@ -13,6 +13,10 @@ from findwall.units import format_ms, format_share
 MOST_BARS = 9
 SMALL_SHARE = 0.015  # of the step; smaller causes are folded into one row
 SAFETY = {"safe": "", "changes-numerics": "changes numerics", "needs-review": "needs review"}
+SAFETY_MEANS = {
+    "changes-numerics": "changes numerics: results round differently, so compare losses",
+    "needs-review": "needs review: it may change what the job does, so read it through",
+}
 MFU_USUAL = "large transformers usually reach 35–50 %"
 
 
@@ -182,6 +186,12 @@ def gain(prescription: Prescription) -> str:
     """The step time a fix could give, as far as that is known, and what it asks of a person."""
     parts = [_gain(prescription.step_ms), SAFETY[prescription.safety]]
     return ", ".join(part for part in parts if part)
+
+
+def safety(prescriptions: list[Prescription]) -> str:
+    """What the warnings beside these fixes mean."""
+    found = {item.safety for item in prescriptions}
+    return "; ".join(text for kind, text in SAFETY_MEANS.items() if kind in found)
 
 
 def _gain(step_ms: Range) -> str:

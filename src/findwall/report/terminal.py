@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,7 @@ from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
 
 WIDEST = 100  # longer lines are hard to read
+MOST_FIXES = 4
 WALL_STYLES = {
     "compute": "magenta",
     "bandwidth": "blue",
@@ -184,7 +186,10 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
 
 def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _list("evidence", [Text(brief(line, 200)) for line in phrases.evidence(diagnosis)], 3)
-    yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], 4)
+    yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], MOST_FIXES)
+    meaning = phrases.safety(diagnosis.prescriptions[:MOST_FIXES])
+    if meaning:
+        yield Padding(Text(f"({meaning})", style="dim"), (0, 0, 0, 2))
     refused = [
         Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {brief(item.why, 130)}")
         for item in diagnosis.not_worth_it

@@ -29,7 +29,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, opening
+from findwall.walls.evidence import gain, opening, short_kernel
 from findwall.walls.places import parse_frame, sampled, sampled_evidence
 
 CAUSE = "host-work"
@@ -88,7 +88,24 @@ def _doing(facts: Facts, position: int) -> tuple[str, str | None]:
     if frame is not None:
         return frame
     before, after = _neighbours(facts, start, end)
-    return f"between {before or 'the start'} and {after or 'the end'}", None
+    return _between(before or _launcher(facts, position - 1), after or _launcher(facts, position)), None
+
+
+def _between(before: str | None, after: str | None) -> str:
+    if before and after:
+        return f"between {before} and {after}"
+    if before or after:
+        return f"after {before}" if before else f"before {after}"
+    return "where the trace records no op at all"
+
+
+def _launcher(facts: Facts, position: int) -> str | None:
+    """The op behind one place of the device's queue: where the host's ops are not recorded, its kernel."""
+    if not 0 <= position < len(facts.queue.row):
+        return None
+    row = int(facts.queue.row[position])
+    op = int(facts.links.op[row])
+    return facts.timeline.name_of(op) if op >= 0 else short_kernel(facts.timeline.name_of(row))
 
 
 def _frame(facts: Facts, start: int, end: int) -> tuple[str, str | None] | None:

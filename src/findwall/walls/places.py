@@ -101,8 +101,14 @@ def sampled(facts: Facts) -> HostLine | None:
 
 def _sampled(facts: Facts) -> list[HostLine]:
     """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
-    lines = sorted(facts.run.host_lines, key=lambda line: (bool(_LIBRARY.search(line.place)), -line.share))
-    return [HostLine("/".join(line.place.split("/")[-2:]), line.function, line.share) for line in lines]
+    shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
+    for line in facts.run.host_lines:
+        shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
+    found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
+    return [
+        HostLine("/".join(place.split("/")[-2:]), function, min(shares[place, function], 1.0))
+        for place, function in found
+    ]
 
 
 def sampled_evidence(facts: Facts) -> list[Evidence]:

@@ -19,6 +19,7 @@ from findwall.measure.ceilings.report import CeilingsReport, CurvePoint, Rate, w
 from findwall.measure.ceilings.timing import Allowance, Clock, DeviceClock, HostClock, Work
 from findwall.measure.environment import driver_version
 from findwall.model.machine import Ceilings
+from findwall.units import format_share
 
 REST_S = 0.3
 # The types training runs in first: what comes later finds a warmer device.
@@ -289,7 +290,7 @@ def combine(device: str, rates: Iterable[Rate], origin: str, on_gpu: bool) -> tu
         if not figure:
             continue
         if spec is not None and figure > spec * SPEC_TOLERANCE:
-            notes.append(f"Refused: {rate.name} came out at {figure / spec:.0%} of the datasheet.")
+            notes.append(f"Refused: {rate.name} came out at {format_share(figure / spec)} of the datasheet.")
             continue
         figures[rate.name] = figure
     measured = {name: value for name, value in figures.items() if name in _MATH}
