@@ -31,7 +31,11 @@ def format_ms(value: float | None) -> str:
 
 def format_share(value: float | None) -> str:
     """A share of one as a percentage, for people."""
-    return "unknown" if value is None else f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
+    if value is None:
+        return "unknown"
+    if 0 < value < 0.0005:
+        return "< 0.1 %"  # little is not nothing
+    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
 
 
 def format_bytes(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The same milliseconds seen from the other side: loader, copy, forward, backward, optimizer, module."""
+"""The step seen from the other side: loader, copy, forward, backward, comms, optimizer, and by module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from findwall.attribute.idle import IDLE_CAUSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 
-PHASES = ("loader", "copy", "forward", "backward", "optimizer", "other")
+PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")
+# Idle time that is a phase of its own, whatever the device does next.
+_IDLE_PHASE = {
+    "loader-starved": "loader",
+    "copy-exposed": "copy",
+    "exposed-collective": "comms",
+    "pipeline-bubble": "comms",
+}
 OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)
 
 
@@ -40,8 +47,8 @@ def _idle_by_phase(facts: Facts) -> F64:
     phase = _phase_of(facts, facts.queue.row)
     for column, cause in enumerate(IDLE_CAUSES):
         amounts = blame[:, column] * scale
-        if cause in ("loader-starved", "copy-exposed"):
-            total[PHASES.index("loader" if cause == "loader-starved" else "copy")] += amounts.sum()
+        if cause in _IDLE_PHASE:
+            total[PHASES.index(_IDLE_PHASE[cause])] += amounts.sum()
         else:
             total += np.bincount(phase, amounts, minlength=len(PHASES))
     return total
@@ -61,6 +68,7 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     across = names_matching(facts.timeline, UPLOAD) | names_matching(facts.timeline, DOWNLOAD)
     copies = (events.kind[rows] == Kind.MEMCPY) & across[events.name[rows]]
     phase[copies] = PHASES.index("copy")
+    phase[np.isin(rows, facts.kernels.row[facts.kernels.communication])] = PHASES.index("comms")
     phase[launch < 0] = PHASES.index("other")
     return phase
 

@@ -119,7 +119,7 @@ class BudgetRow(msgspec.Struct):
 
 
 class Phase(msgspec.Struct):
-    phase: Literal["loader", "copy", "forward", "backward", "optimizer", "other"]
+    phase: Literal["loader", "copy", "forward", "backward", "comms", "optimizer", "other"]
     ms: float
 
 

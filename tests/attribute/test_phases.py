@@ -1,0 +1,26 @@
+"""Whatever the device waits for, its time is in exactly one phase."""
+
+from __future__ import annotations
+
+import pytest
+
+from findwall.attribute.phases import split_by_phase
+from sketch import facts_of, sketch
+
+
+def phases(cpu: str, gpu: str) -> dict[str, float]:
+    width = max(len(line) for line in [*cpu.split("\n"), gpu])
+    lines = [line.ljust(width) * 3 for line in cpu.split("\n")]
+    timeline = sketch(cpu="\n".join(lines), gpu=gpu.ljust(width) * 3, steps="|".ljust(width) * 3)
+    found = split_by_phase(facts_of(timeline, step_ms=width))
+    assert sum(found.values()) == pytest.approx(width * 1e6)
+    return {phase: round(spent / 1e6, 1) for phase, spent in found.items() if spent > 5e4}
+
+
+def test_the_loader_and_a_batchs_copy() -> None:
+    assert phases("ddddco    ", "    hhmmmm") == {"loader": 4.0, "copy": 2.0, "forward": 4.0}
+
+
+def test_collectives_on_the_device_and_beside_it() -> None:
+    assert phases("oo        ", "mmmmnnnnnn") == {"forward": 4.0, "comms": 6.0}
+    assert phases("o qqqqqqo  \n  s    c", "mm b   h MM") == {"forward": 5.0, "comms": 6.0}
