@@ -41,6 +41,17 @@ def test_the_evidence_says_what_is_sent() -> None:
     assert first.text.endswith(" not hidden")
 
 
+def test_the_timeline_counts_what_runs_on_the_host() -> None:
+    timeline = document().timeline
+    assert timeline.comm_ms is not None and timeline.span_ms is not None
+    assert 0.8 * timeline.span_ms < timeline.comm_ms <= timeline.span_ms
+    assert timeline.comm_hidden_share == pytest.approx(0, abs=0.05)
+
+
+def test_ranks_that_may_share_a_gpu_are_not_counted_as_gpus() -> None:
+    assert (document().machine.device, document().machine.count) == ("NVIDIA H200", None)
+
+
 def test_what_helps_is_about_communication() -> None:
     given = [one.fixes[0] for one in document().prescriptions]
     assert given[0] == "nccl-backend"

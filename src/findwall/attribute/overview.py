@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.comms import is_communication
+from findwall.attribute.comms import HOST_COLLECTIVE, is_communication
+from findwall.attribute.host import names_matching
 from findwall.attribute.links import Links
-from findwall.model.events import DEVICE_KINDS, Timeline
-from findwall.model.intervals import I64, union
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.model.intervals import I64, Intervals, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class DeviceTime:
     device: int
     span: int
     busy: int
-    communication: int
+    communication: int  # its own and, where the device would wait for it, the host's
     hidden: int  # of the communication: other kernels ran beside it
     streams: tuple[StreamTime, ...]
 
@@ -36,13 +37,22 @@ def device_times(timeline: Timeline, links: Links) -> list[DeviceTime]:
     rows = timeline.rows(*DEVICE_KINDS)
     communication = is_communication(timeline, links, rows)
     devices = timeline.events.device[rows]
+    on_host = _host_collectives(timeline)
     return [
-        _device(timeline, rows[devices == device], communication[devices == device], device)
+        _device(timeline, rows[devices == device], communication[devices == device], device, on_host)
         for device in np.unique(devices).tolist()
     ]
 
 
-def _device(timeline: Timeline, rows: I64, communication: np.ndarray, device: int) -> DeviceTime:
+def _host_collectives(timeline: Timeline) -> Intervals:
+    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    rows = rows[names_matching(timeline, HOST_COLLECTIVE)[timeline.events.name[rows]]] if len(rows) else rows
+    return union(timeline.events.start[rows], timeline.events.end[rows])
+
+
+def _device(
+    timeline: Timeline, rows: I64, communication: np.ndarray, device: int, on_host: Intervals
+) -> DeviceTime:
     events = timeline.events
     start, end = events.start[rows], events.end[rows]
     talk = union(start[communication], end[communication])
@@ -51,9 +61,12 @@ def _device(timeline: Timeline, rows: I64, communication: np.ndarray, device: in
     for stream in np.unique(events.stream[rows]).tolist():
         mine = events.stream[rows] == stream
         streams.append(StreamTime(stream, int(mine.sum()), union(start[mine], end[mine]).length))
-    span = int(end.max() - start.min())
+    span = union(start.min(keepdims=True), end.max(keepdims=True))
+    on_host = on_host & span
+    kernels = ~communication & (events.kind[rows] == Kind.KERNEL)  # its own copies hide nothing
+    hidden = (talk & work) | (on_host & union(start[kernels], end[kernels]))
     busy = union(start, end).length
-    return DeviceTime(device, span, busy, talk.length, (talk & work).length, tuple(streams))
+    return DeviceTime(device, span.length, busy, (talk | on_host).length, hidden.length, tuple(streams))
 
 
 def peak_memory(timeline: Timeline) -> int | None:

@@ -144,7 +144,7 @@ def _timeline(ranks: list[Facts]) -> TimelineSummary:
 
 def _quality(facts: Facts) -> Quality:
     quality, kernels = facts.timeline.quality, facts.kernels
-    launched = ~kernels.orphan
+    launched = ~kernels.orphan & ~kernels.communication  # what a message costs is not its work
     total = float(kernels.duration[launched].sum())
     reading = facts.reading
     profiled = float(facts.whole.steps.lengths.mean())

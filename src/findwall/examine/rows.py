@@ -22,11 +22,6 @@ MOST_KERNELS = 200
 
 def machine(run: Run, ceilings: Ceilings) -> Machine:
     devices = [properties for timeline in run.ranks for properties in timeline.header.devices]
-    used = {
-        (rank, int(device))
-        for rank, timeline in enumerate(run.ranks)
-        for device in _devices(timeline.events.device)
-    }
     name = devices[0].name if devices else run.environment.get("device_name")
     figures: dict[str, object] = {f"{math}_tflops": flops / 1e12 for math, flops in ceilings.flops.items()}
     figures |= {f"{math}_spec_tflops": flops / 1e12 for math, flops in ceilings.spec_flops.items()}
@@ -34,7 +29,18 @@ def machine(run: Run, ceilings: Ceilings) -> Machine:
     figures["memory_spec_gbps"] = ceilings.spec_bandwidth / 1e9 if ceilings.spec_bandwidth else None
     figures["source"] = ceilings.source
     figures["origin"] = ceilings.origin or None
-    return Machine(name or None, len(used), figures)
+    return Machine(name or None, _count(run), figures)
+
+
+def _count(run: Run) -> int | None:
+    """How many devices the ranks used; None where it is not known whether they shared some.
+
+    Every rank may call its own device 0. NCCL takes one device a rank; other backends do not mind sharing.
+    """
+    used = [device for timeline in run.ranks for device in _devices(timeline.events.device)]
+    backends = [timeline.header.backend for timeline in run.ranks]
+    shareable = any(name is not None and "nccl" not in name.lower() for name in backends)
+    return None if shareable and len(set(used)) < len(used) else len(used)
 
 
 def _devices(column: np.ndarray) -> list[int]:

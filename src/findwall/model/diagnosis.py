@@ -20,7 +20,7 @@ class Source(msgspec.Struct):
 
 class Machine(msgspec.Struct):
     device: str | None
-    count: int
+    count: int | None  # None: ranks may share devices
     ceilings: dict[str, Any]
 
 

@@ -39,7 +39,7 @@ def job(diagnosis: Diagnosis) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     parts = [fit(clean(names[0]), 48) + more] if names else []
     device = fit(clean(machine.device), 40) if machine.device else "unknown device"
-    parts.append(f"{machine.count} × {device}" if machine.count > 1 else device)
+    parts.append(f"{machine.count} × {device}" if (machine.count or 0) > 1 else device)
     if source.ranks > 1:
         parts.append(f"{source.ranks} ranks")
     parts.append(_ceilings(machine.ceilings.get("source")))

@@ -108,9 +108,12 @@ def _staging(facts: Facts) -> Bool:
 
 
 def staged_bytes(facts: Facts) -> float:
-    """Bytes a step that collectives take through the host's memory, both ways; 0 if they do not."""
+    """Bytes a step that collectives take through the host's memory, the larger way; 0 if they do not."""
     rows = facts.kernels.row[facts.atoms.index[_staging(facts)]]
-    return float(np.maximum(facts.timeline.events.nbytes[rows], 0).sum()) / max(facts.steps.count, 1)
+    events = facts.timeline.events
+    down = names_matching(facts.timeline, DOWNLOAD)[events.name[rows]]
+    moved = np.bincount(down, np.maximum(events.nbytes[rows], 0), minlength=2)
+    return float(moved.max()) / max(facts.steps.count, 1)
 
 
 def collectives_a_step(facts: Facts) -> float:
