@@ -16,7 +16,7 @@ from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, with_cause
-from sketch import facts_of, sketch
+from sketch import Drawn, facts_of, sketch
 
 FIXES = fix_modules()
 # The changes that were measured on the recorded jobs, by the fix that stands for them here.
@@ -159,6 +159,20 @@ def test_fp8_is_not_offered_where_there_is_none() -> None:
     )
     older, _ = prescribe(facts_of(volta), verdict)
     assert not any(one.fixes == ["lower-precision"] for one in older)
+
+
+def test_fp64_at_its_roof_is_sent_to_fp32_and_tf32_not_to_fp8() -> None:
+    drawn = {"m": Drawn("cutlass_80_tensorop_d884gemm_64x64", "aten::mm")}
+    drawn["m"] = drawn["m"].given([4096, 4096], [4096, 4096], dtype="double")
+    facts = facts_of(
+        sketch(steps="|     " * 3, cpu="oo    " * 3, gpu="mmmMMM" * 3, kernels=drawn),
+    )
+    verdict, given, refused = answer(facts)
+    assert verdict.cause == "at-the-roof"
+    how = given["lower-precision"].how
+    assert "`.float()`" in how and "in tf32" in how and "fp8" not in how
+    assert "16 digits are not needed" in how and given["lower-precision"].safety == "changes-numerics"
+    assert "leaves the fp64 matmuls as they are" in refused["bf16-autocast"].why
 
 
 @pytest.mark.parametrize(

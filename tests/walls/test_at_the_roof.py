@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
+from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts
 from findwall.walls import at_the_roof
-from sketch import facts_of, sketch
+from sketch import Drawn, facts_of, sketch
 
 STEPS = "|     |     |     "
 CPU = "oooo  oooo  oooo"
@@ -25,3 +30,25 @@ def cannot_tell() -> Facts:
 def test_says_what_is_left() -> None:
     assert "fp8" in at_the_roof.sentence(fires())
     assert "of its ceiling" in at_the_roof.evidence(fires())[0].text
+
+
+def test_from_each_format_the_next_one_down_is_named() -> None:
+    for device, dtype, said in (
+        ("NVIDIA H200", "double", "(TF32 or bf16 instead of fp64, if its digits are not needed)"),
+        ("Tesla V100-SXM2-32GB", "double", "(fp32 or fp16 instead of fp64, if its digits are not needed)"),
+        ("NVIDIA H200", "c10::Half", "(fp8 matmuls)"),
+        ("NVIDIA A100-SXM4-80GB", "c10::BFloat16", "(int8)"),
+        ("Tesla V100-SXM2-32GB", "c10::Half", "so only a smaller model"),
+    ):
+        text = at_the_roof.sentence(matmuls(dtype, device))
+        assert said in text, text
+        assert dtype != "double" or "fp8" not in text
+
+
+def matmuls(dtype: str, device: str) -> Facts:
+    """Matmuls of 5.6 TFLOP in a millisecond: whatever the device, they are given to the roof."""
+    name = "cutlass_80_tensorop_d884gemm" if dtype == "double" else "nvjet_sm90_tst_256x128"
+    drawn = {"m": Drawn(name, "aten::mm").given([8192, 8192], [8192, 5632], dtype=dtype)}
+    facts = facts_of(sketch(cpu=CPU, gpu="mMmMmMmMmMmMmMmMmM", steps=STEPS, device=device, kernels=drawn))
+    cause = np.full(len(facts.atoms.index), CAUSES.index("at-the-roof"), np.int64)
+    return replace(facts, atoms=replace(facts.atoms, cause=cause))

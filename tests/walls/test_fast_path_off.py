@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.walls import fast_path_off
-from sketch import facts_of, sketch
+from sketch import Drawn, facts_of, sketch
 
 STEPS = "|        |        |        "
 
@@ -33,3 +33,12 @@ def test_names_the_setting() -> None:
 def test_a_card_without_tf32_gets_fp16() -> None:
     old = facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", device="Tesla V100-SXM2-32GB"))
     assert "fp16 autocast with a GradScaler" in fast_path_off.sentence(old)
+
+
+def test_fp64_goes_to_fp32_first_and_only_if_it_may() -> None:
+    drawn = {"t": Drawn("volta_dgemm_128x64_nn", "aten::mm").given([8192, 8192], [8192, 512], dtype="double")}
+    text = fast_path_off.sentence(
+        facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", kernels=drawn))
+    )
+    assert "are fp64 matmuls" in text
+    assert "make the data fp32 (.float()) if fp64's digits are not needed, then set torch." in text

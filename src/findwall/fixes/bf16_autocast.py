@@ -33,7 +33,7 @@ from findwall.walls.evidence import on_cores
 
 MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
 SAFETY = "changes-numerics"
-WIDE = ("fp32", "tf32", "fp64")
+WIDE = ("fp32", "tf32")  # autocast leaves fp64 as it is
 LEAST = 0.1  # of the time in matmuls: less in fp32 than this is not worth a change of type
 
 
@@ -54,6 +54,8 @@ def advise(facts: Facts) -> Advice:
     if not times:
         known = bool(facts.kernels.modelled.any())
         return no_use("there is no matmul in this step") if known else cannot_tell(_MISSING)
+    if next(iter(times)) == "fp64":
+        return no_use("autocast leaves the fp64 matmuls as they are: fp32 comes first")
     return no_use(f"the matmuls already run in {next(iter(times))}")
 
 

@@ -1,16 +1,18 @@
-"""Go below 16 bits where the hardware can: fp8 matmuls, int8 or 4-bit weights.
+"""Go below 16 bits where the hardware can: fp8 matmuls, int8 or 4-bit weights; from fp64 to fp32 first.
 
 What it does:
 At the roof only fewer bits or fewer FLOPs help. fp8 tensor cores (Ada, Hopper, Blackwell, MI300) do
 twice the products of bf16; weights stored in 8 or 4 bits are read in half or a quarter of the time,
-which is what a decoding step waits for. torchao and Transformer Engine provide both.
+which is what a decoding step waits for. torchao and Transformer Engine provide both. A job in fp64 has
+the longest way to go: most GPUs multiply fp32 or, on the tensor cores, TF32 many times as fast.
 
 When it does not help:
 Matmuls are still far from the ceiling in the format they have, or they are not what fills the step.
 
 Risk:
 Accuracy: fp8 needs scaling by tensor or block, int8 and int4 need calibration. Check the model's
-quality, not only its loss.
+quality, not only its loss. Whoever chose fp64 may need its 16 digits: solvers, simulations, sums
+with large cancellations. fp32 keeps 7, TF32 and bf16 3.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
 from findwall.fixes.job import SIXTEEN_BITS, is_training, math_times
 from findwall.walls.evidence import device_word
 
-MOVES = ("at-the-roof", "memory-roof")
+MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
 SAFETY = "changes-numerics"
+ROOFS = ("at-the-roof", "memory-roof")
+FASTER = 1.2  # times the products a second: less is not worth a change of format
 
 
 def advise(facts: Facts) -> Advice:
@@ -29,13 +33,15 @@ def advise(facts: Facts) -> Advice:
     if not times:
         return no_use("there are no matmuls in this step")
     first = next(iter(times))
+    if first == "fp64":
+        return _from_fp64(facts, times[first])
     if first not in SIXTEEN_BITS:
         return no_use(f"the matmuls run in {first}: 16 bits come first")
     flops = facts.ceilings.flops
     if not flops:
         return cannot_tell(f"what this {device_word(facts)} can do below 16 bits is not known")
     narrow = next(
-        (name for name in ("fp8", "int8") if flops.get(name, 0.0) > 1.2 * flops.get(first, 0.0)), None
+        (name for name in ("fp8", "int8") if flops.get(name, 0.0) > FASTER * flops.get(first, 0.0)), None
     )
     if narrow is None:
         return no_use(f"{facts.ceilings.device} is no faster below 16 bits")
@@ -47,5 +53,22 @@ def advise(facts: Facts) -> Advice:
     return use(
         f"{narrow} ({way}): this {device_word(facts)} does {flops[narrow] / flops[first]:.1f} times the "
         f"products of {first} in it, and "
-        f"{a_step(times[first])} are {first} matmuls. Weights of 8 or 4 bits are also read faster."
+        f"{a_step(times[first])} are {first} matmuls. Weights of 8 or 4 bits are also read faster.",
+        moves=ROOFS,
+    )
+
+
+def _from_fp64(facts: Facts, spent: float) -> Advice:
+    flops, device = facts.ceilings.flops, device_word(facts)
+    now = flops.get("fp64")
+    if not now:
+        return cannot_tell(f"how fast this {device} multiplies fp64 numbers is not known")
+    faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER * now]
+    if not faster:
+        return no_use(f"{facts.ceilings.device} multiplies narrower numbers no faster than fp64")
+    rates = ", ".join(f"{flops[name] / now:.1f} times as fast in {name}" for name in faster)
+    switch = " and `torch.set_float32_matmul_precision('high')`" if "tf32" in faster else ""
+    return use(
+        f"Make model and data fp32 (`.float()`){switch}: {a_step(spent)} are fp64 matmuls, and this {device} "
+        f"multiplies {rates}. Only if fp64's 16 digits are not needed: fp32 keeps 7."
     )

@@ -13,17 +13,28 @@ By floor over time: FLOPs at the achievable ceiling (measured where a measuremen
 table's) against the kernel's duration. It is the verdict only where no cause recovers 5 % of the step.
 
 What helps:
-Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference), bf16-autocast where
-TF32 is in use, smaller-model, custom-kernels for the last tenths, better-hardware.
+Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference; fp32 and TF32 where
+fp64 is in use and its digits are not needed), bf16-autocast where TF32 is in use, smaller-model,
+custom-kernels for the last tenths, better-hardware.
 """
 
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import device_word, kernel_evidence, opening
+from findwall.walls.evidence import carriers, device_word, kernel_evidence, opening
 
 CAUSE = "at-the-roof"
+FASTER = 1.2  # times the products a second: less is not worth a change of format
+# The next formats down from each, and what is said of them.
+NARROWER = {
+    "fp64": ("fp32", "tf32", "bf16", "fp16"),
+    "fp32": ("tf32", "bf16", "fp16"),
+    "tf32": ("bf16", "fp16"),
+    "fp16": ("fp8", "int8"),
+    "bf16": ("fp8", "int8"),
+}
+SAID = {"tf32": "TF32", "fp8": "fp8 matmuls"}
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -31,9 +42,7 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 
 def sentence(facts: Facts) -> str:
-    lower = (
-        "fp8 matmuls" if "fp8" in facts.ceilings.flops else "int8" if "int8" in facts.ceilings.flops else ""
-    )
+    lower = _lower(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (
         f"{opening(facts, CAUSE)} are matmuls that already run at 75 % or more of this "
@@ -41,3 +50,18 @@ def sentence(facts: Facts) -> str:
         "no other "
         f"cause recovers 5 %, so only {advice}a smaller model or faster hardware makes it shorter."
     )
+
+
+def _lower(facts: Facts) -> str:
+    """The format to go to from the one that the longest of these kernels has; empty if none is faster."""
+    now = next((facts.math(carrier.atom) for carrier in carriers(facts, CAUSE)), None)
+    flops = facts.ceilings.flops
+    if now is None or now not in flops:
+        return ""
+    faster = [name for name in NARROWER.get(now, ()) if flops.get(name, 0.0) > FASTER * flops[now]]
+    if not faster:
+        return ""
+    if now == "fp64":  # somebody chose it: solvers and simulations may need it
+        named = " or ".join(SAID.get(name, name) for name in faster[:2])
+        return f"{named} instead of fp64, if its digits are not needed"
+    return SAID.get(faster[0], faster[0])

@@ -16,7 +16,7 @@ misaligned-shapes; a tensor-core kernel that is merely slow is slow-kernels.
 What helps:
 tf32 (torch.set_float32_matmul_precision("high"): fp32 range, ten bits of mantissa) and bf16-autocast
 (torch.autocast("cuda", dtype=torch.bfloat16); fp16 with a GradScaler before Ampere).
-channels-last makes 16-bit convolutions faster still.
+channels-last makes 16-bit convolutions faster still. lower-precision where the data is fp64: fp32 first.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ def sentence(facts: Facts) -> str:
     what = (
         "convolutions" if kinds == {"conv"} else "matmuls and convolutions" if "conv" in kinds else "matmuls"
     )
+    now = next((facts.math(carrier.atom) for carrier in carriers(facts, CAUSE)), None) or "fp32"
+    first = "make the data fp32 (.float()) if fp64's digits are not needed, then " if now == "fp64" else ""
     return (
-        f"{opening(facts, CAUSE)} are fp32 {what} on the vector units because the tensor cores are not "
-        f"used{_faster(facts)}; {_advice(facts, 'conv' in kinds)}: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are {now} {what} on the vector units because the tensor cores are not "
+        f"used{_faster(facts, now)}; {first}{_advice(facts, 'conv' in kinds)}: {gain(facts, CAUSE)}."
     )
 
 
-def _faster(facts: Facts) -> str:
+def _faster(facts: Facts, now: str) -> str:
     flops = facts.ceilings.flops
     fast = next((name for name in ("tf32", "bf16", "fp16") if name in flops), None)
-    if fast is None or not flops.get("fp32"):
+    if fast is None or not flops.get(now):
         return ""
-    return f", which do {flops[fast] / flops['fp32']:.1f} times as much in {fast}"
+    return f", which do {flops[fast] / flops[now]:.1f} times as much in {fast}"
 
 
 def _advice(facts: Facts, convolutions: bool) -> str:
