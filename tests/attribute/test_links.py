@@ -100,6 +100,7 @@ def test_one_id_for_all_pairs_rows_and_calls_in_order() -> None:
     links = link(replace(timeline, events=replace(events, correlation=same)))
     rows = timeline.rows(Kind.KERNEL)
     assert links.launch[rows].tolist() == link(timeline).launch[rows].tolist()
+    assert links.ambiguous == 3 and link(timeline).ambiguous == 0
 
 
 def test_a_graph_launch_owns_all_its_kernels() -> None:

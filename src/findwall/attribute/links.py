@@ -27,6 +27,7 @@ class Links:
     backward: Bool  # host rows: under the autograd engine
     kernels_without_launch: int
     launches_without_kernel: int
+    ambiguous: int  # device rows whose correlation id several calls carry: matched by process and order
 
     def ancestors(self, row: int) -> list[int]:
         """The rows around a host row, innermost first."""
@@ -41,7 +42,7 @@ class Links:
 def link(timeline: Timeline) -> Links:
     """Work out every reference of one timeline, once."""
     parent = _nest(timeline)
-    launch = _launches(timeline)
+    launch, ambiguous = _launches(timeline)
     nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP))
     op = nearest_op.copy()
     device = timeline.rows(*DEVICE_KINDS)
@@ -56,12 +57,13 @@ def link(timeline: Timeline) -> Links:
         backward=_under(timeline, parent, ENGINE),
         kernels_without_launch=len(orphans),
         launches_without_kernel=_unanswered_launches(timeline, launch),
+        ambiguous=ambiguous,
     )
 
 
 def link_launches(timeline: Timeline) -> Links:
     """Only device rows to their runtime calls: what a whole long trace can afford."""
-    launch = _launches(timeline)
+    launch, ambiguous = _launches(timeline)
     none = np.full(len(timeline.events), -1, np.int64)
     device = timeline.rows(*DEVICE_KINDS)
     return Links(
@@ -71,6 +73,7 @@ def link_launches(timeline: Timeline) -> Links:
         backward=np.zeros(len(none), bool),
         kernels_without_launch=int((launch[device] < 0).sum()),
         launches_without_kernel=_unanswered_launches(timeline, launch),
+        ambiguous=ambiguous,
     )
 
 
@@ -132,10 +135,11 @@ def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
     return below
 
 
-def _launches(timeline: Timeline) -> I64:
+def _launches(timeline: Timeline) -> tuple[I64, int]:
     """The runtime call of each device row: the one with its correlation id.
 
-    Ids can repeat in merged files: a call of the process that owns most of the row's stream wins.
+    Ids can repeat in merged files: a call of the process that owns most of the row's stream wins. How many
+    rows had to be settled so is told beside it.
     """
     events = timeline.events
     launch = np.full(len(events), -1, np.int64)
@@ -144,7 +148,7 @@ def _launches(timeline: Timeline) -> I64:
     device = timeline.rows(*DEVICE_KINDS)
     device = device[events.correlation[device] > 0]
     if len(calls) == 0 or len(device) == 0:
-        return launch
+        return launch, 0
     calls = calls[np.lexsort((events.start[calls], events.correlation[calls]))]
     ids = events.correlation[calls]
     first = np.searchsorted(ids, events.correlation[device], "left")
@@ -157,7 +161,7 @@ def _launches(timeline: Timeline) -> I64:
         repeated = repeated[np.argsort(first[repeated], kind="stable")]
         for mine in np.split(repeated, np.flatnonzero(np.diff(first[repeated])) + 1):
             _settle(timeline, device[mine], calls[first[mine[0]] : past[mine[0]]], owner, launch)
-    return launch
+    return launch, len(repeated)
 
 
 def _track(timeline: Timeline, row: int) -> tuple[int, int]:

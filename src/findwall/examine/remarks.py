@@ -17,6 +17,7 @@ def gather_notes(facts: Facts) -> list[str]:
         *facts.whole.steps.notes,
         *_about_window(facts),
         *_about_recording(facts),
+        *_about_links(facts),
         *_about_model(facts),
         *facts.timeline.quality.notes,
         *facts.run.notes,
@@ -57,6 +58,16 @@ def _about_recording(facts: Facts) -> list[str]:
             f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process."
         )
     return notes
+
+
+def _about_links(facts: Facts) -> list[str]:
+    ambiguous = facts.whole.links.ambiguous
+    if not ambiguous:
+        return []
+    return [
+        f"Correlation ids repeat in this trace (merged files?): the launches of {ambiguous:,} device events "
+        "were told apart by process and order."
+    ]
 
 
 def _about_model(facts: Facts) -> list[str]:

@@ -1,0 +1,20 @@
+"""What was repaired or doubted is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from findwall.examine.remarks import gather_notes
+from sketch import facts_of, sketch
+
+
+def test_repeated_correlation_ids_are_noted() -> None:
+    timeline = sketch(cpu="ooo", gpu=" kkkKKKkkk")
+    events = timeline.events
+    assert not any("Correlation" in note for note in gather_notes(facts_of(timeline)))
+    same = np.where(events.correlation > 0, 7, events.correlation)
+    merged = replace(timeline, events=replace(events, correlation=same))
+    (note,) = [note for note in gather_notes(facts_of(merged)) if "Correlation" in note]
+    assert "the launches of 3 device events were told apart by process and order" in note
