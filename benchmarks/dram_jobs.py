@@ -204,20 +204,62 @@ def llama(size: str) -> Step:
     return _train(blocks, loss)
 
 
-def optimizers(size: str) -> Step:
-    """A fused and a foreach optimizer over the same parameters."""
-    device = _device(size)
-    count, width = (24, 4096) if size == "gpu" else (3, 8)
-    parameters = [nn.Parameter(torch.randn(width, width, device=device)) for _ in range(count)]
-    for parameter in parameters:
+def _parameters(size: str, count: int, rows: int, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    """Parameters that have a gradient already."""
+    rows, columns = (rows, 4096) if size == "gpu" else (4, 8)
+    made = [nn.Parameter(torch.randn(rows, columns, device=_device(size), dtype=dtype)) for _ in range(count)]
+    for parameter in made:
         parameter.grad = torch.randn_like(parameter)
-    fused = torch.optim.AdamW(parameters[: count // 2], fused=True)
-    foreach = torch.optim.AdamW(parameters[count // 2 :], foreach=True)
+    return made
+
+
+# A launch over a list of tensors takes 320 blocks of 65536 elements: five of [4096, 4096] are four launches.
+_LISTED, _ALONE = (5, 4096), (2, 8192)
+
+
+def _steps(optimizers: list[torch.optim.Optimizer]) -> Step:
+    def step() -> None:
+        for optimizer in optimizers:
+            optimizer.step()
+
+    return step
+
+
+def adam(size: str) -> Step:
+    """The same update tensor by tensor, over lists, and fused; the last also in 16 bits."""
+    half = _parameters(size, 5, 8192, torch.bfloat16)
+    return _steps(
+        [
+            torch.optim.AdamW(_parameters(size, *_ALONE), foreach=False, fused=False),
+            torch.optim.AdamW(_parameters(size, *_LISTED), foreach=True),
+            torch.optim.AdamW(_parameters(size, *_LISTED), fused=True),
+            torch.optim.Adam(half, fused=True),
+        ]
+    )
+
+
+def sgd(size: str) -> Step:
+    """With momentum, the same three ways; and without, over lists."""
+    return _steps(
+        [
+            torch.optim.SGD(_parameters(size, *_ALONE), 1e-3, momentum=0.9, foreach=False, fused=False),
+            torch.optim.SGD(_parameters(size, *_LISTED), 1e-3, momentum=0.9, foreach=True),
+            torch.optim.SGD(_parameters(size, *_LISTED), 1e-3, momentum=0.9, fused=True),
+            torch.optim.SGD(_parameters(size, *_LISTED), 1e-3, foreach=True),
+        ]
+    )
+
+
+def clipping(size: str) -> Step:
+    """Gradients clipped over lists and one by one, and unscaled as after a scaled loss."""
+    listed, alone = _parameters(size, *_LISTED), _parameters(size, *_ALONE)
+    gradients = [parameter.grad for parameter in listed if parameter.grad is not None]
+    found, scale = (torch.full((1,), value, device=_device(size)) for value in (0.0, 1.0))
 
     def step() -> None:
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        fused.step()
-        foreach.step()
+        torch.nn.utils.clip_grad_norm_(listed, 1.0, foreach=True)
+        torch.nn.utils.clip_grad_norm_(alone, 1.0, foreach=False)
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, scale)
 
     return step
 
@@ -237,7 +279,8 @@ def tables(size: str) -> Step:
         table.weight.grad = None
         picked = other.index_select(0, index % rows)
         target = torch.zeros_like(other).index_add_(0, index % rows, picked)
-        target.t().contiguous().softmax(-1)
+        target.t().contiguous().softmax(-1)  # each column read touches more than the cache holds
+        other.view(-1, 32 * width).t().contiguous()  # and here much less
         F.layer_norm(other, (width,)).amax(0)
         torch.gather(other, 0, (index % rows)[:, None].expand(-1, width))
 
@@ -250,6 +293,8 @@ JOBS: dict[str, Callable[[str], Step]] = {
     "resnet": resnet,
     "pointwise": pointwise,
     "llama": llama,
-    "optimizers": optimizers,
+    "adam": adam,
+    "sgd": sgd,
+    "clipping": clipping,
     "tables": tables,
 }
