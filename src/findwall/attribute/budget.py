@@ -239,7 +239,8 @@ def _claim_attention(
     scores &= ~at_roof
     _claim(cause, scores, "unfused-attention")
     floor[scores & ~matmul] = 0.0
-    ceiling = max((ceilings.flops.get(math, 0.0) for math in ("bf16", "fp16")), default=0.0)
+    # Cores may multiply 16-bit numbers slower than fp32.
+    ceiling = max(ceilings.flops.get(math, 0.0) for math in ("bf16", "fp16", "fp32"))
     if ceiling:
         arithmetic = kernels.flops[index] / ceiling * 1e9
         floor[scores & matmul] = arithmetic[scores & matmul]

@@ -60,9 +60,12 @@ def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
 
 
 def core_ceilings(ceilings: Ceilings) -> Ceilings:
-    """Without the matrix formats: cores have no fast path that a job could have left off."""
-    plain = {math: flops for math, flops in ceilings.flops.items() if math in ("fp32", "fp64")}
-    return msgspec.structs.replace(ceilings, flops=plain, sm_count=None)
+    """Without what only GPUs have.
+
+    fp32 on cores has no switch that a job could have left off, as TF32 is one; bf16 is another format.
+    """
+    known = {math: flops for math, flops in ceilings.flops.items() if math in ("fp32", "fp64", "bf16")}
+    return msgspec.structs.replace(ceilings, flops=known, sm_count=None)
 
 
 def _computing(timeline: Timeline) -> I64:

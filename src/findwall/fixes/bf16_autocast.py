@@ -66,7 +66,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Advice:
     flops = facts.ceilings.flops
     narrow = next((name for name in ("bf16", "fp16") if name in flops), None)
     if narrow is None and on_cores(facts):
-        return cannot_tell("what 16 bits would give on this CPU is not worked out")
+        return cannot_tell("how fast this CPU multiplies 16-bit numbers is unknown: `findwall ceilings`")
     if not flops:
         return cannot_tell("this GPU is not in the table, so it is not known how fast its 16-bit matmuls are")
     if narrow is None or flops[narrow] <= flops.get("fp32", 0.0):

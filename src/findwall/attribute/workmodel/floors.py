@@ -115,10 +115,13 @@ def _fast_path_by_name(
 def _fast_path(
     candidates: Bool, flops: F64, memory: F64, duration: F64, ceilings: Ceilings
 ) -> tuple[Bool, F64]:
-    """Work on the vector pipe that the device's tensor cores could do."""
+    """Work on the vector pipe that the device's tensor cores could do.
+
+    Every GPU that has them has one of the two formats asked for, and no CPU does.
+    """
     better = np.full(len(flops), np.nan)
     vector = ceilings.flops.get("fp32")
-    fast = next((ceilings.flops[name] for name in ("tf32", "fp16", "bf16") if name in ceilings.flops), None)
+    fast = next((ceilings.flops[name] for name in ("tf32", "fp16") if name in ceilings.flops), None)
     if vector is None or fast is None or fast < 1.5 * vector:
         return np.zeros(len(flops), bool), better
     reach = np.maximum(1e9 * flops / fast, memory)
