@@ -101,6 +101,33 @@ ooo o  o  ooo o  o  ooo o  o
     assert (steps.lengths / 1e6).tolist() == [10]
 
 
+def adversarial(*rounds: str) -> Steps:
+    """Calls of optimizers of one class, ten milliseconds apart, each after so many gradients."""
+    gradients = "".join(f"  {'p.' * count}".ljust(10) for text in rounds for count in map(int, text))
+    calls = len(gradients) // 10
+    cpu = f"{'oo      zz' * calls}\n{gradients}\n{'        o ' * calls}"
+    host = {"p": (Kind.OP, "torch::autograd::AccumulateGrad")}
+    return found(unmarked(cpu, "kK      k " * calls, **host))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "step_ms"),
+    [
+        (["12", "12", "12"], 20),  # a GAN's two
+        (["1113", "1113", "1113"], 40),  # a critic that learns three times as often
+        (["11", "11", "11"], 10),  # one optimizer
+        (["12", "11", "12"], 10),  # one whose layers are dropped now and then
+        (["12", "12"], 10),  # seen once and a half: no proof
+        (["10", "10", "10"], 10),  # calls without a backward pass before them tell nothing
+    ],
+)
+def test_optimizers_of_one_class_are_told_apart_by_what_they_train(rounds: list[str], step_ms: int) -> None:
+    steps = adversarial(*rounds)
+    assert steps.found_by == "optimizer"
+    assert set((steps.lengths / 1e6).tolist()) <= {step_ms} and steps.count >= 1
+    assert ("alternates" in " ".join(steps.notes)) == (step_ms > 10)
+
+
 def test_markers_that_launched_nothing_are_no_steps() -> None:
     steps = found(sketch(cpu="nn nn nn ", gpu="kKkkKKkkk", steps="|  |  |  "))
     assert (steps.found_by, steps.count) == ("span", 1)

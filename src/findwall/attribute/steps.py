@@ -20,6 +20,9 @@ PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
 MIN_PERIOD = 3  # kernels: a shorter repeat is a loop inside a step, not a step
 MIN_REPEATS = 3
+# The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
+GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
+MOST_OPTIMIZERS = 8  # a step, of one class
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +127,11 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     last = last[_ends_round(timeline, last)]
     if len(last) < 2:
         return None
-    edges = events.end[last]
+    every = _calls_a_step(timeline, last)
+    edges = events.end[last[(len(last) - 1) % every :: every]]
     labels = tuple(f"step {index}" for index in range(len(edges) - 1))
-    note = "No ProfilerStep ranges: steps were told apart by the optimizer's calls."
+    several = f", {every} a step because what they train alternates" if every > 1 else ""
+    note = f"No ProfilerStep ranges: steps were told apart by the optimizer's calls{several}."
     return _Markers("optimizer", edges, labels, tuple(np.diff(edges).tolist()), (note,))
 
 
@@ -137,6 +142,26 @@ def _ends_round(timeline: Timeline, calls: I64) -> Bool:
     done = np.searchsorted(ops, events.end[calls[:-1]], side="left")
     begun = np.searchsorted(ops, events.start[calls[1:]], side="left")
     return np.append(begun > done, True)
+
+
+def _calls_a_step(timeline: Timeline, calls: I64) -> int:
+    """Several optimizers of one class, each with a backward pass of its own (a GAN's two): their period.
+
+    One optimizer is called after the same gradients every time; what is logged or evaluated in some steps
+    makes none. Only an alternation seen twice over, without an exception, is believed.
+    """
+    events = timeline.events
+    rows = _rows_named(timeline, GRADIENT)
+    rows = rows[events.process[rows] == events.process[calls[0]]]
+    before = np.searchsorted(events.end[calls], events.start[rows], side="right")  # which call they precede
+    order = np.lexsort((events.inputs[rows], before))
+    # Of what precedes the first call only a part may be in the trace.
+    ends = np.searchsorted(before[order], np.arange(1, len(calls) + 1), side="left")
+    trained = [part.tolist() for part in np.split(events.inputs[rows[order]], ends)[1:-1]]
+    for period in range(1, min(MOST_OPTIMIZERS, len(trained) // 2) + 1):
+        if all(trained) and trained[period:] == trained[:-period]:
+            return period
+    return 1
 
 
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
