@@ -247,7 +247,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="these jobs, separated by commas")
     parser.add_argument("--out", type=Path, help="default: the committed result, for all jobs on a GPU")
     parser.add_argument("--parallel", type=int, default=4, help="jobs side by side")
-    parser.add_argument("--timeout", type=float, default=150, help="seconds a process may take")
+    parser.add_argument("--timeout", type=float, default=240, help="seconds a process may take")
     asked = parser.parse_args()
     wanted = [name for name in asked.only.split(",") if name] or list(JOBS)
     begin = time.perf_counter()

@@ -223,10 +223,10 @@ def convolutions_loader(size: str, device: str, steps: int, ledger: Ledger) -> M
     return [*model.parameters(), *model.buffers()]
 
 
-def _perceptron(size: str, device: str) -> nn.Module:
+def _perceptron(size: str, device: str, depth: int = 4) -> nn.Module:
     width = 512 if size == "gpu" else 32
     layers: list[nn.Module] = []
-    for _ in range(4):
+    for _ in range(depth):
         layers += [nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Dropout(0.2)]
     return nn.Sequential(*layers).to(device)
 
@@ -236,7 +236,7 @@ def _width(model: nn.Module) -> int:
 
 
 def compiled(size: str, device: str, steps: int, ledger: Ledger) -> Made:
-    model = _perceptron(size, device)
+    model = _perceptron(size, device, depth=2)  # compiling takes time
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     fast = torch.compile(model)
     for _ in range(steps):
@@ -357,7 +357,7 @@ def atomics(size: str, device: str, steps: int, ledger: Ledger) -> Made:
 
 # Steps by size: some seconds of each, so that findwall comes to its last phase.
 JOBS: dict[str, tuple[Job, dict[str, int]]] = {
-    "compiled": (compiled, {"gpu": 5000, "cpu": 2500}),
+    "compiled": (compiled, {"gpu": 5000, "cpu": 1500}),
     "transformer_bf16": (transformer_bf16, {"gpu": 500, "cpu": 250}),
     "transformer_fp16_scaler": (transformer_fp16_scaler, {"gpu": 500, "cpu": 200}),
     "convolutions_loader": (convolutions_loader, {"gpu": 800, "cpu": 240}),
