@@ -2,8 +2,9 @@
 
     python benchmarks/run_zoo.py [--only a,b] [--size gpu|cpu] [--deadline S]
 
-Each job runs twice in fresh processes: plain (it times its own steps) and through `findwall run --stop`,
-which knows nothing but the command line. The truth is the `WALLS` line of the job's file. Writes
+Each job runs in fresh processes: plain (it times its own steps) before and after, and between them through
+`findwall run --stop`, which knows nothing but the command line. The truth is the `WALLS` line of the job's
+file; where a step of the job is several of findwall's (`PARTS`), the plain time is divided. Writes
 benchmarks/results/run_zoo.json and prints a table.
 """
 
@@ -48,10 +49,11 @@ def launcher(path: Path) -> list[str]:
 
 def plain(path: Path, size: str, steps: int, timeout: float) -> float | None:
     """Mean step in ms as the job itself times it."""
+    parts = constants(path).get("PARTS", 1)
     command = [*launcher(path), str(path), "--size", size, "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     told = re.search(r"mean step ms ([\d.]+)", done.stdout)
-    return float(told.group(1)) if told else None
+    return float(told.group(1)) / parts if told else None  # type: ignore[operator]
 
 
 def measured(path: Path, size: str, folder: Path, timeout: float, steps: int | None) -> dict[str, object]:
@@ -81,15 +83,20 @@ def measured(path: Path, size: str, folder: Path, timeout: float, steps: int | N
     }
 
 
+def timed_alone(path: Path, arguments: argparse.Namespace) -> float | None:
+    return plain(path, arguments.size, arguments.steps, arguments.timeout)
+
+
 def examine(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
     path = ZOO / f"{name}.py"
     row: dict[str, object] = {"job": name, "truth": constants(path).get("WALLS")}
     try:
-        row["plain_ms"] = arguments.known.get(name) or plain(
-            path, arguments.size, arguments.steps, arguments.timeout
-        )
         quick = None if name in arguments.long.split(",") else arguments.timed
+        before = (arguments.plain + 1) // 2
+        plain_ms = [timed_alone(path, arguments) for _ in range(before)]
         row.update(measured(path, arguments.size, folder, arguments.timeout, quick))
+        plain_ms += [timed_alone(path, arguments) for _ in range(arguments.plain - before)]
+        row["plain_ms"] = plain_ms
     except subprocess.TimeoutExpired:
         row["error"] = f"took more than {arguments.timeout} s"
     row["right"] = row.get("verdict") in (row["truth"] or [])
@@ -109,7 +116,8 @@ def line(row: dict[str, object]) -> str:
     return (
         f"{row['job']:24s} {truth[1]:20s} {'right' if row['right'] else 'WRONG':5s} "
         f"{row['verdict'][1]!s:20s} "  # type: ignore[index]
-        f"plain {row['plain_ms'] or float('nan'):8.2f} run {row['step_ms'] or float('nan'):8.2f} ms  "
+        f"plain {'/'.join(f'{ms or 0:.2f}' for ms in row['plain_ms']):>15s} "  # type: ignore[attr-defined]
+        f"run {row['step_ms'] or float('nan'):8.2f} ms  "
         f"hooks {share(cost.get('hook_share'))}  "  # type: ignore[union-attr]
         f"shadow {share(shadow.get('low'))} to {share(shadow.get('high'))}  "
         f"{row['seconds']:.0f} s"
@@ -138,13 +146,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--timed", type=int, help="steps findwall times, instead of as many as it likes")
     parser.add_argument("--long", default="", help="jobs in which it times as many as it likes all the same")
-    parser.add_argument(
-        "--truth", type=Path, help="plain step times from record_jobs.py, instead of a plain run"
-    )
+    parser.add_argument("--plain", type=int, default=2, help="plain runs of each job")
     parser.add_argument("--folder", type=Path, default=Path("findwall-runs/zoo"))
     arguments = parser.parse_args()
-    truth = json.loads(arguments.truth.read_text()) if arguments.truth else {}
-    arguments.known = {name: row.get("step_ms") for name, row in truth.items()}
     names = [name for name in arguments.only.split(",") if name]
     names = names or sorted(path.stem for path in ZOO.glob("*.py") if path.stem not in NOT_JOBS)
     arguments.folder.mkdir(parents=True, exist_ok=True)

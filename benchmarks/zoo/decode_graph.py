@@ -13,6 +13,7 @@ WALLS = [["bandwidth", "memory-roof"]]
 ALSO = []
 FIXES = []
 TOKENS = 8
+PARTS = 8  # findwall's step is one replay
 
 
 class Block(nn.Module):

@@ -12,6 +12,7 @@ from stepclock import Step, device_of, main
 WALLS = [["overhead", "launch-bound"]]
 ALSO = []
 FIXES = ["cuda_graph"]
+PARTS = 2  # findwall's step is one image
 
 
 def make(size: str, fix: str | None = None) -> Step:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from findwall.measure.cost import block_length, describe, hook_share, sentence, shadow_interval
+from findwall.measure.cost import Shadow, block_length, describe, hook_share, sentence, shadow_interval
 
 
 def pairs(cost: float, noise: float, count: int = 30, seed: int = 0) -> list[tuple[float, float]]:
@@ -42,7 +42,16 @@ def test_the_interval_covers_the_truth_about_95_times_in_100():
 
 def test_too_few_pairs_give_no_interval():
     assert shadow_interval(pairs(0, 0.01, 5)) is None
-    assert describe([1], [100], pairs(0, 0.01, 5))["shadow_share"] is None
+    few = Shadow(pairs(0, 0.01, 5), denser=1, counting_ns=0, lean_ns=0)
+    assert describe([1], [100], few)["shadow_share"] is None
+
+
+def test_a_denser_block_counts_for_as_many_and_what_no_block_is_without_is_added():
+    noisy = pairs(0.05, 0.005)
+    plain = Shadow(noisy, denser=1, counting_ns=0, lean_ns=0).interval()
+    assert plain == shadow_interval(noisy)
+    tenth = Shadow(noisy, denser=10, counting_ns=0.02, lean_ns=0.003).interval()
+    assert tenth == pytest.approx([(end + 0.02) / 10 + 0.003 for end in plain], rel=0.01)
 
 
 def test_shares_of_nothing_are_unknown():

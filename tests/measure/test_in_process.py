@@ -144,11 +144,12 @@ OTHERS = {
     "forward": """
         import copy, pickle
         from findwall.measure.forward import wrap_call
+        from findwall.measure.gate import Gate
         import torch._dynamo
         from torch._dynamo.utils import counters
         torch._dynamo.reset(); counters.clear()
         calls, x = [], torch.ones(1, 8)
-        take_off = wrap_call(torch, model, lambda key, gradients: calls.append(gradients))
+        take_off = wrap_call(torch, model, Gate(), lambda key, gradients: calls.append(gradients))
         model(x)
         with torch.no_grad(): model(x)
         compiled = torch.compile(model, backend='eager', fullgraph=True)
@@ -161,7 +162,7 @@ OTHERS = {
         out['off'] = '_compiled_call_impl' not in model.__dict__
         model.compile(backend='eager')
         calls.clear()
-        take_off = wrap_call(torch, model, lambda key, gradients: calls.append(gradients))
+        take_off = wrap_call(torch, model, Gate(), lambda key, gradients: calls.append(gradients))
         model(x); model(x); take_off(); model(x)
         out['compiled_in_place'] = len(calls)
         """,
@@ -239,10 +240,9 @@ def test_loops_of_many_kinds(jobs, training):
     for name, (_, steps) in STEPS.items():
         seen = found[name]["steps_seen"], found[name]["step_source"], found[name]["trace"]["file"]
         assert seen == (steps, "optimizer", "trace.json"), (name, found[name]["notes"], found[name]["trace"])
-    assert sum(found["accumulation"]["steps"]["optimizer_ns"]) > 0
-    assert (
-        sum(found["closure"]["steps"]["optimizer_ns"]) == 0
-    )  # forward and backward ran inside: not its time
+    assert any(found["accumulation"]["steps"]["optimizer_ns"])
+    # Forward and backward ran inside the closure: that is not its time.
+    assert not any(found["closure"]["steps"]["optimizer_ns"])
     check_evaluation(found["evaluation"])
     check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
     check_short_jobs(found["short"], found["no-steps"], stderr)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.measure.steptimer import DeviceClock, Gauge, StepTimer
+from findwall.measure.gate import Gauge
+from findwall.measure.steptimer import DeviceClock, StepTimer
 
 
 class Device:
@@ -120,15 +121,24 @@ def test_the_gauge_is_read_and_reset_with_the_step():
 
 
 def test_short_steps_share_an_event():
-    """One event for every three steps: each gets their mean, and a last one without an end stays unknown."""
+    """Two pass, the third is measured: each gets their mean, and those after the last event stay unknown."""
     device = Device()
-    timer = StepTimer(DeviceClock(device, 0), Gauge(), at_once=False, every=3)
+    gauge = Gauge()
+    timer = StepTimer(DeviceClock(device, 0), gauge, at_once=False)
     timer.start()
-    for _ in range(7):
-        device.now_ms += 2
-        timer.end_step(device.now_ms)
+    timer._last_host = 0
+    for end in (30, 60):
+        device.now_ms += 6
+        gauge.loader_ns, gauge.batches, gauge.hook_ns, gauge.optimizer_ns = 7, 3, 2, 4
+        timer.end_step(end, passed=[end - 20, end - 5])
+    timer.end_unmeasured([70])
     device.passed_ms = 100
-    assert timer.columns.device_ns == [None] * 7
+    columns = timer.columns
+    assert columns.device_ns == [None] * 7
     timer.resolve()
-    assert timer.columns.device_ns == [2_000_000] * 6 + [None]
-    assert timer.columns.times() == [2_000_000] * 6
+    assert columns.device_ns == [2_000_000] * 6 + [None]
+    assert columns.times() == [2_000_000] * 6
+    assert columns.host_ns == [10, 15, 5, 10, 15, 5, 10]
+    assert columns.loader_ns[:3] == [2, 2, 3] and columns.batches[:3] == [1, 1, 1]
+    assert columns.hook_ns[:3] == [0, 0, 2] and columns.optimizer_ns[:3] == [None, None, 4]
+    assert {len(getattr(columns, name)) for name in columns.__struct_fields__} == {7}

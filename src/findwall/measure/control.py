@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import ceil
 from statistics import median
 from time import perf_counter_ns
 
 from findwall.measure import cost
 from findwall.measure.engine import Engine
-from findwall.measure.steptimer import Gauge, StepTimer
+from findwall.measure.gate import Gauge
+from findwall.measure.steptimer import StepTimer
+from findwall.measure.telemetry import PERIOD_S
 
 NS = 1_000_000_000
 AT_MOST_NS = 12 * NS
@@ -15,43 +18,67 @@ PAIRS = 320
 LOOK_AT = tuple(10 * 2**power for power in range(6))  # pairs: a look costs their square, so ever rarer
 HALF_WIDTH = 0.004  # enough to tell one percent
 SKIP_AT_MOST = 40
+DENSEST = 10  # times as often as usual findwall measures in a block with its hooks on
 
 
 class Control:
-    """Blocks of steps with the hooks on and off (shadow steps), on-off-off-on, so that drift cancels."""
+    """Blocks of steps with the hooks on and off (shadow steps), on-off-off-on, so that drift cancels.
+
+    Where only one step in many is measured, its cost would drown in the noise of the others. So with the
+    hooks on everything is done several times as often (`denser`), and the difference divided by that. With
+    the hooks off steps are still counted, and the ends of blocks timed: our own clock says what that takes,
+    and it is added.
+    """
 
     name = "control"
 
     def __init__(self, engine: Engine) -> None:
-        engine.telemetry.pause(False)
+        engine.telemetry.pause(True)
         timed = engine.record.steps.host_ns
         asked = engine.options.steps
-        self.length = cost.block_length(median(timed) if timed else 1e7)
+        step_ns = median(timed) if timed else 1e7
+        stride = ceil(engine.every / DENSEST)
+        self.let_pass = stride - 1  # between two measured steps of a block with the hooks on
+        self.denser = engine.every / stride
+        self.length = stride * cost.block_length(stride * step_ns)
         if asked is not None:
             self.length = max(1, min(self.length, asked // 6))
         self.skip = 1
         self.limit = None if asked is None else self.skip + max(12 * self.length, 2 * asked)
         self.on_device = engine.clock is not None
-        self.seen = self.left = 0
-        self.block = 0
-        self.began = perf_counter_ns()
-        # The same work a step as when steps were timed; what it reads is not looked at.
-        self.timer = StepTimer(engine.clock, engine.gauge, at_once=False, every=engine.record_every)
+        self.seen = self.left = self.block = 0
+        self.unsampled_ns = 0.0
+        self.counting_ns = self.lean_ns = self.lean_steps = 0
+        self.began = self.block_began = perf_counter_ns()
+        # The same work a measured step as when steps were timed; what it reads is not looked at.
+        self.timer = StepTimer(engine.clock, engine.gauge, at_once=False)
         self.ends = StepTimer(engine.clock, Gauge())  # the ends of blocks, timed alike with hooks on or off
 
     def step(self, engine: Engine, now: int) -> None:
-        self.seen += 1
+        passed, spent = engine.gate.take()
+        self.seen += 1 + len(passed)
         if self.skip:
             self.skip -= 1
             if not self.skip:
                 self._begin(engine)
             return
-        if not engine.quiet:
-            self.timer.end_step(now, engine.compilations.new())
-        self.left -= 1
-        if self.left:
-            return
+        self.lean_ns += spent
+        self.lean_steps += len(passed)
+        self.left -= 1 + len(passed)
+        if not _is_off(self.block):
+            self.timer.end_step(now, engine.compilations.new(), passed)
+            if self.left:
+                engine.let_pass(min(self.let_pass, self.left - 1))
+                return
+        else:
+            self.counting_ns += spent + engine.gauge.hook_ns
+            engine.gauge.reset()
+        self._end_block(engine, now)
+
+    def _end_block(self, engine: Engine, now: int) -> None:
         self.ends.end_step(now)
+        if not _is_off(self.block):
+            self.unsampled_ns += (now - self.block_began) * self.denser
         self.block += 1
         if self._enough(now):
             self.finish(engine)
@@ -59,10 +86,17 @@ class Control:
             self._begin(engine)
 
     def _begin(self, engine: Engine) -> None:
-        engine.quiet = _is_off(self.block)
-        engine.timer = None if engine.quiet else self.timer
-        engine.telemetry.pause(engine.quiet)
         self.left = self.length
+        self.block_began = perf_counter_ns()
+        if _is_off(self.block):
+            engine.timer = None
+            engine.let_pass(self.length - 1)
+        else:
+            engine.timer = self.timer
+            if self.unsampled_ns >= PERIOD_S * NS:
+                self.unsampled_ns = 0.0
+                engine.telemetry.sample_now()
+            engine.let_pass(min(self.let_pass, self.length - 1))
         self.ends.start()
 
     def _enough(self, now: int) -> bool:
@@ -76,7 +110,7 @@ class Control:
         if pairs not in LOOK_AT:
             return False
         interval = cost.shadow_interval(self.pairs())
-        return interval is not None and interval[2] - interval[0] < 2 * HALF_WIDTH
+        return interval is not None and interval[2] - interval[0] < 2 * HALF_WIDTH * self.denser
 
     def pairs(self) -> list[tuple[float, float]]:
         """Block times with the hooks on and off, by the device where there is one: the host's clock would
@@ -94,10 +128,18 @@ class Control:
         return columns.device_ns if self.on_device else list(columns.host_ns)
 
     def _steps_after(self) -> list[int]:
-        """Steps after the trace, with the hooks on as before it, as means of blocks."""
+        """Steps after the trace, as means of blocks with the hooks off."""
         times = self._block_times()
-        kept = [value for block, value in enumerate(times) if value is not None and not _is_off(block)]
+        kept = [value for block, value in enumerate(times) if value is not None and _is_off(block)]
         return [value // self.length for value in kept]
+
+    def _shadow(self) -> cost.Shadow | None:
+        pairs = self.pairs()
+        off_blocks = sum(_is_off(block) for block in range(len(self.ends.columns)))
+        if not off_blocks:
+            return None
+        lean = self.lean_ns / self.lean_steps if self.lean_steps else 0.0
+        return cost.Shadow(pairs, self.denser, self.counting_ns / off_blocks, lean * self.length)
 
     def finish(self, engine: Engine) -> None:
         self.close(engine)
@@ -105,7 +147,8 @@ class Control:
         engine.finished()
 
     def close(self, engine: Engine) -> None:
-        engine.quiet = False
+        engine.gate.left = 0
+        engine.gate.take()
         engine.timer = None
         self.ends.resolve()
         if engine.timed is not None:
@@ -113,7 +156,7 @@ class Control:
         record = engine.record
         record.control = self.ends.columns  # a row a block
         record.cost.update(
-            cost.describe(record.steps.hook_ns, record.steps.times(), self.pairs(), self._steps_after())
+            cost.describe(record.steps.hook_ns, record.steps.times(), self._shadow(), self._steps_after())
         )
 
 

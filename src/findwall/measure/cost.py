@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, floor, sqrt
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 LEAST_PAIRS = 6  # below that no 95 % interval exists
 Z = 1.96
@@ -14,6 +14,26 @@ Z = 1.96
 def block_length(step_ns: float) -> int:
     """Steps in one block of hooks on or off: long enough to be timed, short enough that drift cancels."""
     return max(2, min(100, ceil(25_000_000 / max(step_ns, 1.0))))
+
+
+class Shadow(NamedTuple):
+    """Blocks with the hooks on beside blocks with them off."""
+
+    pairs: Sequence[tuple[float, float]]  # nanoseconds of a block with them on, and off
+    denser: float  # times as often as usual everything was done with them on
+    counting_ns: float  # our own clock's figure of what is left to do in a block with them off
+    lean_ns: float  # and of counting the steps between measured ones, in a block
+
+    def interval(self) -> tuple[float, float, float] | None:
+        """Low, middle, high of what measuring costs, as a share of a step."""
+        found = shadow_interval(self.pairs)
+        if found is None:
+            return None
+        block = median(off for _, off in self.pairs)
+        low, middle, high = (
+            (end + self.counting_ns / block) / self.denser + self.lean_ns / block for end in found
+        )
+        return low, middle, high
 
 
 def shadow_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
@@ -70,17 +90,18 @@ def _percent(share: float) -> str:
 def describe(
     hook_ns: Sequence[int],
     step_ns: Sequence[int],
-    pairs: Sequence[tuple[float, float]] = (),
+    shadow: Shadow | None = None,
     after_ns: Sequence[int] = (),
 ) -> dict[str, Any]:
     """The figures every report carries. None: could not be measured."""
-    interval = shadow_interval(pairs)
+    interval = None if shadow is None else shadow.interval()
     before, after = (median(step_ns) if step_ns else 0), (median(after_ns) if after_ns else 0)
     return {
         "hook_share": hook_share(hook_ns, step_ns),
         "shadow_share": None
         if interval is None
         else dict(zip(("low", "mid", "high"), interval, strict=True)),
-        "shadow_pairs": len(pairs),
+        "shadow_pairs": 0 if shadow is None else len(shadow.pairs),
+        "shadow_denser": None if shadow is None else shadow.denser,
         "step_after_trace": after / before if before and after else None,
     }

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
+from findwall.measure.gate import Gate, Gauge
 from findwall.measure.options import Options
 from findwall.measure.ranks import Rank
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.steps import StepFinder
-from findwall.measure.steptimer import DeviceClock, Gauge, StepTimer
+from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Telemetry
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
 from findwall.model.measurement import Measurement
@@ -28,15 +29,26 @@ class Phase(Protocol):
         """The job has ended in this phase: keep what there is."""
 
 
+@runtime_checkable
+class Cuttable(Protocol):
+    def cut(self, engine: Engine) -> None: ...
+
+
 class Engine:
     """Told when a step ended, on the thread that trains."""
 
     def __init__(
-        self, torch: Any, options: Options, rank: Rank, find_folder: Callable[[], RunFolder | None]
+        self,
+        torch: Any,
+        options: Options,
+        rank: Rank,
+        gate: Gate,
+        find_folder: Callable[[], RunFolder | None],
     ) -> None:
         self.torch = torch
         self.options = options
         self.rank = rank
+        self.gate = gate
         self.finder = StepFinder()
         self.gauge = Gauge()
         self.record = Measurement(rank=rank.rank, world_size=rank.world_size)
@@ -50,12 +62,10 @@ class Engine:
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
         self.phase: Phase | None = None
-        self.quiet = False  # a shadow block: steps are counted, nothing is measured
-        self.deferred: Callable[[], None] | None = None  # to be done outside of autograd and optimizers
-        self.inside_optimizer = False
+        self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
         self.batch_size: tuple[float, str] | None = None
         self.prefetched = 0  # batches that loader workers may have ready
-        self.record_every = 1  # steps between two device events
+        self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
         self.done = False
         self._find_folder = find_folder
@@ -65,9 +75,22 @@ class Engine:
         return self._find_folder()
 
     def step_ended(self, now: int) -> None:
-        self.step_number += 1
+        self.step_number += 1 + len(self.gate.ends)
         if self.phase is not None:
             self.phase.step(self, now)
+
+    def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
+        """So many steps are not measured, only counted."""
+        if steps > 0:
+            self.gate.shut(self.finder.source, self.finder.key, steps, gauge)
+
+    def cut(self) -> None:
+        """Steps from here on are of another kind than those that passed: the two share no time."""
+        if isinstance(self.phase, Cuttable):
+            self.phase.cut(self)
+
+    def take_waited(self) -> int:
+        return 0 if self.clock is None else self.clock.take_waited()
 
     def enter(self, phase: Phase) -> None:
         self.phase = phase
@@ -83,8 +106,8 @@ class Engine:
         self.record.device_kind = "cpu" if device is None else "gpu"
         self.record.device_name = machine.device_name(self.torch, device)
 
-    def new_timer(self, at_once: bool = True, every: int = 1) -> StepTimer:
-        self.timer = StepTimer(self.clock, self.gauge, at_once, every)
+    def new_timer(self, at_once: bool = True) -> StepTimer:
+        self.timer = StepTimer(self.clock, self.gauge, at_once)
         return self.timer
 
     def first_batch(self, iterator: Any, batch: Any) -> None:
@@ -102,8 +125,8 @@ class Engine:
             self.record.notes.append(text)
 
     def safely(self, action: Callable[[], None]) -> None:
-        """Now, or, inside autograd or an optimizer's step, at the next moment outside of both."""
-        if self.inside_optimizer or machine.inside_backward(self.torch):
+        """Now, or, inside autograd, at the next moment outside of it."""
+        if machine.inside_backward(self.torch):
             self.deferred = action
         else:
             action()

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from findwall.measure.gate import Gate
+from findwall.measure.steps import Source
+
 PERIOD_S = 0.01
 SLOW_PERIOD_S = 0.05
 FAST_LOOKS = 1000
@@ -66,17 +69,21 @@ def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
     return None if found is None else found.f_locals.get("self")
 
 
-def wrap_call(torch: Any, module: Any, ended: Callable[[int, bool], None]) -> Callable[[], None]:
+def wrap_call(torch: Any, module: Any, gate: Gate, ended: Callable[[int, bool], None]) -> Callable[[], None]:
     """Tell `ended(id, gradients on)` after each call of this module. Returns what takes the wrap off."""
     former = module.__dict__.get("_compiled_call_impl")
     call = former if former is not None else module._call_impl
-    compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+    compiling = never_or_when_compiling(torch)
     grad_enabled = torch.is_grad_enabled
     key = id(module)
 
     def called(*args: Any, **kwargs: Any) -> Any:
         result = call(*args, **kwargs)
-        if not compiling():
+        if compiling():
+            return result
+        if gate.left:
+            gate.passed(Source.FORWARD, key)
+        else:
             ended(key, grad_enabled())
         return result
 
@@ -91,3 +98,13 @@ def wrap_call(torch: Any, module: Any, ended: Callable[[int, bool], None]) -> Ca
             object.__setattr__(module, "_compiled_call_impl", former)
 
     return unwrap
+
+
+def never_or_when_compiling(torch: Any) -> Callable[[], bool]:
+    """To a tracer the constant True, else False: at the cost of one call, where torch has it so."""
+    compiler = getattr(torch, "compiler", None)
+    for name in ("is_dynamo_compiling", "is_compiling"):
+        found: Callable[[], bool] | None = getattr(compiler, name, None)
+        if found is not None:
+            return found
+    return lambda: False

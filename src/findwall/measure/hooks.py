@@ -1,4 +1,4 @@
-"""What findwall attaches to torch: optimizer hooks, and thin wraps around loader, scaler and graph replay.
+"""What findwall attaches to torch: thin wraps around optimizers, loader, scaler and graph replay.
 
 Every wrap calls the original unchanged; what it notes goes to a `Sink`. A part of torch that is not there (an
 older version) is left out, and said so.
@@ -10,30 +10,25 @@ import functools
 import gc
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
+from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
-from findwall.measure.optimizerhooks import make_hooks, tell_after
+from findwall.measure.optimizerhooks import OptimizerSink, watched_step
+from findwall.measure.steps import Source
 
 
-class Sink(Protocol):
+class Sink(OptimizerSink, Protocol):
     """Who is told. None of these may raise into the job."""
 
     off: bool  # findwall is out: call the originals and nothing else
 
-    @property
-    def quiet(self) -> bool:
-        """A shadow step: steps are counted, nothing is measured."""
-
     def optimizer_made(self) -> None: ...
-    def optimizer_began(self, optimizer: Any, alone: bool) -> None: ...
-    def optimizer_ended(self, optimizer: Any) -> None: ...
     def optimizer_steps(self) -> int: ...
-    def optimizer_left(self, optimizer: Any, failed: bool) -> None: ...
     def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None: ...
     def loader_started(self, spent_ns: int) -> None: ...
     def evaluation_began(self) -> None: ...
@@ -64,7 +59,7 @@ def install(torch: Any, sink: Sink) -> list[str]:
     _relay = relay = Relay(sink)
     missing = []
     for part in (
-        _hook_optimizers,
+        _wrap_optimizers,
         _wrap_scaler,
         _wrap_loader,
         _wrap_evaluation,
@@ -94,23 +89,16 @@ def _hide_from_compiler(dynamo: ModuleType) -> None:
         return
 
 
-def _hook_optimizers(torch: Any, relay: Relay) -> None:
-    compiling = getattr(torch.compiler, "is_compiling", lambda: False)
-    before, after = make_hooks(
-        compiling,
-        lambda optimizer, alone: relay.sink.optimizer_began(optimizer, alone),
-        lambda optimizer: relay.sink.optimizer_ended(optimizer),
-    )
-    module = importlib.import_module("torch.optim.optimizer")
-    module.register_optimizer_step_pre_hook(before)
-    module.register_optimizer_step_post_hook(after)
+def _wrap_optimizers(torch: Any, relay: Relay) -> None:
+    """torch puts its own hooks around step() once a class, when the first of its optimizers is made."""
     optimizer_class = torch.optim.Optimizer
-    hook_step = tell_after(
-        optimizer_class.profile_hook_step,
-        compiling,
-        lambda optimizer, failed: relay.sink.optimizer_left(optimizer, failed),
-    )
-    optimizer_class.profile_hook_step = staticmethod(hook_step)
+    watched = functools.partial(watched_step, never_or_when_compiling(torch), relay)
+    hook_step = optimizer_class.profile_hook_step
+    for known in _subclasses(optimizer_class):
+        step = known.__dict__.get("step")
+        if getattr(step, "hooked", False):
+            known.step = watched(step)
+    optimizer_class.profile_hook_step = staticmethod(lambda step: watched(hook_step(step)))
     original = optimizer_class.__init__
 
     @functools.wraps(original)
@@ -121,6 +109,12 @@ def _hook_optimizers(torch: Any, relay: Relay) -> None:
     optimizer_class.__init__ = made
 
 
+def _subclasses(parent: Any) -> Iterator[Any]:
+    for child in parent.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
 def _wrap_scaler(torch: Any, relay: Relay) -> None:
     """A GradScaler that skips a step calls no optimizer: the step was one all the same."""
     scaler_class = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
@@ -128,14 +122,18 @@ def _wrap_scaler(torch: Any, relay: Relay) -> None:
 
     @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if relay.sink.off:
-            return original(self, optimizer, *args, **kwargs)
+        gate = relay.sink.gate
+        left = gate.left
+        if left:
+            result = original(self, optimizer, *args, **kwargs)
+            if gate.left == left:
+                gate.passed(Source.OPTIMIZER, id(optimizer))
+            return result
         before = relay.sink.optimizer_steps()
         result = original(self, optimizer, *args, **kwargs)
         if relay.sink.optimizer_steps() == before:
             relay.sink.optimizer_began(optimizer, False)
-            relay.sink.optimizer_ended(optimizer)
-            relay.sink.optimizer_left(optimizer, False)
+            relay.sink.optimizer_ended(optimizer, False)
         return result
 
     scaler_class.step = step
@@ -149,11 +147,13 @@ def _wrap_loader(torch: Any, relay: Relay) -> None:
 
     @functools.wraps(start)
     def iterate(self: Any) -> Any:
-        if relay.sink.off or relay.sink.quiet:
-            return start(self)
         began = perf_counter_ns()
         iterator = start(self)
-        relay.sink.loader_started(perf_counter_ns() - began)
+        spent = perf_counter_ns() - began
+        if relay.sink.gate.left:
+            relay.sink.gate.waited_for_data(spent, batches=0)
+        else:
+            relay.sink.loader_started(spent)
         return iterator
 
     loader_class.__iter__ = iterate
@@ -162,11 +162,15 @@ def _wrap_loader(torch: Any, relay: Relay) -> None:
 def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def take(self: Any) -> Any:
-        if relay.sink.off:
-            return original(self)
         began = perf_counter_ns()
         batch = original(self)
-        relay.sink.batch_taken(self, batch, perf_counter_ns() - began)
+        spent = perf_counter_ns() - began
+        gate = relay.sink.gate
+        if gate.left:
+            gate.waited_for_data(spent)
+            gate.passed(Source.LOADER, 0)
+        else:
+            relay.sink.batch_taken(self, batch, spent)
         return batch
 
     return take
@@ -179,8 +183,7 @@ def _wrap_evaluation(torch: Any, relay: Relay) -> None:
     @functools.wraps(original)
     def evaluate(self: Any) -> Any:
         result = original(self)
-        if not relay.sink.off:
-            relay.sink.evaluation_began()
+        relay.sink.evaluation_began()
         return result
 
     module_class.eval = evaluate
@@ -194,7 +197,10 @@ def _wrap_replay(torch: Any, relay: Relay) -> None:
     @functools.wraps(original)
     def replay(self: Any) -> Any:
         result = original(self)
-        if not relay.sink.off:
+        gate = relay.sink.gate
+        if gate.left:
+            gate.passed(Source.REPLAY, id(self))
+        else:
             relay.sink.graph_replayed(self)
         return result
 
@@ -234,7 +240,7 @@ def _watch_collector(relay: Relay) -> None:
 
     def note(phase: str, info: dict[str, Any]) -> None:
         nonlocal began
-        if relay.sink.off or relay.sink.quiet:
+        if relay.sink.off:
             return
         if phase == "start":
             began = perf_counter_ns()

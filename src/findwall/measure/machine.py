@@ -24,7 +24,7 @@ def reserved_bytes(torch: Any, device: int | None) -> int:
 
 
 class Compilations:
-    """How many frames torch.compile has compiled since the last look."""
+    """How many graphs torch.compile has compiled since the last look."""
 
     def __init__(self) -> None:
         self._last = self._total()
@@ -38,8 +38,8 @@ class Compilations:
     def _total() -> int:
         dynamo = sys.modules.get("torch._dynamo.utils")
         counters = getattr(dynamo, "counters", None)
-        frames = counters.get("frames") if counters is not None else None
-        return int(frames.get("total", 0)) if frames else 0
+        stats = counters.get("stats") if counters is not None else None
+        return int(stats.get("unique_graphs", 0)) if stats else 0
 
 
 ALLOCATOR_COUNTS = {

@@ -1,55 +1,54 @@
-"""The hooks a compiler may trace: `optimizer.step()` inside a compiled function calls them too.
+"""The wrap around optimizers' step(), which a compiler may trace: a compiled function may call step() too.
 
-They stand alone in this file because every other module of the measurement is hidden from the compiler, while
-these must be traceable: to a tracer the first line is a constant, and nothing of findwall enters the graph.
+It stands alone in this file because every other module of the measurement is hidden from the compiler, while
+this must be traceable: to a tracer the first line is a constant, and nothing of findwall enters the graph.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-Hook = Callable[[Any, Any, Any], None]
-
-
-def make_hooks(
-    compiling: Callable[[], bool], began: Callable[[Any, bool], None], ended: Callable[[Any], None]
-) -> tuple[Hook, Hook]:
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if compiling():
-            return
-        # Lightning hands forward and backward in as a closure: then step() is not the optimizer's time.
-        began(optimizer, len(args) < 2 and not kwargs)
-
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if compiling():
-            return
-        ended(optimizer)
-
-    return before, after
+from findwall.measure.gate import Gate
 
 
-def tell_after(
-    hook_step: Callable[..., Any], compiling: Callable[[], bool], left: Callable[[Any, bool], None]
+class OptimizerSink(Protocol):
+    """Who is told of optimizers. None of these may raise into the job."""
+
+    gate: Gate
+
+    def optimizer_began(self, optimizer: Any, alone: bool) -> None: ...
+    def optimizer_ended(self, optimizer: Any, failed: bool) -> None: ...
+
+
+class Holder(Protocol):
+    """Holds the one who is told now."""
+
+    @property
+    def sink(self) -> OptimizerSink: ...
+
+
+def watched_step(
+    compiling: Callable[[], bool], relay: Holder, original: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """torch puts its hooks around step() by `hook_step`: call `left(optimizer, failed)` outside of them."""
+    """This step() of an optimizer's class, with somebody told of it."""
 
-    def hook_and_tell(function: Callable[..., Any]) -> Callable[..., Any]:
-        hooked = hook_step(function)
+    @functools.wraps(original)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(*args, **kwargs)
+        sink = relay.sink
+        if sink.gate.left:
+            return sink.gate.let_optimizer_pass(original, args, kwargs)
+        # Lightning hands forward and backward in as a closure: then step() is not the optimizer's time.
+        sink.optimizer_began(args[0], len(args) < 2 and not kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            sink.optimizer_ended(args[0], True)
+            raise
+        sink.optimizer_ended(args[0], False)
+        return result
 
-        @functools.wraps(hooked)
-        def step(*args: Any, **kwargs: Any) -> Any:
-            if compiling():
-                return hooked(*args, **kwargs)
-            try:
-                result = hooked(*args, **kwargs)
-            except BaseException:
-                left(args[0], True)
-                raise
-            left(args[0], False)
-            return result
-
-        return step
-
-    return hook_and_tell
+    return step

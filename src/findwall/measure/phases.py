@@ -13,7 +13,7 @@ from findwall.measure import cost, machine
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.sampler import LineSampler
-from findwall.measure.steptimer import record_every
+from findwall.measure.steptimer import measured_every
 from findwall.measure.surroundings import look_around
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
@@ -25,6 +25,7 @@ TIMED_STEPS = 30
 TIMED_AT_LEAST_NS = 2 * NS  # a few milliseconds of steps would miss pauses and full queues
 TIMED_AT_MOST_NS = 10 * NS
 TIMED_AT_LEAST_STEPS = 5
+MOST_SHARE_AN_EVENT = 64
 LINES_AT_MOST_NS = 2 * NS
 WINDOW_WARM_STEPS = 2
 WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
@@ -94,22 +95,42 @@ class Timing:
         engine.telemetry.pause(False)
         self.before = machine.allocator_counts(engine.torch, engine.device)
         lately = engine.timer.recent(8) if engine.timer is not None else []
-        if engine.clock is not None and lately:
+        if lately:
             asked = engine.options.steps
-            most = 64 if asked is None else max(1, asked // 6)
-            engine.record_every = min(record_every(median(lately)), most)
+            most = MOST_SHARE_AN_EVENT if asked is None else max(1, asked // 6)
+            engine.every = min(measured_every(median(lately)), most)
+        if engine.clock is not None:
             engine.clock.stock(2 * TIMED_STEPS)
-        self.timer = engine.timed = engine.new_timer(at_once=False, every=engine.record_every)
+        self.timer = engine.timed = engine.new_timer(at_once=False)
         self.timer.start()
         self.plain = 0  # steps without an evaluation inside
         self.began = perf_counter_ns()
+        engine.gate.take()
+        engine.let_pass(engine.every - 1, engine.gauge)
 
     def step(self, engine: Engine, now: int) -> None:
-        self.timer.end_step(now, engine.compilations.new())
-        self.plain += not self.timer.columns.evaluated[-1]
+        passed, spent = engine.gate.take()
+        engine.gauge.hook_ns += spent
+        self.timer.end_step(now, engine.compilations.new(), passed)
+        self.plain += 0 if self.timer.columns.evaluated[-1] else 1 + len(passed)
         if self._enough(engine.options.steps, now):
             self.close(engine)
             after_timing(engine)
+        else:
+            engine.let_pass(engine.every - 1, engine.gauge)
+
+    def cut(self, engine: Engine) -> None:
+        """An evaluation begins: the steps that passed are timed now, the next is measured for itself."""
+        timed = len(self.timer.columns)
+        if timed > 2 * TIMED_AT_LEAST_STEPS and 2 * self.plain <= timed:
+            return  # an eval() in most steps is no evaluation
+        engine.gate.left = 0
+        passed, spent = engine.gate.take()
+        engine.step_number += len(passed)
+        if passed:
+            engine.gauge.hook_ns += spent
+            self.timer.end_step(passed[-1], 0, passed[:-1])
+            self.plain += len(passed)
 
     def _enough(self, asked: int | None, now: int) -> bool:
         timed = len(self.timer.columns)
@@ -122,6 +143,9 @@ class Timing:
         return counted >= TIMED_STEPS and elapsed >= TIMED_AT_LEAST_NS
 
     def close(self, engine: Engine) -> None:
+        passed, _ = engine.gate.take()
+        engine.step_number += len(passed)
+        self.timer.end_unmeasured(passed)
         self.timer.resolve()
         record = engine.record
         record.steps = self.timer.columns

@@ -15,6 +15,7 @@ from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
 from findwall.measure.forks import watch_forks
 from findwall.measure.forward import ForwardSeeker, wrap_call
+from findwall.measure.gate import Gate
 from findwall.measure.importhook import when_imported
 from findwall.measure.options import Options
 from findwall.measure.phases import Warmup
@@ -37,6 +38,7 @@ class Session:
         self.script, self.argv, self.options = script, argv, options
         self.rank = this_rank()
         self.off = False
+        self.gate = Gate()
         self.torch: Any | None = None
         self.engine: Engine | None = None
         self._folder: RunFolder | None = None
@@ -76,7 +78,7 @@ class Session:
         try:
             self.torch = torch
             self._open_folder()
-            engine = Engine(torch, self.options, self.rank, self._open_folder)
+            engine = Engine(torch, self.options, self.rank, self.gate, self._open_folder)
             self.engine = engine
             for text in hooks.install(torch, self):
                 engine.note(f"not watched in this torch: {text}")
@@ -95,21 +97,21 @@ class Session:
     def folder(self) -> Path | None:
         return None if self._folder is None else self._folder.path
 
-    @property
-    def quiet(self) -> bool:
-        return self.engine is None or self.engine.quiet
-
     def fail(self, error: BaseException) -> None:
         """findwall broke: say so once, and be gone."""
         if self.off:
             return
-        self.off = True
+        self._switch_off()
         say(f"stopped measuring ({type(error).__name__}: {error}); the job runs on")
         for stop in (self._stop_threads, self._abort_window, lambda: self._save_failure(error)):
             try:
                 stop()
             except Exception:  # noqa: BLE001 - already failing: what cannot be tidied stays
                 continue
+
+    def _switch_off(self) -> None:
+        self.off = True
+        self.gate.shut_for_good()
 
     def before_fork(self) -> None:
         if self.engine is not None:
@@ -121,7 +123,8 @@ class Session:
 
     def forked(self) -> None:
         global _current
-        self.off = self._closed = True
+        self._closed = True
+        self._switch_off()
         _current = None
 
     def _stop_threads(self) -> None:
@@ -159,39 +162,26 @@ class Session:
             return
         outermost = self._optimizers.enter(id(optimizer))
         engine = self.engine
-        if engine is None or engine.quiet or not outermost:
+        if engine is None or not outermost or not alone:
             return
-        self._optimizer_began = perf_counter_ns() if alone else 0
-        if not alone:
-            return
+        began = perf_counter_ns()
         if engine.timer is not None:
             self._guard(engine.timer.optimizer_began)
-            engine.gauge.hook_ns += perf_counter_ns() - self._optimizer_began
+        engine.gauge.hook_ns += perf_counter_ns() - began - engine.take_waited()
+        self._optimizer_began = began
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: Any, failed: bool) -> None:
+        """step() has been left, for good or by an exception."""
         if self.off:
             return
         key = id(optimizer)
         self._optimizers.leave(key)
-        if self._optimizers.inside:  # an optimizer inside another one's step
+        if self._optimizers.inside:  # called by another one's step
             return
-        self._steps += 1
-        if self.engine is not None:
-            self.engine.inside_optimizer = True
-        self._mark(Source.OPTIMIZER, key, self._optimizer_began)
-
-    def optimizer_left(self, optimizer: Any, failed: bool) -> None:
-        """step() has been left, for good or by an exception: a profiler may be started and stopped here."""
-        engine = self.engine
-        if self.off or engine is None:
-            return
-        if failed:
-            self._optimizers.leave(id(optimizer))
-        if self._optimizers.inside:
-            return
-        engine.inside_optimizer = False
-        if engine.deferred is not None:
-            self._guard(engine.catch_up)
+        began, self._optimizer_began = self._optimizer_began, 0
+        if not failed:
+            self._steps += 1
+            self._mark(Source.OPTIMIZER, key, began)
 
     def graph_replayed(self, graph: Any) -> None:
         self._mark(Source.REPLAY, id(graph))
@@ -208,19 +198,17 @@ class Session:
         now = perf_counter_ns()
         self._first_region = self._first_region or now
         if now - self._first_region > REGION_WAIT_NS:
-            self._mark(Source.REGION, key)
+            self._mark_or_pass(Source.REGION, key)
 
     def step(self) -> None:
         """The job says itself that a step has ended."""
-        self._mark(Source.EXPLICIT, 0)
+        self._mark_or_pass(Source.EXPLICIT, 0)
 
     def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None:
         engine = self.engine
         if self.off or engine is None or engine.done or threading.get_ident() != engine.thread_id:
             return
         self._mark(Source.LOADER, 0)
-        if engine.quiet:
-            return
         engine.gauge.loader_ns += spent_ns
         engine.gauge.batches += 1
         self._guard(lambda: self._after_batch(engine, iterator, batch))
@@ -236,8 +224,12 @@ class Session:
             engine.gauge.loader_ns += spent_ns
 
     def evaluation_began(self) -> None:
-        if self.engine is not None:
-            self.engine.gauge.evaluated = True
+        engine = self.engine
+        if self.off or engine is None:
+            return
+        if self.gate.is_timing:
+            self._guard(engine.cut)
+        engine.gauge.evaluated = True
 
     def collected(self, spent_ns: int) -> None:
         engine = self.engine
@@ -264,6 +256,12 @@ class Session:
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
+    def _mark_or_pass(self, source: Source, key: int) -> None:
+        if self.gate.left:
+            self.gate.passed(source, key)
+        else:
+            self._mark(source, key)
+
     def _mark(self, source: Source, key: int, began: int = 0) -> None:
         """Something ended that may end a step; all of findwall's work on the training thread starts here."""
         engine = self.engine
@@ -273,9 +271,10 @@ class Session:
             self._after_measuring(engine, source, key)
             return
         now = perf_counter_ns()
+        phase = engine.phase
         try:
-            if not engine.quiet and began:
-                engine.gauge.optimizer_ns += now - began
+            if began:
+                engine.gauge.optimizer_ns = (engine.gauge.optimizer_ns or 0) + now - began
             if machine.is_capturing(engine.torch):
                 engine.finder.optimizer_captured |= source is Source.OPTIMIZER
                 return
@@ -284,9 +283,9 @@ class Session:
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
         finally:
-            if not engine.quiet:
-                waited = engine.clock.take_waited() if engine.clock is not None else 0
-                engine.gauge.hook_ns += perf_counter_ns() - now - waited
+            spent = perf_counter_ns() - now - engine.take_waited()
+            if engine.phase is phase:  # what a change of phase takes is outside of every step that is timed
+                engine.gauge.hook_ns += spent
         self._leave_if_asked()
 
     def _leave_if_asked(self) -> None:
@@ -328,7 +327,7 @@ class Session:
         self._guard(lambda: self._wrap(module))
 
     def _wrap(self, module: Any) -> None:
-        self._unwrap.append(wrap_call(self.torch, module, self.forward_ended))
+        self._unwrap.append(wrap_call(self.torch, module, self.gate, self.forward_ended))
 
     # The end
 
@@ -339,10 +338,12 @@ class Session:
         if self.options.stop and self.rank.world_size == 1:
             self._verdict.end()
             self._stop()
+        elif not self.options.stop:
+            self.gate.shut_for_good()
 
     def _stop(self) -> None:
         self._closed = self._stop_now = True
-        self.off = True
+        self._switch_off()
 
     def _stop_together(self, engine: Engine) -> None:
         """Several ranks: the one that speaks names the step once its verdict is there, all end at it."""
@@ -363,7 +364,7 @@ class Session:
         self._closed = True
         if not self.off:
             self._guard(lambda: self._close(failure))
-        self.off = True
+        self._switch_off()
 
     def _close(self, failure: str) -> None:
         engine = self.engine

@@ -124,6 +124,11 @@ class StepFinder:
             self.optimizer_captured = False
         return True
 
+    @property
+    def key(self) -> int | None:
+        """What ends a step now."""
+        return None if self.source is None else self._anchors[self.source].key
+
     def take_restart(self) -> bool:
         restarted, self.restarted = self.restarted, False
         return restarted

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
+from findwall.measure.gate import Gauge
 from findwall.model.measurement import StepColumns
 
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
 OPTIMIZER_EVERY = 4  # recorded step ends between two that also time the optimizer on the device
 RECORD_NS = 30_000  # of the host for one event, at most, where the launch queue has room
-RECORD_EVERY_NS = 50_000_000  # of the job between two events: one costs up to 0.1 ms on a slow host
-
-
-class Gauge:
-    """What happened since the last step end. Written by the hooks, read and reset at the step's end."""
-
-    __slots__ = ("batches", "evaluated", "gc_ns", "hook_ns", "loader_ns", "optimizer_ns")
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.loader_ns = self.optimizer_ns = self.gc_ns = self.hook_ns = self.batches = 0
-        self.evaluated = False
+MEASURE_EVERY_NS = 100_000_000  # of the job from one measured step to the next: it costs up to 0.1 ms
 
 
 class DeviceClock:
@@ -87,25 +76,33 @@ class DeviceClock:
             return None
 
 
+class _Block(NamedTuple):
+    """Steps between two events."""
+
+    rows: range
+    first: Any
+    last: Any
+    optimizer: Any | None
+
+
 class StepTimer:
     """Columns of consecutive steps, from `start()` on.
 
     `at_once`: device times are read as the steps go by, for those who look at them meanwhile; else in
-    `resolve`, once, so that the steps that are timed pay for recording alone. `every`: an event is recorded
-    at the end of every so many steps, and each of those steps has their mean for its device time.
+    `resolve`, once, so that the steps that are timed pay for recording alone.
     """
 
-    def __init__(self, clock: DeviceClock | None, gauge: Gauge, at_once: bool = True, every: int = 1) -> None:
+    def __init__(self, clock: DeviceClock | None, gauge: Gauge, at_once: bool = True) -> None:
         self.columns = StepColumns()
         self.optimizer_device_ns: list[int] = []
         self._clock = clock
         self._gauge = gauge
         self._at_once = at_once
-        self._every = every
+        self._ends = 0
         self._last_host = 0
         self._last_event: Any | None = None
         self._optimizer_event: Any | None = None
-        self._pending: deque[tuple[int, Any, Any, Any]] = deque()
+        self._pending: deque[_Block] = deque()
 
     def start(self) -> None:
         """A boundary: the step before it is not counted."""
@@ -114,34 +111,41 @@ class StepTimer:
         self._last_host = perf_counter_ns()
 
     def optimizer_began(self) -> None:
-        ended = len(self.columns) + 1
-        if (
-            self._clock is not None
-            and ended % self._every == 0
-            and ended // self._every % OPTIMIZER_EVERY == 1
-        ):
+        if self._clock is not None and self._ends % OPTIMIZER_EVERY == 0:
             self._optimizer_event = self._clock.record()
 
-    def end_step(self, now: int, compiles: int = 0) -> None:
-        gauge, columns = self._gauge, self.columns
-        columns.host_ns.append(now - self._last_host)
-        columns.device_ns.append(None)
-        columns.loader_ns.append(gauge.loader_ns)
-        columns.optimizer_ns.append(gauge.optimizer_ns)
-        columns.gc_ns.append(gauge.gc_ns)
-        columns.hook_ns.append(gauge.hook_ns)
-        columns.batches.append(gauge.batches)
-        columns.compiles.append(compiles)
-        columns.evaluated.append(gauge.evaluated)
-        gauge.reset()
-        self._last_host = now
-        if self._clock is not None and len(columns) % self._every == 0:
-            self._end_on_device(self._clock)
+    def end_step(self, now: int, compiles: int = 0, passed: Sequence[int] = ()) -> None:
+        """A step ended now, after others that `passed` at these times without being measured: they share the
+        time on the device, and what the gauge holds."""
+        self._ends += 1
+        self._add_rows([*passed, now], compiles)
+        if self._clock is not None:
+            self._end_on_device(self._clock, len(passed) + 1)
 
-    def _end_on_device(self, clock: DeviceClock) -> None:
+    def end_unmeasured(self, passed: Sequence[int]) -> None:
+        """The job ended after steps that passed: only the host's clock knows them."""
+        if passed:
+            self._add_rows(passed, 0)
+
+    def _add_rows(self, ends: Sequence[int], compiles: int) -> None:
+        gauge, columns, count = self._gauge, self.columns, len(ends)
+        columns.host_ns += [end - begin for begin, end in zip([self._last_host, *ends], ends, strict=False)]
+        columns.device_ns += [None] * count
+        columns.loader_ns += _shares(gauge.loader_ns, count)
+        columns.optimizer_ns += [*[None] * (count - 1), gauge.optimizer_ns]
+        columns.gc_ns += _shares(gauge.gc_ns, count)
+        columns.hook_ns += _shares(gauge.hook_ns, count)
+        columns.batches += _shares(gauge.batches, count)
+        columns.compiles += [*[0] * (count - 1), compiles]
+        columns.evaluated += [gauge.evaluated] * count
+        gauge.reset()
+        self._last_host = ends[-1]
+
+    def _end_on_device(self, clock: DeviceClock, count: int) -> None:
         event = clock.record()
         if event is not None and self._last_event is not None:
-            self._pending.append((len(self.columns) - 1, self._last_event, event, self._optimizer_event))
+            rows = range(len(self.columns) - count, len(self.columns))
+            self._pending.append(_Block(rows, self._last_event, event, self._optimizer_event))
         self._optimizer_event = None
         self._last_event = event
         if self._at_once:
@@ -153,20 +157,20 @@ class StepTimer:
         if clock is None:
             return
         for _ in range(min(at_most, len(pending))):
-            index, first, last, optimizer = pending[0]
-            if not clock.done(last):
+            block = pending[0]
+            if not clock.done(block.last):
                 return
             pending.popleft()
-            block = clock.between(first, last)
-            if block is not None:
-                steps = min(self._every, index + 1)
-                self.columns.device_ns[index + 1 - steps : index + 1] = [block // steps] * steps
-            clock.give_back(first)
-            if optimizer is not None:
-                spent = clock.between(optimizer, last)
+            spent = clock.between(block.first, block.last)
+            if spent is not None:
+                count = len(block.rows)
+                self.columns.device_ns[block.rows.start : block.rows.stop] = [spent // count] * count
+            clock.give_back(block.first)
+            if block.optimizer is not None:
+                spent = clock.between(block.optimizer, block.last)
                 if spent is not None:
                     self.optimizer_device_ns.append(spent)
-                clock.give_back(optimizer)
+                clock.give_back(block.optimizer)
 
     def recent(self, count: int) -> list[int]:
         """The last steps' nanoseconds: by the device, as far as it has passed them, else by the host."""
@@ -181,6 +185,12 @@ class StepTimer:
         return known[::-1]
 
 
-def record_every(step_ns: float) -> int:
-    """Steps from one event to the next, so that recording stays far below a percent of them."""
-    return max(1, round(RECORD_EVERY_NS / max(step_ns, 1.0)))
+def measured_every(step_ns: float) -> int:
+    """Of how many steps one is measured, so that measuring stays far below a percent of them."""
+    return max(1, round(MEASURE_EVERY_NS / max(step_ns, 1.0)))
+
+
+def _shares(total: int, count: int) -> list[int]:
+    """The same for each, and the rest for the last: their sum stays."""
+    each = total // count
+    return [*[each] * (count - 1), total - each * (count - 1)]

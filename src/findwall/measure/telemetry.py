@@ -44,7 +44,8 @@ class Telemetry:
         self.notes: list[str] = []
         self.samples: list[dict[str, Any]] = []
         self._constant: dict[str, Any] = {}
-        self._stop = threading.Event()
+        self._stopped = self._asked = False
+        self._wake = threading.Event()
         self._paused = True
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # held during NVML calls: a fork waits for it
@@ -63,7 +64,8 @@ class Telemetry:
         except (RuntimeError, AssertionError, AttributeError) as error:
             self.notes.append(f"no telemetry: {error}")
             return
-        self._stop.clear()
+        self._stopped = False
+        self._wake.clear()
         self._thread = threading.Thread(
             target=self._watch, args=(identity,), name="findwall-nvml", daemon=True
         )
@@ -80,8 +82,14 @@ class Telemetry:
             self._cpu = neighbours.between(self._before, neighbours.look())
             self._cpu_wanted = False  # later pauses are those of the control steps
 
+    def sample_now(self) -> None:
+        """Once, also while paused."""
+        self._asked = True
+        self._wake.set()
+
     def stop(self) -> None:
-        self._stop.set()
+        self._stopped = True
+        self._wake.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
             thread.join(1.0)
@@ -97,11 +105,14 @@ class Telemetry:
         try:
             self._open(identity)
             while len(self.samples) < MOST_SAMPLES:
-                if not self._paused:
+                if not self._paused or self._asked:
+                    self._asked = False
                     with self._lock:
                         self._sample()
-                if self._stop.wait(PERIOD_S):
+                self._wake.wait(PERIOD_S)
+                if self._stopped:
                     return
+                self._wake.clear()
         except Exception as error:  # noqa: BLE001 - NVML raises its own classes and ctypes errors; all mean "no telemetry"
             self.notes.append(f"telemetry ended: {type(error).__name__}: {error}")
 

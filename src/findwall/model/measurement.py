@@ -39,13 +39,14 @@ class StepColumns(msgspec.Struct):
     """Steps in order, a list a field, all of one length.
 
     `device_ns` is the time between device events at step ends; `host_ns` the host clock's. Over a window they
-    sum to the same; step by step the host runs ahead.
+    sum to the same; step by step the host runs ahead. Short steps share an event: each of them has their
+    mean, also of what is noted beside it (waiting for data, garbage collection, findwall's own time).
     """
 
     host_ns: list[int] = []
     device_ns: list[int | None] = []
     loader_ns: list[int] = []
-    optimizer_ns: list[int] = []  # host time inside optimizer.step()
+    optimizer_ns: list[int | None] = []  # host time inside optimizer.step(); None: not timed in this step
     gc_ns: list[int] = []
     hook_ns: list[int] = []  # findwall's own time
     batches: list[int] = []  # batches taken from data loaders

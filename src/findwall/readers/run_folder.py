@@ -159,7 +159,8 @@ def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
     if rank.device_kind == "gpu":
         timed = rank.optimizer_device_ns
         return sum(timed) / len(timed) / 1e9 if timed else None
-    return _mean_s(rank.steps.optimizer_ns, kept) or None  # never timed where a closure ran inside
+    known = [value for value in (rank.steps.optimizer_ns[row] for row in kept) if value]
+    return sum(known) / len(known) / 1e9 if known else None  # never timed where a closure ran inside
 
 
 def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""Between two steps that are measured, a step's end is timed and counted, and nothing else is done.
+
+The hooks of a step are a few dozen Python calls, all of them cold by the next step: 50 us, which is much for
+a step of a few milliseconds. So only one step in so many passes an open gate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from findwall.measure.steps import Source
+
+FOR_GOOD = 1 << 62
+
+
+class Gauge:
+    """What happened since the last measured step. Written by the hooks, read and reset at a step's end."""
+
+    __slots__ = ("batches", "evaluated", "gc_ns", "hook_ns", "loader_ns", "optimizer_ns")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.loader_ns = self.gc_ns = self.hook_ns = self.batches = 0
+        self.optimizer_ns: int | None = None  # of the step that is measured; None: not timed
+        self.evaluated = False
+
+
+class Gate:
+    """Shut while `left` is not 0: so many step ends pass before the next step is measured."""
+
+    __slots__ = ("_gauge", "_inside", "_key", "_source", "_thread", "ends", "left", "spent_ns")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.ends: list[int] = []  # when the steps that passed ended
+        self.spent_ns = 0  # our own time on them
+        self._source: Source | None = None
+        self._key: int | None = None
+        self._gauge: Gauge | None = None
+        self._thread = 0
+        self._inside = False  # an optimizer's step()
+
+    def shut(self, source: Source | None, key: int | None, steps: int, gauge: Gauge | None = None) -> None:
+        """Let so many steps pass, ended by this mark. `gauge`: where waiting for data is noted meanwhile."""
+        self._source, self._key, self._gauge = source, key, gauge
+        self._thread = threading.get_ident()
+        self.left = steps
+
+    def shut_for_good(self) -> None:
+        """Nothing more will be measured."""
+        self.shut(None, None, FOR_GOOD)
+
+    def passed(self, source: Source, key: int) -> None:
+        """At the shut gate: something ended that may end a step."""
+        now = perf_counter_ns()
+        if key == self._key and source is self._source:
+            self.ends.append(now)
+            self.left -= 1
+        # As much again went by on the way here and back, which no clock of ours can see.
+        self.spent_ns += 2 * (perf_counter_ns() - now)
+
+    def let_optimizer_pass(
+        self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._inside:  # one optimizer's step() may call another's, or that of its base class
+            return step(*args, **kwargs)
+        self._inside = True
+        try:
+            result = step(*args, **kwargs)
+        finally:
+            self._inside = False
+        self.passed(Source.OPTIMIZER, id(args[0]))
+        return result
+
+    def waited_for_data(self, spent_ns: int, batches: int = 1) -> None:
+        gauge = self._gauge
+        if gauge is not None and threading.get_ident() == self._thread:
+            gauge.loader_ns += spent_ns
+            gauge.batches += batches
+
+    @property
+    def is_timing(self) -> bool:
+        """Timed steps pass, or have passed, on the thread that asks."""
+        passing = self.left > 0 or bool(self.ends)
+        return passing and self._gauge is not None and threading.get_ident() == self._thread
+
+    def take(self) -> tuple[list[int], int]:
+        """The steps that passed since the last call, and what they cost."""
+        taken = self.ends, self.spent_ns
+        self.ends, self.spent_ns = [], 0
+        return taken

@@ -1,0 +1,101 @@
+"""Steps that pass are counted and timed, and nothing else is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from findwall.measure.gate import Gate, Gauge
+from findwall.measure.optimizerhooks import watched_step
+from findwall.measure.steps import Source
+
+
+class Optimizer:
+    """Its step() calls that of its base class, as optimizers of users do."""
+
+    def __init__(self) -> None:
+        self.base = watched_step(lambda: False, Relay.only, lambda optimizer: optimizer.count(1))
+        self.steps = 0
+
+    def count(self, number: int) -> int:
+        self.steps += number
+        return self.steps
+
+
+class Relay:
+    only: Relay
+
+    def __init__(self) -> None:
+        self.sink = self
+        self.gate = Gate()
+        self.told: list[object] = []
+
+    def optimizer_began(self, optimizer: object, alone: bool) -> None:
+        self.told.append(alone)
+
+    def optimizer_ended(self, optimizer: object, failed: bool) -> None:
+        self.told.append("failed" if failed else "ended")
+
+
+@pytest.fixture
+def relay():
+    Relay.only = Relay()
+    return Relay.only
+
+
+def test_so_many_steps_pass_and_the_next_is_told(relay):
+    optimizer = Optimizer()
+    step = watched_step(lambda: False, relay, lambda optimizer: optimizer.base(optimizer))
+    relay.gate.shut(Source.OPTIMIZER, id(optimizer), 3)
+    for _ in range(3):
+        step(optimizer)
+    ends, spent = relay.gate.take()
+    assert len(ends) == 3 and ends == sorted(ends) and spent > 0 and not relay.told
+    step(optimizer)
+    assert relay.told[0] is True and "ended" in relay.told
+    assert optimizer.steps == 4 and relay.gate.take() == ([], 0)
+
+
+def test_other_marks_do_not_count(relay):
+    relay.gate.shut(Source.LOADER, 0, 2)
+    relay.gate.passed(Source.EXPLICIT, 0)
+    relay.gate.passed(Source.LOADER, 1)
+    assert relay.gate.left == 2
+    relay.gate.passed(Source.LOADER, 0)
+    assert relay.gate.left == 1
+
+
+def test_a_step_that_fails_is_none_and_raises(relay):
+    def fail(optimizer: object) -> None:
+        raise ValueError("no")
+
+    step = watched_step(lambda: False, relay, fail)
+    relay.gate.shut(Source.OPTIMIZER, id(relay), 2)
+    with pytest.raises(ValueError):
+        step(relay)
+    assert relay.gate.left == 2
+    relay.gate.left = 0
+    with pytest.raises(ValueError):
+        step(relay)
+    assert relay.told == [True, "failed"]
+
+
+def test_a_compiler_sees_the_original_alone(relay):
+    step = watched_step(lambda: True, relay, lambda optimizer: 7)
+    assert step(relay) == 7 and not relay.told
+
+
+def test_waiting_for_data_is_noted():
+    gate, gauge = Gate(), Gauge()
+    assert not gate.is_timing
+    gate.shut(Source.EXPLICIT, 0, 5, gauge)
+    gate.waited_for_data(40)
+    assert (gauge.loader_ns, gauge.batches) == (40, 1)
+    assert gate.is_timing
+
+
+def test_shut_for_good_nothing_opens_it():
+    gate = Gate()
+    gate.shut_for_good()
+    gate.waited_for_data(40)
+    gate.passed(Source.EXPLICIT, 0)
+    assert gate.left and not gate.ends and not gate.is_timing
