@@ -136,6 +136,14 @@ def versions() -> dict[str, object]:
     }
 
 
+def keep(path: Path, row: dict[str, object]) -> None:
+    """Each job's latest row, in one file."""
+    rows = json.loads(path.read_text())["jobs"] if path.exists() else []
+    rows = [one for one in rows if one["job"] != row["job"]] + [row]
+    rows.sort(key=lambda one: one["job"])
+    path.write_text(json.dumps({"jobs": rows}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
@@ -153,7 +161,7 @@ def main() -> None:
     names = names or sorted(path.stem for path in ZOO.glob("*.py") if path.stem not in NOT_JOBS)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
-    rows = []
+    rows, made_with = [], versions()
     for name in names:
         if time.perf_counter() - begin > arguments.deadline:
             print(f"{name}: not run, past the deadline")
@@ -161,7 +169,7 @@ def main() -> None:
         rows.append(examine(name, arguments, arguments.folder))
         print(line(rows[-1]), flush=True)
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps({"versions": versions(), "jobs": rows}, indent=1) + "\n")
+        keep(arguments.out, {**rows[-1], "versions": made_with})
     right = sum(bool(row["right"]) for row in rows)
     print(f"{right} of {len(rows)} right")
 

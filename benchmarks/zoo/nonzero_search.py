@@ -12,29 +12,40 @@ from torch import nn
 WALLS = [["overhead", "host-sync"]]
 ALSO = []
 FIXES = ["no_sync"]
+WIDTH = 4096  # wide enough that the host, where nothing waits, issues a round while another is computed
+
+
+class Search(nn.Module):
+    def __init__(self, width: int, rounds: int, waits: bool) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, width, bias=False)
+        self.rounds, self.waits = rounds, waits
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        best = 0.0
+        for _ in range(self.rounds):
+            x = self.expand(x)
+            score = x[:, 0].float().abs()
+            alive = score > score.mean()
+            if self.waits:
+                rows = alive.nonzero().squeeze(1)
+                penalty = torch.full_like(score, 0.5).index_fill_(0, rows, 1.0)
+                best = max(best, score.max().item())
+            else:
+                penalty = torch.where(alive, 1.0, 0.5)
+            x[:, 0] *= penalty.to(x.dtype)
+        return x
 
 
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
-    width, rounds = (3072, 64) if size == "gpu" else (32, 4)
-    expand = nn.Linear(width, width, bias=False).to(device, torch.bfloat16)
+    width, rounds = (WIDTH, 32) if size == "gpu" else (32, 4)
+    search = Search(width, rounds, waits=fix != "no_sync").to(device, torch.bfloat16)
     start = torch.randn(width, width, device=device, dtype=torch.bfloat16)
 
     @torch.no_grad()
     def step() -> torch.Tensor:
-        x, best = start, 0.0
-        for _ in range(rounds):
-            x = expand(x)
-            score = x[:, 0].float().abs()
-            alive = score > score.mean()
-            if fix == "no_sync":
-                penalty = torch.where(alive, 1.0, 0.5)
-            else:
-                rows = alive.nonzero().squeeze(1)
-                penalty = torch.full_like(score, 0.5).index_fill_(0, rows, 1.0)
-                best = max(best, score.max().item())
-            x[:, 0] *= penalty.to(x.dtype)
-        return x
+        return search(start)
 
     return step
 
