@@ -66,6 +66,14 @@ def test_blocks_are_long_enough_to_time():
     assert block_length(1) == 100
 
 
+def test_the_sentence_tells_of_steps_that_are_longer_after_the_trace() -> None:
+    def said(after: float) -> str:
+        return sentence({"hook_share": 0.001, "trace": {"pause_s": 4.2}, "step_after_trace": after})
+
+    assert "steps were 35.00 % longer after it than before" in said(1.35)
+    assert "after it" not in said(1.02) and "after it" not in said(0.9)
+
+
 def test_the_sentence_never_says_negative_percent_longer() -> None:
     def said(low: float, mid: float, high: float) -> str:
         return sentence({"hook_share": 0.001, "shadow_share": {"low": low, "mid": mid, "high": high}})

@@ -99,3 +99,27 @@ def test_shut_for_good_nothing_opens_it():
     gate.waited_for_data(40)
     gate.passed(Source.EXPLICIT, 0)
     assert gate.left and not gate.ends and not gate.is_timing
+
+
+def test_where_the_marks_stop_coming_another_opens_the_gate(monkeypatch):
+    now = 0
+    monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: now)
+    gate = Gate()
+    gate.shut(Source.OPTIMIZER, 7, 3)
+    gate.passed(Source.REPLAY, 1)
+    assert gate.left == 3
+    now = 2_000_000_000
+    gate.passed(Source.OPTIMIZER, 7)
+    assert gate.left == 2
+    gate.passed(Source.REPLAY, 1)
+    assert gate.left == 0
+
+
+def test_a_capture_opens_it_unless_nothing_is_measured_any_more():
+    gate = Gate()
+    gate.shut(Source.OPTIMIZER, 7, 3)
+    gate.open()
+    assert gate.left == 0
+    gate.shut_for_good()
+    gate.open()
+    assert gate.left

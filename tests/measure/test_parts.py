@@ -189,7 +189,7 @@ class Rig:
         self.timer: Any = None
         self.prefetched = 0
         self.every = every
-        self.timed = None
+        self.timed = self.window = None
         self.done = False
         self.paused: list[bool] = []
         self.sampled = 0
@@ -215,6 +215,7 @@ def test_control_blocks_find_what_the_hooks_cost(monkeypatch, every):
     now = 0
     monkeypatch.setattr(control_module, "perf_counter_ns", lambda: now)
     monkeypatch.setattr("findwall.measure.steptimer.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: now)
     control = Control(rig)  # type: ignore[arg-type]
     for step in range(20000):
         if rig.done:

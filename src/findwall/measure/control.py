@@ -34,6 +34,8 @@ class Control:
 
     def __init__(self, engine: Engine) -> None:
         engine.telemetry.pause(True)
+        if engine.window is not None:
+            engine.window.forget()
         timed = engine.record.steps.host_ns
         asked = engine.options.steps
         step_ns = median(timed) if timed else 1e7
@@ -73,6 +75,9 @@ class Control:
         else:
             self.counting_ns += spent + engine.gauge.hook_ns
             engine.gauge.reset()
+            if self.left:  # the gate was opened before its time
+                engine.let_pass(self.left - 1)
+                return
         self._end_block(engine, now)
 
     def _end_block(self, engine: Engine, now: int) -> None:
@@ -147,7 +152,7 @@ class Control:
         engine.finished()
 
     def close(self, engine: Engine) -> None:
-        engine.gate.left = 0
+        engine.gate.open()
         engine.gate.take()
         engine.timer = None
         self.ends.resolve()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 LEAST_PAIRS = 6  # below that no 95 % interval exists
 Z = 1.96
+NOTABLE = 0.05  # by so much steps differ from minute to minute without anybody's doing
 
 
 def block_length(step_ns: float) -> int:
@@ -71,6 +72,9 @@ def sentence(cost: dict[str, Any]) -> str:
         parts.append("too few steps followed to compare with steps without them")
     if trace is not None:
         parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
+        after = cost.get("step_after_trace")
+        if after is not None and after > 1 + NOTABLE:
+            parts.append(f"steps were {_percent(after - 1)} longer after it than before")
     return f"What findwall cost: {'; '.join(parts)}." if parts else ""
 
 

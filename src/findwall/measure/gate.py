@@ -14,6 +14,7 @@ from typing import Any
 from findwall.measure.steps import Source
 
 FOR_GOOD = 1 << 62
+AT_MOST_NS = 1_000_000_000  # ten times as long as the gate is usually shut
 
 
 class Gauge:
@@ -33,7 +34,7 @@ class Gauge:
 class Gate:
     """Shut while `left` is not 0: so many step ends pass before the next step is measured."""
 
-    __slots__ = ("_gauge", "_inside", "_key", "_source", "_thread", "ends", "left", "spent_ns")
+    __slots__ = ("_gauge", "_inside", "_key", "_source", "_thread", "_until", "ends", "left", "spent_ns")
 
     def __init__(self) -> None:
         self.left = 0
@@ -42,18 +43,25 @@ class Gate:
         self._source: Source | None = None
         self._key: int | None = None
         self._gauge: Gauge | None = None
-        self._thread = 0
+        self._thread = self._until = 0
         self._inside = False  # an optimizer's step()
 
     def shut(self, source: Source | None, key: int | None, steps: int, gauge: Gauge | None = None) -> None:
         """Let so many steps pass, ended by this mark. `gauge`: where waiting for data is noted meanwhile."""
         self._source, self._key, self._gauge = source, key, gauge
         self._thread = threading.get_ident()
+        self._until = perf_counter_ns() + AT_MOST_NS
         self.left = steps
 
     def shut_for_good(self) -> None:
         """Nothing more will be measured."""
         self.shut(None, None, FOR_GOOD)
+        self._until = FOR_GOOD
+
+    def open(self) -> None:
+        """The next step is measured, whatever is left."""
+        if self._until != FOR_GOOD:
+            self.left = 0
 
     def passed(self, source: Source, key: int) -> None:
         """At the shut gate: something ended that may end a step."""
@@ -61,6 +69,8 @@ class Gate:
         if key == self._key and source is self._source:
             self.ends.append(now)
             self.left -= 1
+        elif now > self._until:
+            self.left = 0  # what ended steps comes no more: something else may by now
         # As much again went by on the way here and back, which no clock of ours can see.
         self.spent_ns += 2 * (perf_counter_ns() - now)
 

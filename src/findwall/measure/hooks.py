@@ -193,6 +193,9 @@ def _wrap_replay(torch: Any, relay: Relay) -> None:
     """A whole step inside one CUDA graph calls no optimizer: its replay is the step."""
     graph_class = torch.cuda.CUDAGraph
     original = graph_class.replay
+    graph_class.capture_begin = _then(
+        graph_class.capture_begin, lambda: relay.sink.gate.open()
+    )  # what is captured must not pass unseen
 
     @functools.wraps(original)
     def replay(self: Any) -> Any:

@@ -124,7 +124,7 @@ class Timing:
         timed = len(self.timer.columns)
         if timed > 2 * TIMED_AT_LEAST_STEPS and 2 * self.plain <= timed:
             return  # an eval() in most steps is no evaluation
-        engine.gate.left = 0
+        engine.gate.open()
         passed, spent = engine.gate.take()
         engine.step_number += len(passed)
         if passed:

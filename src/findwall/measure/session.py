@@ -241,8 +241,9 @@ class Session:
         if engine is None or engine.profilers.starting_ours:
             return
         engine.profilers.seen = True
-        if engine.window is not None and engine.window.state in ("prepared", "recording"):
-            self._guard(engine.window.abort)
+        if engine.window is not None:
+            in_use = engine.window.state in ("prepared", "recording")
+            self._guard(engine.window.abort if in_use else engine.window.forget)
 
     def profiler_opened(self, is_open: bool) -> None:
         if self.engine is not None:

@@ -45,6 +45,31 @@ def _quiet(torch: Any) -> dict[str, bool]:
     return {"acc_events": True} if "acc_events" in known else {}
 
 
+TEARDOWN = "TEARDOWN_CUPTI"  # kineto asks for it when a session ends
+
+
+class Detaching:
+    """CUPTI that stays in a process costs every later launch 4 us: have it leave with our session.
+
+    Older torch lets it stay unless asked. Before CUDA 12.6 its leaving crashed jobs with CUDA graphs; and a
+    job that traces by itself needs it again at once, and pays for it anyway.
+    """
+
+    def __init__(self, torch: Any, job: JobProfilers) -> None:
+        version = str(getattr(torch.version, "cuda", None) or "0").split(".")
+        numbers = tuple(int(part) for part in version[:2] if part.isdigit())
+        self._wanted = numbers >= (12, 6) and not job.seen and TEARDOWN not in os.environ
+
+    def begin(self) -> None:
+        if self._wanted:
+            os.environ[TEARDOWN] = "1"
+
+    def end(self) -> None:
+        """As it was for the job, whose own sessions are its own matter."""
+        if self._wanted:
+            os.environ.pop(TEARDOWN, None)
+
+
 class TraceWindow:
     """One profiler session. All calls come from the thread that trains."""
 
@@ -52,6 +77,7 @@ class TraceWindow:
         self._torch = torch
         self._job = job
         self._gpu = gpu
+        self._detaching = Detaching(torch, job)
         self._profile: Any | None = None
         self._range: Any | None = None
         self.state = "new"  # new, prepared, recording, stopped, aborted
@@ -64,6 +90,7 @@ class TraceWindow:
         activity = self._torch.profiler.ProfilerActivity
         activities = [activity.CPU, *([activity.CUDA] if self._gpu else [])]
         self._job.starting_ours = True
+        self._detaching.begin()
         try:
             self._profile = self._torch.profiler._KinetoProfile(
                 activities=activities, record_shapes=True, **_quiet(self._torch)
@@ -109,6 +136,7 @@ class TraceWindow:
 
     def abort(self) -> None:
         """Make room for the job's own profiler."""
+        self._detaching.end()
         if self.state == "recording":
             self.stop()
         elif self.state == "prepared" and self._profile is not None:
@@ -116,6 +144,10 @@ class TraceWindow:
             self._profile.start_trace()
             self._profile.stop_trace()
         self.state = "aborted"
+
+    def forget(self) -> None:
+        """Steps have run since the end: CUPTI has left."""
+        self._detaching.end()
 
     def _count_device_events(self) -> int | None:
         """Device events that came; None where the profiler does not say."""

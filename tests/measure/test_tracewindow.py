@@ -1,0 +1,88 @@
+"""What a trace window leaves behind in the job: nothing."""
+
+from __future__ import annotations
+
+import os
+import types
+from typing import Any
+
+import pytest
+
+from findwall.measure.tracewindow import TEARDOWN, JobProfilers, TraceWindow
+
+
+class Profile:
+    """A stand-in for torch's session: notes what the environment said when it ended."""
+
+    ended_with: str | None = "not ended"
+
+    def __init__(self, activities: list[str], record_shapes: bool) -> None:
+        self.profiler = None
+
+    def prepare_trace(self) -> None: ...
+    def start_trace(self) -> None: ...
+
+    def stop_trace(self) -> None:
+        Profile.ended_with = os.environ.get(TEARDOWN)
+
+
+def window(cuda: str | None, seen: bool = False) -> TraceWindow:
+    profiler = types.SimpleNamespace(
+        ProfilerActivity=types.SimpleNamespace(CPU="cpu", CUDA="cuda"), _KinetoProfile=Profile
+    )
+    quiet: Any = types.SimpleNamespace(
+        record_function=lambda name: types.SimpleNamespace(
+            __enter__=lambda: None, __exit__=lambda *error: None
+        )
+    )
+    torch = types.SimpleNamespace(
+        profiler=profiler,
+        version=types.SimpleNamespace(cuda=cuda),
+        autograd=types.SimpleNamespace(profiler=quiet),
+    )
+    job = JobProfilers()
+    job.seen = seen
+    return TraceWindow(torch, job, gpu=True)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.delenv(TEARDOWN, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "seen", "expected"),
+    [
+        ("13.0", False, "1"),
+        ("12.6", False, "1"),
+        ("12.4", False, None),
+        (None, False, None),
+        ("13.0", True, None),
+    ],
+)
+def test_the_profiler_is_asked_to_leave_where_that_is_safe(cuda, seen, expected):
+    one = window(cuda, seen)
+    one.prepare()
+    one.start(5)
+    one.stop()
+    assert Profile.ended_with == expected
+    one.forget()
+    assert TEARDOWN not in os.environ
+
+
+def test_a_job_that_chose_keeps_its_choice(monkeypatch):
+    monkeypatch.setenv(TEARDOWN, "0")
+    one = window("13.0")
+    one.prepare()
+    one.start(5)
+    one.stop()
+    one.forget()
+    assert Profile.ended_with == os.environ[TEARDOWN] == "0"
+
+
+def test_making_room_for_the_jobs_own_profiler_leaves_it_attached():
+    one = window("13.0")
+    one.prepare()
+    one.start(5)
+    one.abort()
+    assert Profile.ended_with is None and TEARDOWN not in os.environ
