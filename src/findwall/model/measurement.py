@@ -6,6 +6,8 @@ Times are integer nanoseconds. None is "could not be measured", never zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -14,6 +16,9 @@ from findwall.model.machine import Ceilings
 
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
+
+# A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
+KEEPS_PACE = 0.6
 
 RUN_FILE = "run.json"
 MEASUREMENT_FILE = "measurement.json"
@@ -63,8 +68,24 @@ class StepColumns(msgspec.Struct):
         a device-bound job lets run ahead.
         """
         rows = range(len(self)) if rows is None else rows
-        device = [value for value in (self.device_ns[row] for row in rows) if value is not None]
-        return device if device and 2 * len(device) >= len(rows) else [self.host_ns[row] for row in rows]
+        known = [row for row in rows if self.device_ns[row] is not None]
+        if not known or 2 * len(known) < len(rows):
+            return [self.host_ns[row] for row in rows]
+        return self._told_apart(known)
+
+    def _told_apart(self, rows: Sequence[int]) -> list[int]:
+        """Device times; of steps that share one, a share each by the host's clock, if it keeps that pace."""
+        host = sorted(self.host_ns[row] for row in rows)
+        keeps_pace = host[len(host) // 10] > KEEPS_PACE * median(self.device_ns[row] or 0 for row in rows)
+        found: list[int] = []
+        for device, group in groupby(rows, key=lambda row: self.device_ns[row] or 0):
+            block = list(group)
+            total = sum(self.host_ns[row] for row in block)
+            if keeps_pace and total:
+                found += [device * len(block) * self.host_ns[row] // total for row in block]
+            else:
+                found += [device] * len(block)
+        return found
 
 
 class Warmup(msgspec.Struct):
