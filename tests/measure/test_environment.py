@@ -209,8 +209,8 @@ CALM = GpuState(
 )  # fmt: skip
 
 
-def judged(cuda_started: bool = True, own_pid: int = 7, **changes: Any) -> set[str]:
-    return ids(judge(replace(CALM, **changes), cuda_started, own_pid))
+def judged(cuda_started: bool = True, own_pid: int = 7, own_ranks: int = 0, **changes: Any) -> set[str]:
+    return ids(judge(replace(CALM, **changes), cuda_started, own_pid, own_ranks))
 
 
 def test_a_busy_power_capped_gpu_is_normal() -> None:
@@ -260,6 +260,8 @@ def test_what_is_normal_or_unknown_is_no_finding(changes: dict[str, Any]) -> Non
 def test_in_a_container_our_own_process_has_another_number() -> None:
     assert judged(own_pid=1, pids=(4711,)) == set()
     assert judged(own_pid=1, pids=(4711, 4712)) == {"shared-gpu"}
+    assert judged(own_ranks=1, pids=(7, 8)) == set()  # two ranks of one job on one GPU
+    assert judged(own_ranks=1, pids=(7, 8, 9)) == {"shared-gpu"}
     assert judged(cuda_started=False, own_pid=1, pids=(4711,)) == {"shared-gpu"}
 
 

@@ -80,7 +80,7 @@ def look_at_gpus(host: Host, torch: Any = None) -> Iterable[Finding]:
     findings = list(_look_at_build(torch, bool(states)))
     cuda_started = torch is not None and bool(torch.cuda.is_initialized())
     for state in states:
-        findings += judge(state, cuda_started, os.getpid())
+        findings += judge(state, cuda_started, os.getpid(), siblings(torch))
         findings += _look_at_numa(state, host)
     return findings
 
@@ -194,10 +194,10 @@ def _look_at_build(torch: Any, has_gpu: bool) -> Iterable[Finding]:
         yield Finding("torch-without-cuda", "warning", sentence, "install a CUDA build of torch")
 
 
-def judge(state: GpuState, cuda_started: bool, own_pid: int) -> Iterable[Finding]:
+def judge(state: GpuState, cuda_started: bool, own_pid: int, own_ranks: int = 0) -> Iterable[Finding]:
     """What one device's state means for a job on it. Pure: tests hand it states."""
     yield from _judge_clocks(state)
-    yield from _judge_sharing(state, cuda_started, own_pid)
+    yield from _judge_sharing(state, cuda_started, own_pid, own_ranks)
     yield from _judge_link(state)
     if state.persistence is False:
         sentence = f"Persistence mode is off on GPU {state.index}: the driver unloads when nothing runs."
@@ -229,14 +229,25 @@ def _judge_clocks(state: GpuState) -> Iterable[Finding]:
         yield Finding("power-limit", "warning", sentence, f"sudo nvidia-smi -pl {default:.0f}")
 
 
-def _judge_sharing(state: GpuState, cuda_started: bool, own_pid: int) -> Iterable[Finding]:
+def siblings(torch: Any) -> int:
+    """Other ranks of this job that may sit on the same GPU. NCCL allows none."""
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    if "nccl" in str(distributed.get_backend()):
+        return 0
+    here = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return (int(here) if here.isdigit() else int(distributed.get_world_size())) - 1
+
+
+def _judge_sharing(state: GpuState, cuda_started: bool, own_pid: int, own_ranks: int) -> Iterable[Finding]:
     """Inside a container our own process has another number here: where CUDA runs, one of them is ours."""
     pids = state.pids or ()
-    others = len([pid for pid in pids if pid != own_pid])
+    others = len([pid for pid in pids if pid != own_pid]) - own_ranks
     if cuda_started and own_pid not in pids:
-        others = max(0, others - 1)
+        others -= 1
     used = (state.used_bytes or 0) / GIB
-    if others:
+    if others > 0:
         what = "another process uses it" if others == 1 else f"{others} other processes use it"
         sentence = f"GPU {state.index} is shared: {what} ({used:.1f} GiB are taken in all)."
         yield Finding("shared-gpu", "warning", sentence, "measure on a GPU of your own")
