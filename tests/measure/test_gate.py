@@ -109,8 +109,6 @@ def test_where_the_marks_stop_coming_another_opens_the_gate(monkeypatch):
     gate.passed(Source.REPLAY, 1)
     assert gate.left == 3
     now = 2_000_000_000
-    gate.passed(Source.OPTIMIZER, 7)
-    assert gate.left == 2
     gate.passed(Source.REPLAY, 1)
     assert gate.left == 0
 
@@ -123,3 +121,25 @@ def test_a_capture_opens_it_unless_nothing_is_measured_any_more():
     gate.shut_for_good()
     gate.open()
     assert gate.left
+
+
+def test_a_gate_that_opens_inside_a_step_is_open_after_it(relay):
+    """Lightning's closure holds the whole step, and with it a teacher's eval()."""
+    step = watched_step(lambda: False, relay, lambda optimizer: relay.gate.open())
+    relay.gate.shut(Source.OPTIMIZER, id(relay), 5, Gauge())
+    step(relay)
+    assert relay.gate.left == 0 and len(relay.gate.ends) == 1
+    step(relay)
+    assert relay.told == [True, "ended"]
+
+
+def test_steps_that_became_slow_are_not_waited_for(monkeypatch):
+    now = 0
+    monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: now)
+    gate = Gate()
+    gate.shut(Source.OPTIMIZER, 7, 63)
+    gate.passed(Source.OPTIMIZER, 7)
+    assert gate.left == 62
+    now = 2_000_000_000
+    gate.passed(Source.OPTIMIZER, 7)
+    assert gate.left == 0 and len(gate.ends) == 2

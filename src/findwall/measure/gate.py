@@ -14,7 +14,7 @@ from typing import Any
 from findwall.measure.steps import Source
 
 FOR_GOOD = 1 << 62
-AT_MOST_NS = 1_000_000_000  # ten times as long as the gate is usually shut
+AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shut
 
 
 class Gauge:
@@ -68,7 +68,8 @@ class Gate:
         now = perf_counter_ns()
         if key == self._key and source is self._source:
             self.ends.append(now)
-            self.left -= 1
+            # Opened inside this very step (an eval() in its closure) it is open already.
+            self.left = max(self.left - 1, 0) if now <= self._until else 0
         elif now > self._until:
             self.left = 0  # what ended steps comes no more: something else may by now
         # As much again went by on the way here and back, which no clock of ours can see.

@@ -11,9 +11,9 @@ from findwall.measure.gate import Gauge
 from findwall.model.measurement import StepColumns
 
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
-OPTIMIZER_EVERY = 4  # recorded step ends between two that also time the optimizer on the device
+OPTIMIZER_EVERY = 2  # recorded step ends between two that also time the optimizer on the device
 RECORD_NS = 30_000  # of the host for one event, at most, where the launch queue has room
-MEASURE_EVERY_NS = 100_000_000  # of the job from one measured step to the next: it costs up to 0.1 ms
+MEASURE_EVERY_NS = 250_000_000  # of the job from one measured step to the next: it costs up to 0.1 ms
 
 
 class DeviceClock:
