@@ -67,11 +67,13 @@ def test_blocks_are_long_enough_to_time():
 
 
 def test_the_sentence_tells_of_steps_that_are_longer_after_the_trace() -> None:
-    def said(after: float) -> str:
-        return sentence({"hook_share": 0.001, "trace": {"pause_s": 4.2}, "step_after_trace": after})
+    def said(after: float, stays: bool = True) -> str:
+        trace = {"pause_s": 4.2, "profiler_stays": stays}
+        return sentence({"hook_share": 0.001, "trace": trace, "step_after_trace": after})
 
-    assert "steps were 35.00 % longer after it than before" in said(1.35)
+    assert "steps are 35.00 % longer after it than before" in said(1.35)
     assert "after it" not in said(1.02) and "after it" not in said(0.9)
+    assert "after it" not in said(1.35, stays=False)  # somebody else's doing
 
 
 def test_the_sentence_never_says_negative_percent_longer() -> None:

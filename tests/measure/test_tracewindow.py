@@ -62,6 +62,7 @@ def clean(monkeypatch):
 )
 def test_the_profiler_is_asked_to_leave_where_that_is_safe(cuda, seen, expected):
     one = window(cuda, seen)
+    assert one.profiler_stays is (expected is None)
     one.prepare()
     one.start(5)
     one.stop()

@@ -73,8 +73,11 @@ def sentence(cost: dict[str, Any]) -> str:
     if trace is not None:
         parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
         after = cost.get("step_after_trace")
-        if after is not None and after > 1 + NOTABLE:
-            parts.append(f"steps were {_percent(after - 1)} longer after it than before")
+        if after is not None and after > 1 + NOTABLE and trace.get("profiler_stays"):
+            parts.append(
+                f"steps are {_percent(after - 1)} longer after it than before, for the profiler stays in the "
+                "process"
+            )
     return f"What findwall cost: {'; '.join(parts)}." if parts else ""
 
 

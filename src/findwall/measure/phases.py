@@ -105,11 +105,10 @@ class Timing:
         self.timer.start()
         self.plain = 0  # steps without an evaluation inside
         self.began = perf_counter_ns()
-        engine.gate.take()
         engine.let_pass(engine.every - 1, engine.gauge)
 
     def step(self, engine: Engine, now: int) -> None:
-        passed, spent = engine.gate.take()
+        passed, spent = engine.take_passed()
         engine.gauge.hook_ns += spent
         self.timer.end_step(now, engine.compilations.new(), passed)
         self.plain += 0 if self.timer.columns.evaluated[-1] else 1 + len(passed)
@@ -125,8 +124,7 @@ class Timing:
         if timed > 2 * TIMED_AT_LEAST_STEPS and 2 * self.plain <= timed:
             return  # an eval() in most steps is no evaluation
         engine.gate.open()
-        passed, spent = engine.gate.take()
-        engine.step_number += len(passed)
+        passed, spent = engine.take_passed()
         if passed:
             engine.gauge.hook_ns += spent
             self.timer.end_step(passed[-1], 0, passed[:-1])
@@ -143,8 +141,7 @@ class Timing:
         return counted >= TIMED_STEPS and elapsed >= TIMED_AT_LEAST_NS
 
     def close(self, engine: Engine) -> None:
-        passed, _ = engine.gate.take()
-        engine.step_number += len(passed)
+        passed, _ = engine.take_passed()
         self.timer.end_unmeasured(passed)
         self.timer.resolve()
         record = engine.record
@@ -318,9 +315,10 @@ class Tracing:
             trace.why_not = f"it could not be written ({error})"
             engine.note(f"the trace could not be written ({error})")
 
-    def _cost(self) -> dict[str, float]:
+    def _cost(self) -> dict[str, float | bool]:
         window = self.window
         return {
+            "profiler_stays": window.profiler_stays,
             "start_s": window.prepare_ns / NS,
             "stop_s": window.stop_ns / NS,
             "export_s": window.export_ns / NS,

@@ -60,6 +60,11 @@ class Detaching:
         numbers = tuple(int(part) for part in version[:2] if part.isdigit())
         self._wanted = numbers >= (12, 6) and not job.seen and TEARDOWN not in os.environ
 
+    @property
+    def stays(self) -> bool:
+        """It will still be there when we are done."""
+        return not self._wanted and os.environ.get(TEARDOWN) != "1"
+
     def begin(self) -> None:
         if self._wanted:
             os.environ[TEARDOWN] = "1"
@@ -144,6 +149,11 @@ class TraceWindow:
             self._profile.start_trace()
             self._profile.stop_trace()
         self.state = "aborted"
+
+    @property
+    def profiler_stays(self) -> bool:
+        """In the process, after the window, making launches dearer."""
+        return self._gpu and self._detaching.stays
 
     def forget(self) -> None:
         """Steps have run since the end: CUPTI has left."""
