@@ -41,6 +41,19 @@ STEPS = {
         """,
         30,
     ),
+    "replaced-while-steps-pass": (
+        """
+        for i in range(40):
+            model(torch.randn(4, 8)).mean().backward()
+            optimizer.step()
+            if i == 4:
+                session.engine.let_pass(3, session.engine.gauge)
+            if i == 6:
+                former, optimizer = optimizer, torch.optim.SGD(model.parameters(), lr=0.1)
+                session.gate.open()
+        """,
+        40,
+    ),
     "nested": (
         """
         class Outer(torch.optim.SGD):

@@ -189,6 +189,7 @@ class Rig:
         self.timer: Any = None
         self.prefetched = 0
         self.every = every
+        self.step_number = 0
         self.timed = self.window = None
         self.done = False
         self.paused: list[bool] = []
@@ -203,6 +204,11 @@ class Rig:
 
     def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
         self.gate.shut(Source.EXPLICIT, 0, steps, gauge)
+
+    def take_passed(self) -> tuple[list[int], int]:
+        passed, spent = self.gate.take()
+        self.step_number += len(passed)
+        return passed, spent
 
     def finished(self) -> None:
         self.done = True

@@ -57,7 +57,7 @@ class Control:
         self.ends = StepTimer(engine.clock, Gauge())  # the ends of blocks, timed alike with hooks on or off
 
     def step(self, engine: Engine, now: int) -> None:
-        passed, spent = engine.gate.take()
+        passed, spent = engine.take_passed()
         self.seen += 1 + len(passed)
         if self.skip:
             self.skip -= 1
@@ -153,7 +153,7 @@ class Control:
 
     def close(self, engine: Engine) -> None:
         engine.gate.open()
-        engine.gate.take()
+        engine.take_passed()
         engine.timer = None
         self.ends.resolve()
         if engine.timed is not None:

@@ -75,7 +75,7 @@ class Engine:
         return self._find_folder()
 
     def step_ended(self, now: int) -> None:
-        self.step_number += 1 + len(self.gate.ends)
+        self.step_number += 1
         if self.phase is not None:
             self.phase.step(self, now)
 
@@ -83,6 +83,12 @@ class Engine:
         """So many steps are not measured, only counted."""
         if steps > 0:
             self.gate.shut(self.finder.source, self.finder.key, steps, gauge)
+
+    def take_passed(self) -> tuple[list[int], int]:
+        """When the steps that passed ended, and what they cost. They count like all others."""
+        passed, spent = self.gate.take()
+        self.step_number += len(passed)
+        return passed, spent
 
     def cut(self) -> None:
         """Steps from here on are of another kind than those that passed: the two share no time."""

@@ -314,6 +314,7 @@ class Session:
 
     def _first_step(self, engine: Engine) -> None:
         engine.thread_id = threading.get_ident()
+        engine.take_passed()
         engine.step_number += 1
         engine.enter(Warmup(engine))
         if engine.finder.source in (Source.EXPLICIT, Source.OPTIMIZER) and self._seeker is not None:
