@@ -64,3 +64,10 @@ def loader_ns(run: Run) -> float | None:
     if timed is None or timed.source != "measured" or timed.loader_s is None:
         return None
     return timed.loader_s * NS_PER_S
+
+
+def in_line_share(run: Run) -> float:
+    """The share of the time in which the training thread could have run and had no core to run on."""
+    cpu = run.telemetry.get("cpu")
+    share = cpu.get("in_line_share") if isinstance(cpu, dict) else None
+    return float(share) if isinstance(share, (int, float)) else 0.0

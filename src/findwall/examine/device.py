@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN
+from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
@@ -90,6 +91,12 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             f"For {format_ms(ms(reading.likely.unexplained))} of the {format_ms(ms(facts.step))} step the "
             "device idles and the trace does not show why: the steps it holds are shorter. Trace steps that "
             "are as slow as the ones timed, or let `findwall run` measure the job."
+        )
+    if verdict.why_not == "contended":
+        return (
+            f"The job's thread stood in line for a core {format_share(in_line_share(facts.run))} of the "
+            f"time, behind other processes: what looks like {verdict.seeming} may be their doing. Run it "
+            "alone, or on cores of its own (taskset)."
         )
     standing = float(reading.likely.idle[CAUSES.index(UNKNOWN)]) / max(facts.step, 1.0)
     if standing > facts.share(UNKNOWN) / 2:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN
+from findwall.attribute.conditions import in_line_share
 from findwall.attribute.dilation import Scenario
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
 
 WORTH_IT = 0.05  # of the step: less than this is not a wall
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
+IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
+OUTWEIGHS = 1.5  # times that: a cause this large stands all the same
 BLIND = 0.30  # of the step unknown, with nothing known worth naming: no verdict
 
 
@@ -23,7 +26,8 @@ class Verdict:
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    why_not: str = ""  # "dilation", "unexplained" or "unknown"
+    why_not: str = ""  # "dilation", "unexplained", "contended" or "unknown"
+    seeming: str = ""  # what it looks like, if other processes are not the reason
 
     @property
     def wall(self) -> str | None:
@@ -42,6 +46,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, why_not="unexplained")
     if best == UNKNOWN:
         return Verdict(None, why_not="unknown")
+    if _may_be_others(facts, best):
+        return Verdict(None, why_not="contended", seeming=best)
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
 
 
@@ -50,6 +56,15 @@ def _outweighed(facts: Facts, best: str) -> bool:
     unexplained = facts.reading.likely.unexplained
     gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
     return unexplained > max(gain, WORTH_IT * facts.step)
+
+
+def _may_be_others(facts: Facts, best: str) -> bool:
+    """Whether most of what the best cause gives back may be time in which other processes had the cores."""
+    if facts.run.device_kind != "cpu" and WALL_OF[best] not in ("overhead", "data"):
+        return False
+    share = in_line_share(facts.run)
+    gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
+    return share >= IN_LINE and gain < OUTWEIGHS * share * facts.step
 
 
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
