@@ -56,8 +56,8 @@ def test_so_many_steps_pass_and_the_next_is_told(relay):
 
 
 def test_other_marks_do_not_count(relay):
-    relay.gate.shut(Source.LOADER, 0, 2)
-    relay.gate.passed(Source.EXPLICIT, 0)
+    relay.gate.shut(Source.LOADER, 0, 2, known={0, 1})
+    relay.gate.passed(Source.REGION, 0)
     relay.gate.passed(Source.LOADER, 1)
     assert relay.gate.left == 2
     relay.gate.passed(Source.LOADER, 0)
@@ -143,3 +143,27 @@ def test_steps_that_became_slow_are_not_waited_for(monkeypatch):
     now = 2_000_000_000
     gate.passed(Source.OPTIMIZER, 7)
     assert gate.left == 0 and len(gate.ends) == 2
+
+
+def test_what_is_new_does_not_pass(relay):
+    """An optimizer in another's place, or the first of all after steps of a poorer kind."""
+    step = watched_step(lambda: False, relay, lambda optimizer: None)
+    relay.gate.shut(Source.OPTIMIZER, 7, 5, known={7, 8})
+    assert not relay.gate.passed(Source.OPTIMIZER, 8) and relay.gate.left == 5
+    step(relay)
+    assert relay.told == ["ended"] and relay.gate.left == 0 and not relay.gate.ends
+    relay.gate.shut(Source.FORWARD, 7, 5, known={7})
+    assert not relay.gate.passed(Source.LOADER, 0) and relay.gate.passed(Source.OPTIMIZER, 9)
+
+
+def test_an_optimizer_inside_one_that_passes_is_no_step_of_its_own(relay):
+    """Even if the gate opens between the two."""
+    inner = watched_step(lambda: False, relay, lambda optimizer: None)
+
+    def opens_and_calls(optimizer: object) -> None:
+        relay.gate.open()
+        inner(optimizer)
+
+    relay.gate.shut(Source.OPTIMIZER, id(relay), 5, known={id(relay)})
+    watched_step(lambda: False, relay, opens_and_calls)(relay)
+    assert len(relay.gate.ends) == 1 and not relay.told

@@ -82,7 +82,7 @@ class Engine:
     def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
         """So many steps are not measured, only counted."""
         if steps > 0:
-            self.gate.shut(self.finder.source, self.finder.key, steps, gauge)
+            self.gate.shut(self.finder.source, self.finder.key, steps, gauge, self.finder.known)
 
     def take_passed(self) -> tuple[list[int], int]:
         """When the steps that passed ended, and what they cost. They count like all others."""

@@ -81,9 +81,7 @@ def wrap_call(torch: Any, module: Any, gate: Gate, ended: Callable[[int, bool], 
         result = call(*args, **kwargs)
         if compiling():
             return result
-        if gate.left:
-            gate.passed(Source.FORWARD, key)
-        else:
+        if not gate.left or gate.passed(Source.FORWARD, key):
             ended(key, grad_enabled())
         return result
 

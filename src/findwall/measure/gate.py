@@ -7,7 +7,7 @@ a step of a few milliseconds. So only one step in so many passes an open gate.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from time import perf_counter_ns
 from typing import Any
 
@@ -34,7 +34,18 @@ class Gauge:
 class Gate:
     """Shut while `left` is not 0: so many step ends pass before the next step is measured."""
 
-    __slots__ = ("_gauge", "_inside", "_key", "_source", "_thread", "_until", "ends", "left", "spent_ns")
+    __slots__ = (
+        "_gauge",
+        "_key",
+        "_known",
+        "_source",
+        "_thread",
+        "_until",
+        "ends",
+        "inside",
+        "left",
+        "spent_ns",
+    )
 
     def __init__(self) -> None:
         self.left = 0
@@ -42,13 +53,23 @@ class Gate:
         self.spent_ns = 0  # our own time on them
         self._source: Source | None = None
         self._key: int | None = None
+        self._known: Set[int] = frozenset()
         self._gauge: Gauge | None = None
         self._thread = self._until = 0
-        self._inside = False  # an optimizer's step()
+        self.inside = False  # an optimizer's step() that passes
 
-    def shut(self, source: Source | None, key: int | None, steps: int, gauge: Gauge | None = None) -> None:
-        """Let so many steps pass, ended by this mark. `gauge`: where waiting for data is noted meanwhile."""
-        self._source, self._key, self._gauge = source, key, gauge
+    def shut(
+        self,
+        source: Source | None,
+        key: int | None,
+        steps: int,
+        gauge: Gauge | None = None,
+        known: Set[int] = frozenset(),
+    ) -> None:
+        """Let so many steps pass, ended by this mark, beside others of its kind that are `known`.
+
+        `gauge`: where waiting for data is noted meanwhile."""
+        self._source, self._key, self._gauge, self._known = source, key, gauge, known
         self._thread = threading.get_ident()
         self._until = perf_counter_ns() + AT_MOST_NS
         self.left = steps
@@ -63,29 +84,40 @@ class Gate:
         if self._until != FOR_GOOD:
             self.left = 0
 
-    def passed(self, source: Source, key: int) -> None:
-        """At the shut gate: something ended that may end a step."""
+    def passed(self, source: Source, key: int) -> bool:
+        """At the shut gate: something ended that may end a step. True: it must not pass, it is new here."""
+        if self._source is None:
+            return False
         now = perf_counter_ns()
         if key == self._key and source is self._source:
             self.ends.append(now)
             # Opened inside this very step (an eval() in its closure) it is open already.
             self.left = max(self.left - 1, 0) if now <= self._until else 0
+        elif source < self._source or (source is self._source and key not in self._known):
+            self.left = 0
+            return True
         elif now > self._until:
             self.left = 0  # what ended steps comes no more: something else may by now
         # As much again went by on the way here and back, which no clock of ours can see.
         self.spent_ns += 2 * (perf_counter_ns() - now)
+        return False
 
     def let_optimizer_pass(
-        self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        step: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tell: Callable[[Any, bool], None],
     ) -> Any:
-        if self._inside:  # one optimizer's step() may call another's, or that of its base class
+        if self.inside:  # one optimizer's step() may call another's, or that of its base class
             return step(*args, **kwargs)
-        self._inside = True
+        self.inside = True
         try:
             result = step(*args, **kwargs)
         finally:
-            self._inside = False
-        self.passed(Source.OPTIMIZER, id(args[0]))
+            self.inside = False
+        if self.passed(Source.OPTIMIZER, id(args[0])):
+            tell(args[0], False)
         return result
 
     def waited_for_data(self, spent_ns: int, batches: int = 1) -> None:

@@ -126,8 +126,8 @@ def _wrap_scaler(torch: Any, relay: Relay) -> None:
         left = gate.left
         if left:
             result = original(self, optimizer, *args, **kwargs)
-            if gate.left == left:
-                gate.passed(Source.OPTIMIZER, id(optimizer))
+            if gate.left == left and gate.passed(Source.OPTIMIZER, id(optimizer)):
+                relay.sink.optimizer_ended(optimizer, False)
             return result
         before = relay.sink.optimizer_steps()
         result = original(self, optimizer, *args, **kwargs)
@@ -166,9 +166,8 @@ def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any],
         batch = original(self)
         spent = perf_counter_ns() - began
         gate = relay.sink.gate
-        if gate.left:
+        if gate.left and not gate.passed(Source.LOADER, 0):
             gate.waited_for_data(spent)
-            gate.passed(Source.LOADER, 0)
         else:
             relay.sink.batch_taken(self, batch, spent)
         return batch
@@ -201,9 +200,7 @@ def _wrap_replay(torch: Any, relay: Relay) -> None:
     def replay(self: Any) -> Any:
         result = original(self)
         gate = relay.sink.gate
-        if gate.left:
-            gate.passed(Source.REPLAY, id(self))
-        else:
+        if not gate.left or gate.passed(Source.REPLAY, id(self)):
             relay.sink.graph_replayed(self)
         return result
 

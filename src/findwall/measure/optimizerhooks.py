@@ -39,8 +39,9 @@ def watched_step(
         if compiling():
             return original(*args, **kwargs)
         sink = relay.sink
-        if sink.gate.left:
-            return sink.gate.let_optimizer_pass(original, args, kwargs)
+        gate = sink.gate
+        if gate.left or gate.inside:
+            return gate.let_optimizer_pass(original, args, kwargs, sink.optimizer_ended)
         # Lightning hands forward and backward in as a closure: then step() is not the optimizer's time.
         sink.optimizer_began(args[0], len(args) < 2 and not kwargs)
         try:

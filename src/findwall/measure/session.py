@@ -258,9 +258,7 @@ class Session:
             self.fail(error)
 
     def _mark_or_pass(self, source: Source, key: int) -> None:
-        if self.gate.left:
-            self.gate.passed(source, key)
-        else:
+        if not self.gate.left or self.gate.passed(source, key):
             self._mark(source, key)
 
     def _mark(self, source: Source, key: int, began: int = 0) -> None:

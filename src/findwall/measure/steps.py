@@ -8,6 +8,7 @@ over whenever it shows up; a poorer one is believed only after a while in which 
 from __future__ import annotations
 
 import enum
+from collections.abc import Set
 
 
 class Source(enum.IntEnum):
@@ -52,7 +53,7 @@ class Anchor:
 
     def _forget(self) -> None:
         self.key: int | None = None
-        self._known: set[int] = set()
+        self.known: set[int] = set()
         self._since = 0  # marks since the anchor's last
         self._longest = 0
 
@@ -61,13 +62,13 @@ class Anchor:
             self._longest = max(self._longest, self._since)
             self._since = 0
             return True
-        if key not in self._known:
-            self._known.add(key)
+        if key not in self.known:
+            self.known.add(key)
             self.changed = self.key is not None
             self.key, self._since, self._longest = key, 0, 0
             return True
         self._since += 1
-        if self._since > 2 * self._longest + max(FORGET_AFTER, 16 * len(self._known)):
+        if self._since > 2 * self._longest + max(FORGET_AFTER, 16 * len(self.known)):
             self._forget()
             return self.mark(key)
         return False
@@ -128,6 +129,11 @@ class StepFinder:
     def key(self) -> int | None:
         """What ends a step now."""
         return None if self.source is None else self._anchors[self.source].key
+
+    @property
+    def known(self) -> Set[int]:
+        """What else of that kind was seen; what was not may end steps from now on."""
+        return frozenset() if self.source is None else self._anchors[self.source].known
 
     def take_restart(self) -> bool:
         restarted, self.restarted = self.restarted, False
