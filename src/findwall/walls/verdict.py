@@ -15,7 +15,7 @@ from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
 WORTH_IT = 0.05  # of the step: less than this is not a wall
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
 IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
-OUTWEIGHS = 1.5  # times that: a cause this large stands all the same
+DOMINANT = 0.6  # of the step: they slow all of it down alike, so a cause this large stands all the same
 BLIND = 0.30  # of the step unknown, with nothing known worth naming: no verdict
 
 
@@ -59,12 +59,12 @@ def _outweighed(facts: Facts, best: str) -> bool:
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:
-    """Whether most of what the best cause gives back may be time in which other processes had the cores."""
+    """Whether what the best cause seems to give back may be time in which other processes had the cores."""
     if facts.run.device_kind != "cpu" and WALL_OF[best] not in ("overhead", "data"):
         return False
     share = in_line_share(facts.run)
     gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
-    return share >= IN_LINE and gain < OUTWEIGHS * share * facts.step
+    return share >= IN_LINE and gain < DOMINANT * facts.step
 
 
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
