@@ -110,10 +110,11 @@ OTHERS = {
         session.options = Options(wait=2, steps=20, trace=False, out='evaluation', verdict=False)
         session.engine.options = session.options
         for i in range(8):
-            train(4)
+            for _, x in zip(range(4), torch.utils.data.DataLoader(torch.randn(40, 8), batch_size=4)):
+                train(1)
             model.eval()
             with torch.no_grad():
-                for _ in range(20): model(torch.randn(4, 8))
+                for x in torch.utils.data.DataLoader(torch.randn(80, 8), batch_size=4): model(x)
             model.train()
         """,
     "own-profiler-on-a-schedule": """
@@ -287,7 +288,10 @@ def check_own_profilers(scheduled: dict[str, Any], always: dict[str, Any]) -> No
 
 def check_short_jobs(short: dict[str, Any], none: dict[str, Any], stderr: str) -> None:
     assert len(short["steps"]["host_ns"]) in (5, 6)
-    assert "before its warm-up was over" in short["notes"][0]
+    assert "12 steps, before its warm-up was over" in short["notes"][0]
+    assert short["trace"]["why_not"] == (
+        "the job ended after 12 steps; a longer run, or --wait 2 --steps 5, gives one"
+    )
     assert none["out"] == 2.0
     assert "no step was found" in none["notes"][0]
     assert "findwall: no step was found" in stderr

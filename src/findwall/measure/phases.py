@@ -28,6 +28,11 @@ TIMED_AT_LEAST_STEPS = 5
 MOST_SHARE_AN_EVENT = 64
 LINES_AT_MOST_NS = 2 * NS
 WINDOW_WARM_STEPS = 2
+WARMED_AT_LEAST = 2  # steps that are dropped even with the least --wait
+SHORTER = (  # for short jobs, and the steps that are timed and traced then
+    ("--wait 2 --steps 5", 8),
+    ("--wait 1 --steps 1 --trace-steps 1", 2),
+)
 WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
 PLAN_WAIT_NS = 60 * NS
 
@@ -76,8 +81,9 @@ class Warmup:
         )
         engine.note(
             f"the job ended after {engine.step_number} steps, before its warm-up was over: the figures are "
-            "of its last steps, and there is no trace. A longer run, or --wait 2 --steps 5, gives more."
+            "of its last steps"
         )
+        ended_first(engine)
 
 
 def _tail(columns: StepColumns, skipped: int) -> StepColumns:
@@ -155,6 +161,8 @@ class Timing:
         record.cost.update(cost.describe(record.steps.hook_ns, record.steps.times()))
         _count_samples(engine)
         _check_clocks(engine)
+        if engine.record.job_ended:
+            ended_first(engine)
 
 
 def _count_samples(engine: Engine) -> None:
@@ -198,7 +206,31 @@ def without_trace(engine: Engine, why: str) -> None:
     engine.enter(Lines(engine))
 
 
-ENDED_FIRST = "the job ended first; a smaller --steps gives the trace an earlier turn"
+def ended_first(engine: Engine) -> None:
+    """The job was too short for a trace: say so, and what would give one."""
+    if not engine.options.trace:
+        engine.record.trace = Trace(why_not="--no-trace")
+        return
+    seen, before = engine.step_number, WARMED_AT_LEAST + warm_steps(engine) + _notice(engine)
+    fitting = [f", or {flags}," for flags, steps in SHORTER if before + steps <= seen]
+    engine.record.trace = Trace(
+        why_not=f"the job ended after {seen} steps; a longer run{''.join(fitting[:1])} gives one"
+    )
+
+
+def _notice(engine: Engine) -> int:
+    """Steps that ranks need to agree on those to be traced."""
+    if engine.rank.world_size == 1:
+        return 0
+    step_ns = median(engine.record.steps.host_ns or [1])
+    return max(4, min(200, int(1.5 * NS / max(step_ns, 1))))
+
+
+def warm_steps(engine: Engine) -> int:
+    """While the profiler starts, loader workers fill their queues: a starved job must drain them."""
+    steps = engine.record.steps
+    waited = sum(steps.loader_ns) > 0.02 * sum(steps.host_ns)
+    return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
 
 
 class Agree:
@@ -210,8 +242,7 @@ class Agree:
         self.began = self.looked = perf_counter_ns()
         self.start: int | None = None
         if engine.rank.speaks:
-            step_ns = median(engine.record.steps.host_ns)
-            self.start = engine.step_number + max(4, min(200, int(1.5 * NS / max(step_ns, 1))))
+            self.start = engine.step_number + _notice(engine)
             if engine.folder is not None:
                 write_atomically(engine.folder.plan_path, msgspec.json.encode({"trace_from": self.start}))
 
@@ -235,7 +266,7 @@ class Agree:
         return None
 
     def close(self, engine: Engine) -> None:
-        engine.record.trace = Trace(why_not=ENDED_FIRST)
+        ended_first(engine)
 
 
 class Tracing:
@@ -246,18 +277,12 @@ class Tracing:
     def __init__(self, engine: Engine) -> None:
         self.window = engine.window = TraceWindow(engine.torch, engine.profilers, engine.device is not None)
         self.began = perf_counter_ns()
-        self.warm_left = self._warm_steps(engine)
+        self.warm_left = warm_steps(engine)
         step_ns = mean(engine.record.steps.host_ns or [1])
         self.wanted = max(1, min(engine.options.trace_steps, int(WINDOW_AT_MOST_NS / max(step_ns, 1))))
         self.traced = 0
         self.first_step: int | None = None
         engine.safely(lambda: self._prepare(engine))
-
-    def _warm_steps(self, engine: Engine) -> int:
-        """While the profiler starts, loader workers fill their queues: a starved job must drain them."""
-        steps = engine.record.steps
-        waited = sum(steps.loader_ns) > 0.02 * sum(steps.host_ns)
-        return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
 
     def _prepare(self, engine: Engine) -> None:
         self.window.prepare()
@@ -331,7 +356,7 @@ class Tracing:
             self._keep(engine)
         else:
             self.window.abort()
-            engine.record.trace = Trace(why_not=ENDED_FIRST)
+            ended_first(engine)
 
 
 class Lines:
