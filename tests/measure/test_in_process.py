@@ -274,6 +274,7 @@ def check_evaluation(found: dict[str, Any]) -> None:
     assert found["steps_seen"] == 32
     assert sum(found["steps"]["evaluated"]) in (6, 7)
     assert found["trace"]["why_not"] == "--no-trace"
+    assert found["samples_per_step"] == pytest.approx(4, rel=0.3)  # and its batches are none of training's
 
 
 def check_own_profilers(scheduled: dict[str, Any], always: dict[str, Any]) -> None:

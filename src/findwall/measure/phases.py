@@ -168,9 +168,11 @@ class Timing:
 def _count_samples(engine: Engine) -> None:
     """Samples a step, where the loader's batches say how many they hold."""
     steps = engine.record.steps
-    if engine.batch_size is not None and any(steps.batches):
+    plain = [count for count, other in zip(steps.batches, steps.evaluated, strict=True) if not other]
+    batches = plain if 2 * len(plain) > len(steps) else steps.batches  # an evaluation has batches of its own
+    if engine.batch_size is not None and any(batches):
         size, unit = engine.batch_size
-        engine.record.samples_per_step = size * sum(steps.batches) / len(steps)
+        engine.record.samples_per_step = size * sum(batches) / len(batches)
         engine.record.sample_unit = unit
 
 
