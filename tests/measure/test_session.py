@@ -272,6 +272,7 @@ def test_an_explicit_loop(jobs, training):
     source = training(
         """
         from findwall.measure.loop import measure
+        torch.optim.lr_scheduler.StepLR(optimizer, 1000)  # gives it a step() of its own, before findwall comes
         with measure("loop", wait=2, steps=6, out="run") as m:
             for _ in range(40):
                 train(1)
@@ -285,3 +286,4 @@ def test_an_explicit_loop(jobs, training):
     assert "THE VERDICT" in run.stderr
     measured: Measurement = run.measurement()
     assert measured.step_source == "explicit" and measured.trace.file
+    assert any(measured.steps.optimizer_ns)

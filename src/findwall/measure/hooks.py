@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
@@ -94,11 +94,16 @@ def _wrap_optimizers(torch: Any, relay: Relay) -> None:
     optimizer_class = torch.optim.Optimizer
     watched = functools.partial(watched_step, never_or_when_compiling(torch), relay)
     hook_step = optimizer_class.profile_hook_step
-    for known in _subclasses(optimizer_class):
-        step = known.__dict__.get("step")
-        if getattr(step, "hooked", False):
-            known.step = watched(step)
-    optimizer_class.profile_hook_step = staticmethod(lambda step: watched(hook_step(step)))
+    hooked = [
+        known for known in _subclasses(optimizer_class) if hasattr(known.__dict__.get("step"), "hooked")
+    ]
+    if hooked:  # the job made optimizers before
+        _wrap_scheduled(optimizer_class, watched)
+    for known in hooked:
+        known.step = watched(known.step)
+    optimizer_class.profile_hook_step = staticmethod(
+        functools.wraps(hook_step)(lambda step: watched(hook_step(step)))
+    )
     original = optimizer_class.__init__
 
     @functools.wraps(original)
@@ -113,6 +118,22 @@ def _subclasses(parent: Any) -> Iterator[Any]:
     for child in parent.__subclasses__():
         yield child
         yield from _subclasses(child)
+
+
+def _wrap_scheduled(optimizer_class: Any, watched: Callable[..., Any]) -> None:
+    """A learning-rate schedule gives its optimizer a step() of its own, which calls the class's as it was."""
+    for known in gc.get_objects():
+        own = known.__dict__.get("step") if issubclass(type(known), optimizer_class) else None
+        if own is not None:
+            known.step = MethodType(watched(_with_self(own)), known)
+
+
+def _with_self(own: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs)
+
+    return step
 
 
 def _wrap_scaler(torch: Any, relay: Relay) -> None:
