@@ -286,4 +286,4 @@ def test_an_explicit_loop(jobs, training):
     assert "THE VERDICT" in run.stderr
     measured: Measurement = run.measurement()
     assert measured.step_source == "explicit" and measured.trace.file
-    assert any(measured.steps.optimizer_ns)
+    assert any(measured.steps.optimizer_ns) and measured.steps_seen == 40

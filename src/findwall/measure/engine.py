@@ -90,6 +90,10 @@ class Engine:
         self.step_number += len(passed)
         return passed, spent
 
+    def forget_steps(self) -> None:
+        self.gate.take()
+        self.step_number = 0
+
     def cut(self) -> None:
         """Steps from here on are of another kind than those that passed: the two share no time."""
         if isinstance(self.phase, Cuttable):

@@ -303,6 +303,8 @@ class Session:
     def _step_ended(self, engine: Engine, now: int) -> None:
         if engine.finder.take_restart() and engine.record.phase in ("warm-up", "timing"):
             engine.phase = None
+            if engine.finder.source is Source.EXPLICIT:
+                engine.forget_steps()  # the job counts them itself
         if engine.phase is None:
             self._first_step(engine)
             return
