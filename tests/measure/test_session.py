@@ -272,7 +272,7 @@ def test_an_explicit_loop(jobs, training):
     source = training(
         """
         from findwall.measure.loop import measure
-        torch.optim.lr_scheduler.StepLR(optimizer, 1000)  # gives it a step() of its own, before findwall comes
+        torch.optim.lr_scheduler.StepLR(optimizer, 1000)  # gives it a step() of its own
         with measure("loop", wait=2, steps=6, out="run") as m:
             for _ in range(40):
                 train(1)
