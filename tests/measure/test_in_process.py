@@ -145,6 +145,10 @@ OTHERS = {
         before = torch.no_grad.__exit__
         for _ in range(60): infer(w)
         """,
+    "inference-first": """
+        for _ in range(30): session.forward_ended(7, False)
+        train(5)
+        """,
     "short": """
         session.options = session.engine.options = Options(out='short', verdict=False)
         train(12)
@@ -258,6 +262,7 @@ def test_loops_of_many_kinds(jobs, training):
     # Forward and backward ran inside the closure: that is not its time.
     assert not any(found["closure"]["steps"]["optimizer_ns"])
     check_evaluation(found["evaluation"])
+    check_inference_first(found["inference-first"])
     check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
     check_short_jobs(found["short"], found["no-steps"], stderr)
     regions = found["plain-functions"]
@@ -267,6 +272,11 @@ def test_loops_of_many_kinds(jobs, training):
     check_failures(found, stderr)
     check_forward(found["forward"])
     check_gpu(found["a-gpu-in-name-only"])
+
+
+def check_inference_first(found: dict[str, Any]) -> None:
+    """What was timed was inference, whatever came then."""
+    assert (found["step_source"], found["phase"], found["trace"]["file"]) == ("forward", "lines", "trace.json")
 
 
 def check_evaluation(found: dict[str, Any]) -> None:

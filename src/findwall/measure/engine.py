@@ -18,6 +18,9 @@ from findwall.measure.tracewindow import JobProfilers, TraceWindow
 from findwall.model.measurement import Measurement
 
 
+BEFORE_TRACE = ("starting", "warm-up", "timing")
+
+
 class Phase(Protocol):
     """A stretch of the measurement. Told of every step end; enters the next phase by itself."""
 
@@ -159,7 +162,8 @@ class Engine:
             self.timed.resolve()
         self.record.final = final
         self.record.steps_seen = self.step_number
-        self.record.step_source = None if self.finder.source is None else self.finder.source.label
+        if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed
+            self.record.step_source = None if self.finder.source is None else self.finder.source.label
         self.record.cost["sentence"] = cost.sentence(self.record.cost)
         if folder is None:
             return
