@@ -167,3 +167,14 @@ def test_an_optimizer_inside_one_that_passes_is_no_step_of_its_own(relay):
     relay.gate.shut(Source.OPTIMIZER, id(relay), 5, known={id(relay)})
     watched_step(lambda: False, relay, opens_and_calls)(relay)
     assert len(relay.gate.ends) == 1 and not relay.told
+
+
+def test_a_pause_inside_a_pass_is_not_doubled(monkeypatch):
+    clock = iter((0, 10, 700, 20, 4_000_020))
+    monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: next(clock))
+    gate = Gate()
+    gate.shut(Source.OPTIMIZER, 7, 3)
+    gate.passed(Source.OPTIMIZER, 7)
+    assert gate.spent_ns == 2 * 690
+    gate.passed(Source.OPTIMIZER, 7)
+    assert gate.spent_ns == 2 * 690 + 4_000_000

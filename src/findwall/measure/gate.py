@@ -14,6 +14,7 @@ from typing import Any
 from findwall.measure.steps import Source
 
 FOR_GOOD = 1 << 62
+PAUSE_NS = 10_000  # no pass takes that long: another process had the core
 AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shut
 
 
@@ -98,8 +99,9 @@ class Gate:
             return True
         elif now > self._until:
             self.left = 0  # what ended steps comes no more: something else may by now
-        # As much again went by on the way here and back, which no clock of ours can see.
-        self.spent_ns += 2 * (perf_counter_ns() - now)
+        spent = perf_counter_ns() - now
+        # As much again went by on the way here and back, which no clock of ours can see; not of a pause.
+        self.spent_ns += 2 * spent if spent < PAUSE_NS else spent
         return False
 
     def let_optimizer_pass(
