@@ -277,6 +277,12 @@ def _timeline(sheet: _Sheet, device: str, rank: int | None) -> Timeline:
     )
 
 
+def hosts_own(timeline: Timeline) -> Timeline:
+    """The same without its device rows and the calls that launched them."""
+    kept = np.flatnonzero(timeline.events.is_kind(Kind.OP, Kind.ANNOTATION))
+    return replace(timeline, events=timeline.events.take(kept))
+
+
 def facts_of(
     timeline: Timeline, step_ms: float | None = None, ceilings: Ceilings | None = None, **run: Any
 ) -> Facts:

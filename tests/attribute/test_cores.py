@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
-import numpy as np
+import pytest
 
 from findwall.attribute.cores import core_ceilings
 from findwall.attribute.facts import Facts
 from findwall.fixes import fix_modules
-from findwall.model.events import Kind, Timeline
-from findwall.model.machine import Ceilings
+from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
+from findwall.model.run import StepTimes
 from findwall.walls.verdict import decide
-from sketch import Drawn, facts_of, sketch
+from sketch import Drawn, facts_of, hosts_own, sketch
 
 # Each op is drawn a millisecond long. A matmul of 2 GFLOP then runs at 2 TFLOP/s.
 MATMUL = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
@@ -30,15 +30,15 @@ def on_cores(drawn: Drawn, known: Ceilings) -> Facts:
     return facts_of(hosts_own(timeline), ceilings=known, device_kind="cpu")
 
 
-def hosts_own(timeline: Timeline) -> Timeline:
-    """The same without its device rows and the calls that launched them."""
-    kept = np.flatnonzero(timeline.events.is_kind(Kind.OP, Kind.ANNOTATION))
-    return replace(timeline, events=timeline.events.take(kept))
-
-
 def test_what_was_measured_of_the_cores_is_kept() -> None:
     kept = core_ceilings(ceilings(2.5e12, 8e12))
-    assert kept.flops == {"fp32": 2.5e12, "bf16": 8e12} and kept.sm_count is None
+    assert kept.flops == {"fp32": 2.5e12, "bf16": 8e12, "fp64": 1.25e12} and kept.sm_count is None
+
+
+def test_fp64_on_cores_is_half_of_fp32_where_nobody_measured_it() -> None:
+    drawn = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000], dtype="double")
+    assert decide(on_cores(drawn, ceilings(4.4e12))).cause == "at-the-roof"
+    assert decide(on_cores(drawn, ceilings(16e12))).cause == "slow-kernels"
 
 
 def test_bf16_on_cores_has_a_floor() -> None:
@@ -67,3 +67,45 @@ def test_a_norm_is_at_the_memorys_roof_and_no_slow_kernel() -> None:
     facts = on_cores(LAYER_NORM, ceilings(2.2e12))
     assert decide(facts).cause == "memory-roof"
     assert facts.spent_ms("slow-kernels") == 0 and not facts.recoverable_ms("memory-roof")
+
+
+def cores(cpu: str, step: str, us: float = 1000, drawn: Drawn = MATMUL, **run: Any) -> Facts:
+    """Three steps as drawn, every `o` such an op; ceilings known where they are given."""
+    known = run.pop("known", UNKNOWN_CEILINGS)
+    timeline = sketch(
+        cpu * 3, ("kK" * (2 * len(cpu)))[: 3 * len(cpu)], step * 3, {"k": drawn}, device="", us=us
+    )
+    return facts_of(hosts_own(timeline), ceilings=known, device_kind="cpu", **run)
+
+
+def test_the_way_to_an_ops_work_is_overhead() -> None:
+    """An op on a few numbers takes microseconds and moves next to nothing: fewer bytes would not help it."""
+    few = Drawn("", "aten::mul").given([16], [16])
+    timed = StepTimes((24e-6,) * 20, "measured")
+    facts = cores("oooooooo", "|       ", us=3, drawn=few, known=ceilings(2.2e12), step_times=timed)
+    assert decide(facts).cause == "launch-bound"
+    assert facts.spent_ms("launch-bound") > 0.9 * facts.step / 1e6
+    long = cores("oooooooo", "|       ", us=300, drawn=few, known=ceilings(2.2e12))
+    assert long.spent_ms("launch-bound") < 0.05 * long.step / 1e6
+
+
+def test_on_cores_the_loader_takes_what_it_was_timed_to_take() -> None:
+    """The traced steps hardly waited, others did; meanwhile nothing else can have run."""
+    timed = StepTimes((0.010,) * 20, "measured", loader_s=0.008)
+    facts = cores("doooo", "|    ", step_times=timed, known=ceilings(2.2e12))
+    assert facts.spent_ms("loader-starved") == pytest.approx(8)
+    assert facts.spent().sum() == pytest.approx(facts.step)
+    assert decide(facts).cause == "loader-starved"
+
+
+def test_a_longer_true_step_on_cores_is_not_all_gaps() -> None:
+    timed = StepTimes((0.012,) * 20, "measured")
+    facts = cores("oooooooo.", "|        ", step_times=timed, known=ceilings(2.2e12))
+    assert facts.spent_ms("at-the-roof") == pytest.approx(12 * 8 / 9, rel=0.01)
+
+
+def test_rare_slow_steps_on_cores_leave_the_others_as_they_were() -> None:
+    timed = StepTimes((0.008,) * 18 + (0.048,) * 2, "measured")
+    facts = cores("oooooooo", "|       ", step_times=timed, known=ceilings(2.2e12))
+    assert facts.spent_ms("unstable-steps") == pytest.approx(4)
+    assert facts.spent_ms("at-the-roof") == pytest.approx(8, rel=0.01)

@@ -178,10 +178,13 @@ def _claim_fusion(
     _claim(
         cause, in_chain & _is(cause, "memory-roof") & _class_is(kernels, index, "reduce"), "unfused-pointwise"
     )
-    if ceilings.bandwidth is None:
-        return
     movable = _is(cause, "unfused-pointwise") | _is(cause, "dtype-casts") | _is(cause, "layout-copies")
-    remaining = np.maximum(kernels.bytes[index] - saved, 0.0) / ceilings.bandwidth * 1e9
+    moved = kernels.bytes[index]
+    kept = np.maximum(moved - saved, 0.0)
+    if ceilings.bandwidth is not None:
+        remaining = kept / ceilings.bandwidth * 1e9
+    else:  # a floor that needed no ceiling shrinks with the bytes; without one there is none
+        remaining = floor * np.divide(kept, moved, out=np.full(len(moved), np.nan), where=moved > 0)
     arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * 1e9
     fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
     floor[movable] = np.fmin(floor, fused)[movable]

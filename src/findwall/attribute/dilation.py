@@ -131,12 +131,15 @@ def _beyond_the_trace(queue: Queue, host: Host, count: int, wanted: float) -> fl
 def _from_truth_on_cores(
     queue: Queue, host: Host, count: int, header: Header, step: float, source: str
 ) -> StepReading:
-    """Where the host does the work, the profiler stretches work and gaps alike: all of it is scaled."""
+    """Where the host does the work, the profiler stretches work and gaps alike: all of it is scaled.
+
+    So is what other steps took longer: nothing says that it was the gaps.
+    """
     cost = _solve_cost(queue, host, count, step)
     traced = _scenario(
         queue, host, count, float(queue.own.sum()) / count, costs_us(header)[1] if cost is None else cost
     )
-    shrink = min(step / traced.step, 1.0) if traced.step > 0 else 1.0
+    shrink = step / traced.step if traced.step > 0 else 1.0
     busy = traced.busy * shrink
     idle = _fit(traced.idle * shrink, 0.0, step - busy)
     one = replace(traced, step=step, busy=busy, idle=idle, shrink=shrink)
@@ -218,13 +221,36 @@ def _solve_cost(queue: Queue, host: Host, count: int, step: float) -> float | No
 
 
 def with_conditions(
-    reading: StepReading, pauses: float, collections: float, loader: float | None = None
+    reading: StepReading,
+    pauses: float,
+    collections: float,
+    loader: float | None = None,
+    synchronous: bool = False,
 ) -> StepReading:
     """Idle time that the run itself has measured the reason of: the loader, collections, rare slow steps."""
     if reading.source != "measured" or (pauses <= 0 and collections <= 0 and loader is None):
         return reading
-    short, likely, long = (_conditioned(one, pauses, collections, loader) for one in reading.scenarios)
+    scenarios = reading.scenarios
+    if synchronous:
+        timed = {"unstable-steps": pauses} | ({} if loader is None else {"loader-starved": loader})
+        short, likely, long = (_as_timed(one, timed) for one in scenarios)
+        scenarios, pauses = (short, likely, long), 0.0
+    short, likely, long = (_conditioned(one, pauses, collections, loader) for one in scenarios)
     return replace(reading, short=short, likely=likely, long=long)
+
+
+def _as_timed(scenario: Scenario, timed: dict[str, float]) -> Scenario:
+    """Where the host does the work, nothing else runs while it waits: all other parts share the rest."""
+    at = [CAUSES.index(cause) for cause in timed]
+    rest = scenario.step - float(scenario.idle[at].sum())
+    waits = np.array(list(timed.values()))
+    waits *= min(scenario.step / max(float(waits.sum()), 1e-9), 1.0)
+    if rest <= 0:
+        return scenario
+    scale = (scenario.step - float(waits.sum())) / rest
+    idle = scenario.idle * scale
+    idle[at] = waits
+    return replace(scenario, busy=scenario.busy * scale, idle=idle, shrink=scenario.shrink * scale)
 
 
 def _conditioned(scenario: Scenario, pauses: float, collections: float, loader: float | None) -> Scenario:

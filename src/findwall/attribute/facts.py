@@ -17,6 +17,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
 from findwall.attribute.steps import Steps, find_steps
+from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.attribute.window import Whole, representative, survey
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline
@@ -102,7 +103,8 @@ class Facts:
         known = ~np.isnan(gain)
         found = np.bincount(self.atoms.cause[known], gain[known], minlength=len(CAUSES)).astype(np.float64)
         blind = np.bincount(self.atoms.cause[~known], own[~known], minlength=len(CAUSES))
-        found[(found == 0) & (blind > 0)] = np.nan
+        # Of a cause that has idle time too, as much is known to come back.
+        found[(found == 0) & (blind > 0) & (scenario.idle <= 0)] = np.nan
         found += scenario.idle
         found[CAUSES.index("launch-bound")] -= scenario.turnaround
         for roof in ROOFS:
@@ -182,7 +184,11 @@ def establish(
     queue = line_up(timeline, links, steps, synchronous=on_cores)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
-    reading = with_conditions(reading, pauses_ns(run), collections_ns(run), loader_ns(run))
-    atoms = device_atoms(timeline, links, kernels, steps, ceilings)
+    reading = with_conditions(reading, pauses_ns(run), collections_ns(run), loader_ns(run), on_cores)
+    judged = kernels
+    if on_cores and not ceilings.known:
+        used = cores_at_work(run.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
+        judged = taken_at_their_word(kernels, used)
+    atoms = device_atoms(timeline, links, judged, steps, ceilings)
     atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
     return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings, whole)

@@ -72,7 +72,7 @@ def carriers(facts: Facts, cause: str, limit: int = TOP) -> list[Carrier]:
             atom,
             ms(float(total[at])),
             float(calls[at]),
-            None if np.isnan(floor_total[at]) else ms(float(floor_total[at])),
+            None if np.isnan(floor_total[at]) or not facts.ceilings.known else ms(float(floor_total[at])),
         )
         for at, atom in _longest_groups(total, longest, limit)
     ]

@@ -50,10 +50,15 @@ def sentence(facts: Facts) -> str:
     return (
         f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} a step "
         "one by "
-        f"one{where} and they last only {length:.1f} us each; {advice}, or give each more work (a larger "
-        "batch): "
+        f"one{where} and {_size(facts, length)}; {advice}, or give each more work (a larger batch): "
         f"{gain(facts, CAUSE)}."
     )
+
+
+def _size(facts: Facts, length: float) -> str:
+    if on_cores(facts):
+        return f"half of them hold at most {max(length, 0.1):.1f} us of work"
+    return f"they last only {length:.1f} us each"
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:

@@ -11,11 +11,13 @@ from findwall.attribute.conditions import in_line_share
 from findwall.attribute.dilation import Scenario
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
+from findwall.model.intervals import F64
 
 WORTH_IT = 0.05  # of the step: less than this is not a wall
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
 IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
 DOMINANT = 0.6  # of the step: they slow all of it down alike, so a cause this large stands all the same
+HIDDEN = 2.0  # times the best cause's gain: more time of unknown floor than this may hide a better one
 BLIND = 0.30  # of the step unknown, with nothing known worth naming: no verdict
 
 
@@ -76,6 +78,8 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     ]
     if not worth:
         return [_roof(facts, scenario)]
+    if _hidden(facts, scenario, gain) > HIDDEN * gain[worth[0]]:
+        return [UNKNOWN]
     if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE * gain[worth[0]]:
         first, second = worth[0], worth[1]
         if QUESTION_OF[CAUSES[second]] < QUESTION_OF[CAUSES[first]]:
@@ -83,10 +87,20 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     return [CAUSES[at] for at in worth]
 
 
+def _hidden(facts: Facts, scenario: Scenario, gain: F64) -> float:
+    """Time of which nobody knows what could come back because the device's ceilings are not known."""
+    if facts.ceilings.known:
+        return 0.0
+    spent = facts.spent(scenario)
+    busy: float = float(spent[np.isnan(gain)].sum()) - float(scenario.idle[CAUSES.index(UNKNOWN)])
+    return busy
+
+
 def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
-    if spent[CAUSES.index(UNKNOWN)] > BLIND * scenario.step or not facts.ceilings.known:
+    known = facts.ceilings.known or facts.run.device_kind == "cpu"  # cores are judged without, with care
+    if spent[CAUSES.index(UNKNOWN)] > BLIND * scenario.step or not known:
         return UNKNOWN
     compute = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "compute")
     bandwidth = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "bandwidth")

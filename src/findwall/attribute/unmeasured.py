@@ -1,0 +1,50 @@
+"""Cores whose ceilings nobody measured: what the ops' own sizes and times tell all the same.
+
+Whether arithmetic or memory holds an op up follows from its FLOPs a byte, where those lie far from what any
+cores balance. Beyond that an op is taken to run as fast as the cores it has can: nothing is claimed back of
+it but what cores that stand idle could take over, and the passes over memory that fusing saves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from findwall.attribute.kernels import BOUNDS, KernelTable
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+
+# FLOPs a byte. A core does 30 to 150 GFLOP/s in fp32 and has 3 to 20 GB/s of memory for itself.
+MEMORY_BELOW, ARITHMETIC_ABOVE = 2.0, 50.0
+SHORT_NS = 5_000  # a product this short is over before its cores are up to speed
+
+
+def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable:
+    """The table with regimes and floors as far as they need no ceiling. `used`: share of the cores."""
+    intensity = np.divide(
+        kernels.flops, kernels.bytes, out=np.full(len(kernels.row), np.nan), where=kernels.bytes > 0
+    )
+    matrix = np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES])
+    short = matrix & (kernels.duration <= SHORT_NS) & kernels.modelled
+    arithmetic = matrix & ~short & (intensity > ARITHMETIC_ABOVE)
+    memory = kernels.modelled & ~short & (~matrix | (intensity < MEMORY_BELOW))
+    bound = kernels.bound.copy()
+    for where, name in ((short, "latency"), (arithmetic, "compute"), (memory, "bandwidth")):
+        bound[where] = BOUNDS.index(name)
+    floor = kernels.floor.copy()
+    floor[short] = 0.0
+    floor[memory] = kernels.duration[memory]
+    floor[arithmetic] = kernels.duration[arithmetic] * (1.0 if used is None else used)
+    return replace(kernels, bound=bound, floor=floor)
+
+
+def cores_at_work(telemetry: dict[str, Any], busy_share: float) -> float | None:
+    """The most of its cores that the job can have used while it computed; None where nobody counted.
+
+    All its CPU time is taken to lie in its ops: what Python, workers and spinning threads used is in it.
+    """
+    cpu = telemetry.get("cpu")
+    if not isinstance(cpu, dict) or not cpu.get("cores") or cpu.get("own_busy") is None or busy_share <= 0:
+        return None
+    return float(min(cpu["own_busy"] / busy_share / cpu["cores"], 1.0))
