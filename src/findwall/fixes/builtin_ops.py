@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import is_compiled, launch_idle, small_kernels
+from findwall.fixes.job import is_compiled, launch_idle, optimizer_launches, small_kernels
 from findwall.walls.evidence import carriers, pieces
 
 MOVES = ("unfused-pointwise", "launch-bound")
@@ -42,7 +42,8 @@ def advise(facts: Facts) -> Advice:
         such = found or "nn.GRU, bmm, vmap"
         return use(
             f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
-            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step."
+            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step.",
+            gain_ms(facts, *MOVES) - optimizer_launches(facts),
         )
     if found and fused > 0:
         spent = a_step(facts.spent_ms("unfused-pointwise"))

@@ -24,7 +24,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.steps import optimizers
 from findwall.fixes.advice import Advice, a_step, cannot_tell, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import idle_before, matching, of_class, rows_of, time_of
+from findwall.fixes.job import matching, of_class, optimizer_launches, rows_of, time_of
 from findwall.walls.evidence import listed
 
 MOVES = ("unfused-optimizer", "launch-bound")
@@ -44,7 +44,7 @@ def advise(facts: Facts) -> Advice:
     if spent <= 0:
         known = bool(names) or time_of(facts, np.flatnonzero(of_class(facts, "optimizer"))) > 0
         return cannot_tell(_UNTOLD) if known else no_use("no optimizer steps in this trace")
-    waited = min(idle_before(facts, "launch-bound", "optimizer"), gain_ms(facts, "launch-bound"))
+    waited = optimizer_launches(facts)
     moves = MOVES if waited > 0.01 * step_ms(facts) else MOVES[:1]
     return use(_way(names, spent, waited), gain_ms(facts, "unfused-optimizer") + waited, moves)
 

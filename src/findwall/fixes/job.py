@@ -200,6 +200,11 @@ def idle_before(facts: Facts, cause: str, class_name: str) -> float:
     return ms(float(mine.sum()))
 
 
+def optimizer_launches(facts: Facts) -> float:
+    """Waiting for the optimizer's own launches, in ms a step: nothing done to the model changes it."""
+    return min(idle_before(facts, "launch-bound", "optimizer"), facts.recoverable_ms("launch-bound") or 0.0)
+
+
 def collectives(facts: Facts) -> float:
     """Collectives a step."""
     return collectives_a_step(facts)

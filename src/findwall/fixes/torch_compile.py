@@ -28,6 +28,7 @@ from findwall.fixes.job import (
     is_training,
     launch_idle,
     of_class,
+    optimizer_launches,
     time_of,
 )
 from findwall.units import format_share
@@ -61,7 +62,7 @@ def advise(facts: Facts) -> Advice:
         return no_use(f"the model is compiled already{generated}")
     if gain_ms(facts, *MOVES) <= 0:
         return no_use("there is nothing to fuse, and the device never waits for launches")
-    at_most = gain_ms(facts, *MOVES) + _mergeable(facts)
+    at_most = gain_ms(facts, *MOVES) + _mergeable(facts) - optimizer_launches(facts)
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts, at_most)
     worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > 0.01 * step_ms(facts)]
