@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from findwall.examine.device import diagnose_device
+from findwall.model.machine import Ceilings
 from findwall.walls.verdict import Verdict, decide
-from sketch import KERNELS, facts_of, sketch
+from sketch import KERNELS, facts_of, hosts_own, sketch
 
 STEPS = "|           |           |           "
 TINY = {"k": KERNELS["k"].given([64, 64])}
@@ -50,3 +51,28 @@ def test_the_report_says_why():
     wall = diagnose_device(facts.run, [facts]).wall
     assert wall.cause is None and not wall.between
     assert "in line for a core 80 % of the time" in wall.sentence and "launch-bound" in wall.sentence
+
+
+ON_CORES = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": KERNELS["t"]}, device="")
+CORES = {"fp32": 400e12}  # the op above then runs at a sixth of it
+
+
+@pytest.mark.parametrize(
+    ("in_line", "others", "named"),
+    [(0.0, 0.0, True), (0.02, 1.0, True), (0.2, 1.0, False), (0.2, 0.3, True), (0.5, 1.5, False)],
+)
+def test_work_on_cores_suffers_most(in_line, others, named):
+    """The threads of one op wait for the one that has no core, so being most of the step proves nothing."""
+    cpu = {"cores": 2, "others_busy": others, "own_busy": 2 - others, "in_line_share": in_line}
+    ceilings = Ceilings(device="Some CPU", source="measured", flops=CORES, bandwidth=1e12)
+    facts = facts_of(hosts_own(ON_CORES), ceilings=ceilings, device_kind="cpu", telemetry={"cpu": cpu})
+    verdict = decide(facts)
+    assert (verdict.cause or verdict.seeming) == "slow-kernels" and (verdict.cause is not None) == named
+
+
+def test_a_rate_that_was_reached_was_reached():
+    cpu = {"cores": 2, "others_busy": 1.0, "own_busy": 1.0, "in_line_share": 0.5}
+    ceilings = Ceilings(device="Some CPU", source="measured", flops={"fp32": 72e12}, bandwidth=1e12)
+    run = {"device_kind": "cpu", "telemetry": {"cpu": cpu}}
+    assert decide(facts_of(hosts_own(ON_CORES), ceilings=ceilings, **run)).cause == "at-the-roof"
+    assert decide(facts_of(hosts_own(ON_CORES), **run)).why_not == "contended"

@@ -17,6 +17,7 @@ HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
 HELD_SHARE = 0.05  # of the samples: a shorter spell is not worth a word
 STEADY_SPREAD = 0.20  # (p90 - p10) / median up to which steps count as stable
 RARE = 1.5  # times the median: a step this long is a slow one
+FULL = 0.9  # of the cores' time
 RARELY = 0.2  # of the steps: where more are slow, that is how this job runs
 
 
@@ -71,3 +72,12 @@ def in_line_share(run: Run) -> float:
     cpu = run.telemetry.get("cpu")
     share = cpu.get("in_line_share") if isinstance(cpu, dict) else None
     return float(share) if isinstance(share, (int, float)) else 0.0
+
+
+def others_share(run: Run) -> float:
+    """The share of the cores that other processes kept busy while no core was left over; else nothing."""
+    cpu = run.telemetry.get("cpu")
+    if not isinstance(cpu, dict) or not cpu.get("cores"):
+        return 0.0
+    others, own = float(cpu.get("others_busy") or 0.0), float(cpu.get("own_busy") or 0.0)
+    return others / cpu["cores"] if others + own >= FULL * cpu["cores"] else 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN
-from findwall.attribute.conditions import in_line_share
+from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.dilation import Scenario
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
@@ -16,7 +16,9 @@ from findwall.model.intervals import F64
 WORTH_IT = 0.05  # of the step: less than this is not a wall
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
 IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
-DOMINANT = 0.6  # of the step: they slow all of it down alike, so a cause this large stands all the same
+DOMINANT = 0.6  # of the step: a wait this long stands all the same, because work suffers more than Python
+CROWDED = 0.25  # of cores that are full, kept busy by others: threads of one op then wait for each other
+NOTICED = 0.05  # of the time without a core: a job of one thread has less, and loses nothing
 HIDDEN = 2.0  # times the best cause's gain: more time of unknown floor than this may hide a better one
 BLIND = 0.30  # of the step unknown, with nothing known worth naming: no verdict
 
@@ -62,11 +64,14 @@ def _outweighed(facts: Facts, best: str) -> bool:
 
 def _may_be_others(facts: Facts, best: str) -> bool:
     """Whether what the best cause seems to give back may be time in which other processes had the cores."""
-    if facts.run.device_kind != "cpu" and WALL_OF[best] not in ("overhead", "data"):
-        return False
     share = in_line_share(facts.run)
-    gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
-    return share >= IN_LINE and gain < DOMINANT * facts.step
+    if WALL_OF[best] in ("overhead", "data"):
+        gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
+        return share >= IN_LINE and gain < DOMINANT * facts.step
+    if facts.run.device_kind != "cpu" or (best == "at-the-roof" and facts.ceilings.known):
+        return False  # a rate that was reached was reached
+    # Threads that share an op wait for the one that has no core: work takes many times as long, Python not.
+    return share >= IN_LINE or (share >= NOTICED and others_share(facts.run) >= CROWDED)
 
 
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
