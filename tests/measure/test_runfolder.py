@@ -79,3 +79,11 @@ def test_names_are_safe():
     assert safe_name("pkg.mod") == "pkg.mod"
     assert safe_name("..") == "job"
     assert runfolder.RUNS == "findwall-runs"
+
+
+def test_a_folder_that_another_has_just_made_is_not_shared(tmp_path):
+    """It is empty still, as one that a person made would be."""
+    made = [runfolder._make_unique(tmp_path, "run", exact=True) for _ in range(2)]
+    assert [path.name for path in made] == ["run", "run-1"]
+    (tmp_path / "mine").mkdir()
+    assert runfolder._make_unique(tmp_path, "mine", exact=True).name == "mine"

@@ -93,9 +93,10 @@ def _make_unique(parent: Path, name: str, exact: bool) -> Path:
         path = parent / name
         with contextlib.suppress(FileExistsError):
             path.mkdir()
-            return path
-        if path.is_dir() and not any(path.iterdir()):
-            return path
+        with contextlib.suppress(FileExistsError):
+            if path.is_dir() and not any(path.iterdir()):  # ours, a person's, or another's that just made it
+                (path / "rank0").mkdir()
+                return path
     taken = [
         int(p.name[len(name) + 1 :]) for p in parent.glob(f"{name}-*") if p.name[len(name) + 1 :].isdigit()
     ]
