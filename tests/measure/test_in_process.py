@@ -276,7 +276,11 @@ def test_loops_of_many_kinds(jobs, training):
 
 def check_inference_first(found: dict[str, Any]) -> None:
     """What was timed was inference, whatever came then."""
-    assert (found["step_source"], found["phase"], found["trace"]["file"]) == ("forward", "lines", "trace.json")
+    assert (found["step_source"], found["phase"], found["trace"]["file"]) == (
+        "forward",
+        "lines",
+        "trace.json",
+    )
 
 
 def check_evaluation(found: dict[str, Any]) -> None:

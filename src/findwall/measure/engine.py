@@ -17,7 +17,6 @@ from findwall.measure.telemetry import Telemetry
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
 from findwall.model.measurement import Measurement
 
-
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 
 
