@@ -18,7 +18,7 @@ from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.walls.verdict import decide
 from fixes.recorded import as_collectives, job, on_another_gpu, with_cause
-from sketch import facts_of, sketch
+from sketch import Drawn, facts_of, hosts_own, sketch
 
 FIXES = fix_modules()
 Case = tuple[Callable[[], Facts], str]  # a job, and words of the answer
@@ -44,6 +44,14 @@ def through_gloo(device_kind: str = "gpu") -> Facts:
     )
     facts = facts_of(timeline, step_ms=11)
     return replace(facts, run=replace(facts.run, device_kind=device_kind))
+
+
+def on_one_core(used: float = 1.0) -> Facts:
+    """Products of a CPU job on one of eight cores."""
+    product = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
+    timeline = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": product}, device="")
+    cpu = {"cores": 8, "own_busy": used, "others_busy": 0.0}
+    return facts_of(hosts_own(timeline), device_kind="cpu", telemetry={"cpu": cpu})
 
 
 def at(name: str) -> Callable[[], Facts]:
@@ -82,6 +90,7 @@ HELPS: dict[str, Case] = {
     "loader-workers": (at("slow_loader"), "there are workers"),
     "lower-precision": (at("decode_graph"), "fp8"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
+    "more-threads": (on_one_core, "torch.set_num_threads(8)"),
     "move-io-off-step": (at("json_logging"), "27.1 ms a step"),
     "nccl-backend": (through_gloo, "gloo copies 9.0 MB a step to the host and back"),
     "overlap-comms": (talking("plain_adamw"), "async_op=True"),
@@ -121,6 +130,7 @@ CANNOT_HELP: dict[str, Case] = {
     "loader-workers": (at("odd_widths"), "never waited for (0.0 ms a step)"),
     "lower-precision": (at("conv_fp32"), "16 bits come first"),
     "more-microbatches": (at("odd_widths"), "no pipeline stage"),
+    "more-threads": (lambda: on_one_core(8.0), "no core stands idle"),
     "move-io-off-step": (at("odd_widths"), "no long work"),
     "nccl-backend": (talking("plain_adamw"), "already run on the device"),
     "overlap-comms": (at("odd_widths"), "no communication"),
@@ -297,3 +307,9 @@ def test_channels_last_already(shared: Path) -> None:
     timeline = read_trace(shared / "zoo" / "resnet_starved.json.gz")
     advice = FIXES["channels-last"].advise(facts_of(timeline, step_ms=525))
     assert advice.why_not == "the convolutions already read channels-last tensors"
+
+
+def test_idle_cores_come_before_other_kernels() -> None:
+    facts = on_one_core()
+    found, _ = prescribe(facts, decide(facts))
+    assert found[0].fixes == ["more-threads"] and ["autotune-kernels"] not in [one.fixes for one in found]

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import of_class, time_of
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
+from findwall.fixes.job import idle_cores_ms, of_class, time_of
 from findwall.walls.evidence import on_cores
 
 MOVES = ("slow-kernels",)
@@ -39,5 +39,6 @@ def advise(facts: Facts) -> Advice:
         ways.append('`mode="max-autotune"` of torch.compile')
     return use(
         f"Have the candidates for these shapes timed and the fastest kept ({' and '.join(ways)}): "
-        f"{a_step(time_of(facts, slow))} run well under the ceiling."
+        f"{a_step(time_of(facts, slow))} run well under the ceiling.",
+        gain_ms(facts, "slow-kernels") - idle_cores_ms(facts),
     )

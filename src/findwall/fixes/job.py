@@ -17,6 +17,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
 from findwall.walls.collectives import collectives_a_step
+from findwall.walls.evidence import cores_in_use
 from findwall.walls.places import Wait, blocking_rows, in_window, waits
 
 SIXTEEN_BITS = ("fp16", "bf16")
@@ -198,6 +199,16 @@ def idle_before(facts: Facts, cause: str, class_name: str) -> float:
     at = np.searchsorted(facts.kernels.row, rows)
     mine: F64 = amounts[facts.kernels.class_index[at] == KERNEL_CLASSES.index(class_name)]
     return ms(float(mine.sum()))
+
+
+def idle_cores_ms(facts: Facts) -> float:
+    """What matmuls and convolutions of a CPU job would save on the cores that stand idle, in ms a step."""
+    found = cores_in_use(facts)
+    if found is None or found.idle <= 0:
+        return 0.0
+    slow = time_of(facts, facts.atoms_of("slow-kernels"))
+    saved = slow * found.idle / (found.used + found.idle)
+    return min(saved, facts.recoverable_ms("slow-kernels") or 0.0)
 
 
 def optimizer_launches(facts: Facts) -> float:

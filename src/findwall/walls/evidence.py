@@ -12,12 +12,14 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.messages import collective_name
+from findwall.attribute.unmeasured import cores_at_work
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, format_share, ms
 from findwall.walls.places import line_of
 
+IDLE = 0.25  # of the cores: fewer are what any job leaves
 TOP = 3
 LONGEST_NAME = 56
 SHORT_TYPES = {
@@ -131,6 +133,26 @@ def on_cores(facts: Facts) -> bool:
 
 def device_word(facts: Facts) -> str:
     return "CPU" if on_cores(facts) else "GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class CoresInUse:
+    """Of a CPU job: how many cores its ops keep busy at the most, and how many nobody does."""
+
+    cores: int
+    used: float
+    idle: float  # 0 where too few for anybody to notice
+
+
+def cores_in_use(facts: Facts) -> CoresInUse | None:
+    """None where it is no CPU job or nobody counted."""
+    likely = facts.reading.likely
+    used = cores_at_work(facts.run.telemetry, likely.busy / max(likely.step, 1.0))
+    if used is None or not on_cores(facts):
+        return None
+    cpu = facts.run.telemetry["cpu"]
+    idle = cpu["cores"] * (1.0 - used) - float(cpu.get("others_busy") or 0.0)
+    return CoresInUse(int(cpu["cores"]), cpu["cores"] * used, idle if idle >= IDLE * cpu["cores"] else 0.0)
 
 
 def pieces(facts: Facts) -> str:

@@ -16,7 +16,7 @@ throttled.
 What helps:
 channels-last for convolutions, autotune-kernels (cudnn.benchmark, or torch.compile with
 mode="max-autotune": they try other kernels on your shapes), bf16-autocast where TF32 is in use, a larger
-batch (more tiles), custom-kernels at last.
+batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kernels at last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
-from findwall.walls.evidence import carriers, device_word, gain, kernel_evidence, opening, short_kernel
+from findwall.walls.evidence import (
+    carriers,
+    cores_in_use,
+    device_word,
+    gain,
+    kernel_evidence,
+    opening,
+    short_kernel,
+)
 
 CAUSE = "slow-kernels"
 
@@ -45,6 +53,12 @@ def sentence(facts: Facts) -> str:
         if "conv" in kinds
         else "a larger batch fills them better; try torch.compile"
     )
+    idle = cores_in_use(facts)
+    if idle is not None and idle.idle > 0:
+        return (
+            f"{opening(facts, CAUSE)} are {_names(kinds)} that keep {idle.used:.1f} of {idle.cores} cores "
+            f"busy; let them have all (torch.set_num_threads): {gain(facts, CAUSE)}."
+        )
     return (
         f"{opening(facts, CAUSE)} are {_names(kinds)} that stay under 75 % of this {device_word(facts)}'s "
         f"ceiling{rate}; "

@@ -1,0 +1,39 @@
+"""Let the ops of a CPU job use all the cores it has.
+
+What it does:
+`torch.set_num_threads(n)`, or OMP_NUM_THREADS=n before the start, with n the number of cores the job may
+use: matmuls, convolutions and passes over large tensors are then divided among them.
+
+When it does not help:
+Other processes or loader workers need the same cores, or the ops are so small that dividing them costs more
+than it saves.
+
+Risk:
+Sums are added up in another order, so that the last digits change. More threads than cores make everything
+slower.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.fixes.advice import Advice, cannot_tell, no_use, use
+from findwall.fixes.job import idle_cores_ms
+from findwall.walls.evidence import cores_in_use, on_cores
+
+MOVES = ("slow-kernels",)
+SAFETY = "changes-numerics"
+
+
+def advise(facts: Facts) -> Advice:
+    if not on_cores(facts):
+        return no_use("the work is done on the GPU")
+    found = cores_in_use(facts)
+    if found is None:
+        return cannot_tell("nobody counted how many cores the job uses: `findwall run` does")
+    if found.idle <= 0:
+        return no_use(f"no core stands idle: the ops keep {found.used:.1f} of {found.cores} busy")
+    return use(
+        f"`torch.set_num_threads({found.cores})`, or OMP_NUM_THREADS={found.cores} before the start: the ops "
+        f"keep {found.used:.1f} of {found.cores} cores busy.",
+        idle_cores_ms(facts),
+    )
