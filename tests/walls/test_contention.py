@@ -8,6 +8,7 @@ import pytest
 
 from findwall.examine.device import diagnose_device
 from findwall.model.machine import Ceilings
+from findwall.model.run import StepTimes
 from findwall.walls.verdict import Verdict, decide
 from sketch import KERNELS, facts_of, hosts_own, sketch
 
@@ -76,3 +77,11 @@ def test_a_rate_that_was_reached_was_reached():
     run = {"device_kind": "cpu", "telemetry": {"cpu": cpu}}
     assert decide(facts_of(hosts_own(ON_CORES), ceilings=ceilings, **run)).cause == "at-the-roof"
     assert decide(facts_of(hosts_own(ON_CORES), **run)).why_not == "contended"
+
+
+@pytest.mark.parametrize(("in_line", "named"), [(0.0, True), (0.3, False)])
+def test_rare_slow_steps_may_be_theirs_however_slow(in_line, named):
+    timed = StepTimes((0.004,) * 18 + (0.1,) * 2, "measured")
+    run = {"device_kind": "cpu", "telemetry": {"cpu": {"in_line_share": in_line}}, "step_times": timed}
+    verdict = decide(facts_of(hosts_own(ON_CORES), **run))
+    assert (verdict.cause or verdict.seeming) == "unstable-steps" and (verdict.cause is not None) == named

@@ -38,6 +38,17 @@ def test_names_the_line_a_sampler_saw() -> None:
     assert "80 % of the samples" in " ".join(one.text for one in host_work.evidence(facts))
 
 
+def test_a_line_that_runs_ops_is_not_where_the_host_works() -> None:
+    lines = (
+        HostLine("train.py:24", "main", 0.6, "graph.py:_engine_run_backward"),
+        HostLine("train.py:12", "tokenize", 0.2),
+    )
+    facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines)
+    assert "train.py:12 (tokenize)" in host_work.sentence(facts)
+    only = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines[:1])
+    assert "train.py:24 (main)" in host_work.sentence(only)
+
+
 def test_without_lines_the_ops_around_are_named() -> None:
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
     text = host_work.sentence(facts)

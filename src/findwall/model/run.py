@@ -32,6 +32,7 @@ class HostLine:
     place: str  # "train.py:88"
     function: str
     share: float  # of the samples
+    inside: str = ""  # "linear.py:forward": what of a library it stood in, if anything
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ def read_run_folder(path: Path) -> Run:
         paths=(str(path),),
         ranks=timelines,
         step_times=_step_times(first, notes),
-        host_lines=tuple(HostLine(line.place, line.function, line.share) for line in first.host_lines),
+        host_lines=tuple(
+            HostLine(line.place, line.function, line.share, line.inside) for line in first.host_lines
+        ),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
         environment=_environment(first, info),
         telemetry=first.telemetry,

@@ -47,12 +47,16 @@ def evidence(facts: Facts) -> list[Evidence]:
         Evidence(f"{one.text}: the device idled {format_ms(one.ms)}", line=one.line, ms=one.ms)
         for one in _silences(facts)
     ]
-    return (found[:2] + sampled_evidence(facts) + found[2:])[:3] if facts.run.host_lines else found[:3]
+    return (
+        (found[:2] + sampled_evidence(facts, between_ops=True) + found[2:])[:3]
+        if facts.run.host_lines
+        else found[:3]
+    )
 
 
 def sentence(facts: Facts) -> str:
     silences = _silences(facts)
-    line = sampled(facts)
+    line = sampled(facts, between_ops=True)
     known = next((one for one in silences if one.line), None)
     if known is not None:
         where = f"in {known.text}"

@@ -21,6 +21,10 @@ from findwall.model.run import HostLine
 from findwall.units import format_ms, format_share, ms
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
+# Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
+_RUNS_OPS = re.compile(
+    r":(forward|_engine_run_backward|_(single_tensor|multi_tensor|fused)_\w+)$|^functional\.py:"
+)
 _LIBRARY = re.compile(
     r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
 )
@@ -94,15 +98,21 @@ def _forward_of(facts: Facts, rows: list[int]) -> int:
     return int(same[np.argmin(events.start[same])]) if len(same) else -1
 
 
-def sampled(facts: Facts) -> HostLine | None:
-    """The line on which a sampler most often saw the host: one of the person's own, if there is one."""
-    return next(iter(_sampled(facts)), None)
+def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
+    """The line on which a sampler most often saw the host: one of the person's own, if there is one.
+
+    `between_ops`: where no op was running, as far as the samples tell.
+    """
+    return next(iter(_sampled(facts, between_ops)), None)
 
 
-def _sampled(facts: Facts) -> list[HostLine]:
+def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
     """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
     shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
-    for line in facts.run.host_lines:
+    lines = facts.run.host_lines
+    if between_ops:
+        lines = tuple(line for line in lines if not _RUNS_OPS.search(line.inside)) or lines
+    for line in lines:
         shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
     found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
     return [
@@ -111,9 +121,9 @@ def _sampled(facts: Facts) -> list[HostLine]:
     ]
 
 
-def sampled_evidence(facts: Facts) -> list[Evidence]:
+def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
     """What the sampler saw, where the run had one."""
-    lines = _sampled(facts)[:2]
+    lines = _sampled(facts, between_ops)[:2]
     return [
         Evidence(
             f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "

@@ -65,11 +65,13 @@ def _outweighed(facts: Facts, best: str) -> bool:
 def _may_be_others(facts: Facts, best: str) -> bool:
     """Whether what the best cause seems to give back may be time in which other processes had the cores."""
     share = in_line_share(facts.run)
-    if WALL_OF[best] in ("overhead", "data"):
+    rare = best == "unstable-steps"  # just what others cause, whatever the device
+    if WALL_OF[best] in ("overhead", "data") and not rare:
         gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
         return share >= IN_LINE and gain < DOMINANT * facts.step
-    if facts.run.device_kind != "cpu" or (best == "at-the-roof" and facts.ceilings.known):
-        return False  # a rate that was reached was reached
+    reached = best == "at-the-roof" and facts.ceilings.known  # a rate that was reached was reached
+    if reached or (facts.run.device_kind != "cpu" and not rare):
+        return False
     # Threads that share an op wait for the one that has no core: work takes many times as long, Python not.
     return share >= IN_LINE or (share >= NOTICED and others_share(facts.run) >= CROWDED)
 
