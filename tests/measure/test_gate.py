@@ -178,3 +178,14 @@ def test_a_pause_inside_a_pass_is_not_doubled(monkeypatch):
     assert gate.spent_ns == 2 * 690
     gate.passed(Source.OPTIMIZER, 7)
     assert gate.spent_ns == 2 * 690 + 4_000_000
+
+
+def test_at_rest_only_a_better_mark_is_told():
+    gate = Gate()
+    gate.shut_until_better(Source.FORWARD)
+    for source in (Source.FORWARD, Source.LOADER):
+        assert not gate.passed(source, 1)
+    assert not gate.ends and gate.left
+    gate.open()
+    assert gate.left
+    assert gate.passed(Source.OPTIMIZER, 5) and not gate.left

@@ -214,6 +214,11 @@ OTHERS = {
         out = list(train(30).shape)
         phases.Timing.close = whole
         """,
+    "evaluation-first": """
+        for _ in range(600): session.forward_ended(id(model), False)
+        out = session.engine.record.phase, session.engine.record.step_source
+        train(60)
+        """,
     "full-disk": """
         import findwall.measure.runfolder as runfolder
         def full(*a): raise OSError(28, 'No space left on device')
@@ -265,6 +270,13 @@ def test_loops_of_many_kinds(jobs, training):
     check_inference_first(found["inference-first"])
     check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
     check_short_jobs(found["short"], found["no-steps"], stderr)
+    trained = found["evaluation-first"]
+    assert (trained["out"], trained["step_source"], trained["phase"]) == (
+        ["done", "forward"],
+        "optimizer",
+        "done",
+    )
+    assert trained["trace"]["file"] == "trace.json" and "of another kind (forward)" in trained["notes"][0]
     regions = found["plain-functions"]
     assert (regions["step_source"], regions["trace"]["file"]) == ("no-grad-region", "trace.json")
     assert regions["steps_seen"] in (43, 44)  # 16 are waited for
@@ -275,12 +287,9 @@ def test_loops_of_many_kinds(jobs, training):
 
 
 def check_inference_first(found: dict[str, Any]) -> None:
-    """What was timed was inference, whatever came then."""
-    assert (found["step_source"], found["phase"], found["trace"]["file"]) == (
-        "forward",
-        "lines",
-        "trace.json",
-    )
+    """The training is what counts, also where it began while the inference before it was measured."""
+    assert found["step_source"] == "optimizer" and found["steps"]["host_ns"]
+    assert "of another kind (forward)" in found["notes"][0]
 
 
 def check_evaluation(found: dict[str, Any]) -> None:

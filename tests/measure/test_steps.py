@@ -40,10 +40,10 @@ def test_an_optimizer_that_never_comes_back_is_forgotten():
 def test_a_change_of_what_ends_a_step_is_told_once():
     finder = StepFinder()
     ends(finder, "aa")
-    assert not finder.take_restart()
+    assert not finder.take_restart()[0]
     ends(finder, "b")
-    assert finder.take_restart()
-    assert not finder.take_restart()
+    assert finder.take_restart()[0]
+    assert not finder.take_restart()[0]
 
 
 def test_forward_calls_count_only_where_no_optimizer_does():
@@ -52,7 +52,7 @@ def test_forward_calls_count_only_where_no_optimizer_does():
     assert ends(finder, "m" * (patience + 3), Source.FORWARD) == "." * patience + "|||"
     assert finder.source is Source.FORWARD
     assert ends(finder, "o") == "|"
-    assert finder.source is Source.OPTIMIZER and finder.take_restart()
+    assert finder.source is Source.OPTIMIZER and finder.take_restart() == (True, True)
     assert ends(finder, "mm", Source.FORWARD) == ".."
 
 

@@ -92,6 +92,21 @@ class Engine:
         self.step_number += len(passed)
         return passed, spent
 
+    def start_over(self) -> None:
+        """What was measured is not what the job is about."""
+        if self.window is not None and self.window.state in ("prepared", "recording"):
+            self.window.abort()
+        if self.phase is not None:
+            self.phase.close(self)
+        self.forget_steps()
+        self.telemetry.stop()
+        self.telemetry = Telemetry()
+        self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
+        self.device = self.clock = self.window = self.timer = self.timed = self.phase = None
+        self.deferred = None
+        self.every = 1
+        self.done = False
+
     def forget_steps(self) -> None:
         self.gate.take()
         self.step_number = 0

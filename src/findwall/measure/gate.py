@@ -80,6 +80,11 @@ class Gate:
         self.shut(None, None, FOR_GOOD)
         self._until = FOR_GOOD
 
+    def shut_until_better(self, source: Source | None) -> None:
+        """For good, unless a mark comes that says more about where steps end."""
+        self.shut(source, None, FOR_GOOD)
+        self._until = FOR_GOOD
+
     def open(self) -> None:
         """The next step is measured, whatever is left."""
         if self._until != FOR_GOOD:
@@ -94,7 +99,9 @@ class Gate:
             self.ends.append(now)
             # Opened inside this very step (an eval() in its closure) it is open already.
             self.left = max(self.left - 1, 0) if now <= self._until else 0
-        elif source < self._source or (source is self._source and key not in self._known):
+        elif source < self._source or (
+            source is self._source and self._key is not None and key not in self._known
+        ):
             self.left = 0
             return True
         elif now > self._until:

@@ -293,24 +293,46 @@ class Session:
             raise SystemExit(0)
 
     def _after_measuring(self, engine: Engine, source: Source, key: int) -> None:
-        """All is measured; only a job of several ranks that is to be stopped still counts its steps."""
-        if not self.options.stop or self.rank.world_size == 1 or self._folder is None:
+        """All is measured. A job of several ranks that is to be stopped still counts its steps; and after an
+        evaluation the training may yet begin."""
+        if not self.options.stop:
+            self._guard(lambda: self._look_for_training(engine, source, key))
+            return
+        if self.rank.world_size == 1 or self._folder is None:
             return
         if engine.finder.mark(source, key):
             self._guard(lambda: self._stop_together(engine))
         self._leave_if_asked()
 
+    def _look_for_training(self, engine: Engine, source: Source, key: int) -> None:
+        now = perf_counter_ns()
+        ended = engine.finder.mark(source, key, now)
+        if not engine.finder.better:
+            self._rest(engine)
+        elif ended and (self._verdict.is_there or not self._verdict.begun):
+            self._step_ended(engine, now)
+
     def _step_ended(self, engine: Engine, now: int) -> None:
-        if engine.finder.take_restart() and engine.record.phase in ("warm-up", "timing"):
+        restarted, better = engine.finder.take_restart()
+        if restarted and engine.record.phase in ("warm-up", "timing"):
             engine.phase = None
             if engine.finder.source is Source.EXPLICIT:
                 engine.forget_steps()  # the job counts them itself
+        elif better and self.rank.world_size == 1:  # several ranks would have to agree
+            self._start_over(engine)
         if engine.phase is None:
             self._first_step(engine)
             return
         engine.step_ended(now)
         if engine.done:
             self._finished(engine)
+
+    def _start_over(self, engine: Engine) -> None:
+        """An evaluation was measured, or the beginning of one, and only then the training began."""
+        what = engine.record.step_source or "other"
+        engine.start_over()
+        engine.note(f"before its first training step the job ran steps of another kind ({what}): not in here")
+        self._verdict = Verdict(self.options, self.rank)
 
     def _first_step(self, engine: Engine) -> None:
         engine.thread_id = threading.get_ident()
@@ -341,6 +363,12 @@ class Session:
             self._verdict.end()
             self._stop()
         elif not self.options.stop:
+            self._rest(engine)
+
+    def _rest(self, engine: Engine) -> None:
+        if self.rank.world_size == 1:
+            self.gate.shut_until_better(engine.finder.source)
+        else:
             self.gate.shut_for_good()
 
     def _stop(self) -> None:

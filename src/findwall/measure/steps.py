@@ -80,6 +80,7 @@ class StepFinder:
     def __init__(self) -> None:
         self.source: Source | None = None
         self.restarted = False  # what ends a step has changed: earlier steps are of another kind
+        self.better = False  # by a kind of mark that says more
         self.training_expected = False
         self.optimizer_captured = False  # optimizer.step() ran inside a CUDA-graph capture
         self._anchors = {source: Anchor() for source in Source}
@@ -119,7 +120,7 @@ class StepFinder:
         apart = (now - self._first[source]) / max(1, self._seen[source] - 1)
         if self._seen[source] <= (min(patience, PATIENCE_SLOW) if apart > SLOW_NS else patience):
             return False
-        self.restarted = self.source is not None
+        self.restarted = self.better = self.source is not None
         self.source = source
         if source is Source.OPTIMIZER:
             self.optimizer_captured = False
@@ -135,9 +136,11 @@ class StepFinder:
         """What else of that kind was seen; what was not may end steps from now on."""
         return frozenset() if self.source is None else self._anchors[self.source].known
 
-    def take_restart(self) -> bool:
-        restarted, self.restarted = self.restarted, False
-        return restarted
+    def take_restart(self) -> tuple[bool, bool]:
+        """Whether what ends a step has changed since the last call, and whether to a better kind."""
+        taken = self.restarted, self.better
+        self.restarted = self.better = False
+        return taken
 
 
 class Nest:
