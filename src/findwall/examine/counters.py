@@ -98,7 +98,7 @@ def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tupl
     else:
         between = ("slow-kernels", "misaligned-shapes", "unfused-pointwise") if sm >= SM_BUSY else ()
         text = f"No pipe is busy (SM {sm:.0f} %, tensor {tensor:.0f} %, DRAM {dram:.0f} % of the {step} step)"
-    end = "." if cause is not None else "; a trace would tell why (leave out --no-trace)."
+    end = "." if cause is not None else "; a trace would tell why."
     return cause, between, text + end
 
 
@@ -106,7 +106,7 @@ def _no_counters(run: Run) -> str:
     if run.device_kind == "cpu":
         return (
             "Without a trace only waiting can be told on a CPU, and the job does not wait for its loader: "
-            "let it run longer, and leave out --no-trace."
+            "let findwall trace a few steps."
         )
     return (
         "Step times alone name no wall, and this GPU gave no counters (GPM needs Hopper or later): let "
