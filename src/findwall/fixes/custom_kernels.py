@@ -15,7 +15,8 @@ Code to maintain, with a backward pass and tests of its own.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, no_use, use
+from findwall.fixes.advice import Advice, gain_ms, no_use, use
+from findwall.fixes.job import idle_cores_ms
 from findwall.units import format_ms, format_share
 from findwall.walls.evidence import Carrier, carriers, name_carrier
 
@@ -33,7 +34,8 @@ def advise(facts: Facts) -> Advice:
         return no_use("no single kernel is far enough from its floor")
     return use(
         f"A kernel of its own for {name_carrier(facts, worst)}: {format_ms(worst.ms)} a step at "
-        f"{format_share(worst.reached)} of what the hardware can do."
+        f"{format_share(worst.reached)} of what the hardware can do.",
+        gain_ms(facts, *MOVES) - idle_cores_ms(facts),
     )
 
 
