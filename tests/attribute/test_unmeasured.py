@@ -10,7 +10,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.unmeasured import cores_at_work
 from findwall.examine.device import diagnose_device
 from findwall.model.run import StepTimes
-from findwall.walls.verdict import decide
+from findwall.walls.verdict import Verdict, decide
 from sketch import Drawn, facts_of, hosts_own, sketch
 
 MATMUL = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
@@ -30,9 +30,9 @@ def facts(cpu: str, drawn: Drawn, used: float | None = 8.0, **run: Any) -> Facts
 @pytest.mark.parametrize("used", [8.0, 6.5, None])
 def test_large_products_are_arithmetic(used: float | None) -> None:
     found = facts("oooo", MATMUL, used)
-    assert decide(found).cause == "at-the-roof"
+    assert decide(found) == Verdict(None, between=("at-the-roof", "slow-kernels"), why_not="ceilings")
     wall = diagnose_device(found.run, [found]).wall
-    assert "is not known: `findwall ceilings`" in wall.sentence and "75 %" not in wall.sentence
+    assert "is not known: `findwall ceilings`" in wall.sentence and wall.cause is None
 
 
 def test_nothing_is_said_of_how_near_the_ceiling_they_run() -> None:
@@ -55,7 +55,7 @@ def test_python_beside_them_does_not_hide_the_cores_they_use() -> None:
 
 
 def test_products_with_a_vector_read_memory() -> None:
-    assert decide(facts("oooo", VECTOR)).cause == "memory-roof"
+    assert decide(facts("oooo", VECTOR)).between == ("memory-roof", "slow-kernels")
 
 
 def test_a_chain_could_keep_most_of_its_bytes_on_the_cores() -> None:

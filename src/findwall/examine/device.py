@@ -98,6 +98,11 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             f"time, behind other processes: what looks like {verdict.seeming} may be their doing. Run it "
             "alone, or on cores of its own (taskset)."
         )
+    if verdict.why_not == "ceilings":
+        return (
+            "Nothing but its own work holds this step up, and how near the device's ceiling that runs is not "
+            "known: `findwall ceilings` measures it in under 30 s, then read this again."
+        )
     standing = float(reading.likely.idle[CAUSES.index(UNKNOWN)]) / max(facts.step, 1.0)
     if standing > facts.share(UNKNOWN) / 2:
         return (

@@ -42,12 +42,6 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 
 def sentence(facts: Facts) -> str:
-    if not facts.ceilings.known:
-        return (
-            f"{opening(facts, CAUSE)} are matmuls whose arithmetic takes its time and no other cause "
-            f"recovers 5 %; how near this {device_word(facts)}'s ceiling they run is not known: "
-            "`findwall ceilings` measures it."
-        )
     lower = _lower(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (

@@ -30,7 +30,7 @@ class Verdict:
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    why_not: str = ""  # "dilation", "unexplained", "contended" or "unknown"
+    why_not: str = ""  # "dilation", "unexplained", "contended", "ceilings" or "unknown"
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
     @property
@@ -52,6 +52,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, why_not="unknown")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
+    if best in ROOFS and not facts.ceilings.known:
+        return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
 
 
