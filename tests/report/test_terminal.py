@@ -44,7 +44,7 @@ def test_the_full_view_says_everything_once(document: Document) -> None:
         "✘ peak",
         "THE WALL: compute / misaligned-shapes",
         "what helps",
-        "pad-shapes, at best 28.4 ms:",
+        "pad-shapes, a step of 28.4 ms at best:",
         "what will not help",
         "bf16-autocast: already on",
         "next wall  overhead / launch-bound",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from findwall.attribute.facts import Facts
 from findwall.model.events import Kind
 from findwall.walls import loader_starved
@@ -28,7 +30,13 @@ def cannot_tell() -> Facts:
 
 
 def test_no_workers_asks_for_workers() -> None:
-    assert "num_workers: about half the cores" in loader_starved.sentence(fires())
+    """A batch takes up to eight times as long as the rest of the step."""
+    assert "num_workers=" in loader_starved.sentence(fires())
+    facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS), step_ms=10)
+    waited = facts.spent_ms("loader-starved")
+    assert loader_starved.workers_text(facts, 0) == f"num_workers={ceil(waited / (10 - waited))}"
+    assert loader_starved.workers_text(facts, 4) == f"num_workers={ceil(4 * 10 / (10 - waited))}"
+    assert "as many as the cores carry" in loader_starved.workers_text(facts, 32)
 
 
 def test_slow_workers_are_told_apart() -> None:

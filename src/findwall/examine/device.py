@@ -33,7 +33,7 @@ from findwall.model.diagnosis import (
 from findwall.model.run import Run
 from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
-from findwall.walls.verdict import Verdict, decide
+from findwall.walls.verdict import WORTH_IT, Verdict, decide
 
 LEAST_ROW = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
 
@@ -109,10 +109,15 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             f"For {format_share(standing)} of the step the device stands still for a reason that the trace "
             "does not show, and nothing else in it is worth 5 %."
         )
-    blind = facts.share(UNKNOWN)
+    gain = facts.recoverable()
+    known = float(np.nanmax(gain, initial=0.0)) / max(facts.step, 1.0)
+    blind = max(float(facts.spent()[np.isnan(gain)].sum()) / max(facts.step, 1.0), facts.share(UNKNOWN))
+    rest = (
+        "nothing else in it is worth 5 %" if known < WORTH_IT else "that may be worth more than what is known"
+    )
     return (
         f"{format_share(blind)} of the step is in device work whose cost cannot be worked out"
-        f"{_why_blind(facts)}, and nothing else in it is worth 5 %."
+        f"{_why_blind(facts)}, and {rest}."
     )
 
 

@@ -6,7 +6,7 @@ beside the step, several batches ahead:
 
     DataLoader(dataset, num_workers=8, persistent_workers=True, prefetch_factor=4, pin_memory=True)
 
-Begin with half the cores. The loader keeps up once workers ÷ time per batch exceeds the step rate.
+The loader keeps up once workers ÷ time per batch exceeds the step rate.
 
 When it does not help:
 The loader is never waited for. Or the cores, the disk or the network are the limit: more workers
@@ -22,6 +22,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import range_names
+from findwall.walls.loader_starved import workers_text
 
 MOVES = ("loader-starved",)
 SAFETY = "safe"
@@ -35,9 +36,8 @@ def advise(facts: Facts) -> Advice:
     rest = "persistent_workers=True, prefetch_factor=4"
     if "_SingleProcessDataLoaderIter" in names:
         return use(
-            f"`DataLoader(…, num_workers=N, {rest})` with N about half the cores: num_workers is 0, so "
-            f"each batch "
-            f"is made between two steps ({a_step(waited)})."
+            f"`DataLoader(…, {workers_text(facts, 0)}, {rest})`: num_workers is 0, so each batch is made "
+            f"between two steps ({a_step(waited)})."
         )
     if "_MultiProcessingDataLoaderIter" in names:
         return use(

@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -61,9 +62,12 @@ def _load_container(target: str, path: str) -> tuple[CodeType, ModuleType]:
         _set_first_path(path)
         finder = importlib.machinery.PathFinder.find_spec("__main__", [path])
     if finder is None or finder.loader is None:
-        raise InputError(
-            f"no script at {target}.", "findwall run SCRIPT ARGS…, or findwall run -m MODULE ARGS…"
-        )
+        hint = "findwall run SCRIPT ARGS…, or findwall run -m MODULE ARGS…"
+        if re.fullmatch(r"python[\d.]*", target):
+            hint = f"leave {target} out: findwall is the interpreter ({hint})"
+        elif target == "torchrun":
+            hint = "torchrun ARGS… -m findwall run SCRIPT ARGS…"
+        raise InputError(f"no script at {target}.", hint)
     return _code_of(finder), _new_main(str(finder.origin), finder.loader, None)
 
 

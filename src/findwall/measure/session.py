@@ -431,7 +431,7 @@ class Session:
         if self._verdict.begun and failure != "KeyboardInterrupt":
             self._verdict.end()
         else:
-            say(f"the job ended with {failure}; what was measured is in {self._folder.path}")
+            say(f"the job ended with {failure}; `findwall read {self._folder.path}` shows what was measured")
 
 
 NO_STEPS = (

@@ -198,7 +198,7 @@ def _gain(step_ms: Range) -> str:
     if step_ms.mid is not None:
         ends = f" ({interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
         return f"about {format_ms(step_ms.mid)}{ends}"
-    return f"at best {format_ms(step_ms.low)}" if step_ms.low is not None else ""
+    return f"a step of {format_ms(step_ms.low)} at best" if step_ms.low is not None else ""
 
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, str]:

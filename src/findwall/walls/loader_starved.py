@@ -19,6 +19,8 @@ loader-workers (num_workers up to the cores, persistent_workers=True, prefetch_f
 
 from __future__ import annotations
 
+from math import ceil
+
 from findwall.attribute.facts import Facts
 from findwall.attribute.host import LOADER
 from findwall.model.diagnosis import Evidence
@@ -28,6 +30,7 @@ from findwall.walls.evidence import gain, opening
 from findwall.walls.places import Wait, rows_named, sampled_evidence, wait_evidence, waits
 
 CAUSE = "loader-starved"
+MOST = 32  # workers: beyond that it is not their number
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -52,13 +55,23 @@ def _why(facts: Facts, calls: list[Wait]) -> str:
     workers = facts.run.environment.get("loader_workers")
     if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
         return (
-            "it is made in the training process itself; give the DataLoader workers (num_workers: about half "
-            "the cores, persistent_workers=True)"
+            "it is made in the training process itself; give the DataLoader workers "
+            f"({workers_text(facts, 0)}, persistent_workers=True)"
         )
     if workers or any("MultiProcess" in wait.call for wait in calls):
         have = f"its {workers} workers do" if workers else "its workers do"
-        return f"{have} not keep up; add workers, raise prefetch_factor, or make the transforms cheaper"
+        more = f"add workers ({workers_text(facts, workers)})" if workers else "add workers"
+        return f"{have} not keep up; {more}, or make the transforms cheaper"
     return "the loader does not keep up; give it workers (num_workers), or make the transforms cheaper"
+
+
+def workers_text(facts: Facts, have: int) -> str:
+    """How many workers make batches as fast as the rest of the step uses them up."""
+    waited, step = facts.spent_ms(CAUSE), facts.step / 1e6
+    made = have * step if have else waited  # what one process takes for a batch
+    rest = step - waited
+    needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else MOST + 1
+    return f"num_workers={needed}" if needed <= MOST else "num_workers: as many as the cores carry"
 
 
 def _calls(facts: Facts) -> list[Wait]:
