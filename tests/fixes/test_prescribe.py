@@ -15,7 +15,7 @@ from findwall.model.diagnosis import NotWorthIt, Prescription
 from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
-from fixes.recorded import JOBS, TRUTH, as_collectives, job, with_cause
+from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import Drawn, facts_of, sketch
 
 FIXES = fix_modules()
@@ -135,6 +135,16 @@ def test_without_a_verdict_nothing_is_prescribed() -> None:
     assert given == []
     assert refused
     assert all(one.at_most_speedup in (None, 1.0) for one in refused)
+
+
+@pytest.mark.parametrize("cause", [None, "unfused-pointwise"])
+def test_what_nobody_knows_is_neither_prescribed_nor_refused(cause: str | None) -> None:
+    facts = on_another_gpu(job("conv_fp32"), "A GPU nobody knows")
+    assert FIXES["tf32"].advise(facts).undecided and FIXES["bf16-autocast"].advise(facts).undecided
+    given, refused = prescribe(facts, Verdict(cause))
+    named = {one.fixes[0] for one in [*given, *refused]}
+    assert refused and not named & {"tf32", "bf16-autocast"}
+    assert not any(FIXES[name].advise(facts).undecided for name in named)
 
 
 def test_at_the_roof_no_gain_is_promised() -> None:

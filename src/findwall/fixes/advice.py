@@ -20,6 +20,11 @@ class Advice:
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
 
+    @property
+    def undecided(self) -> bool:
+        """Nobody knows whether it helps: it is neither prescribed nor refused."""
+        return not self.applies and self.at_most_ms is None
+
 
 class Fix(Protocol):
     """A file of `fixes/`, as the rest of the program sees it."""

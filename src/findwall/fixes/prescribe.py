@@ -60,7 +60,8 @@ def prescribe(facts: Facts, verdict: Verdict) -> tuple[list[Prescription], list[
     chosen = _choose(candidates, _targets(verdict, ledger), ledger) if verdict.cause is not None else []
     prescriptions = [_prescription(candidate, cause, ledger) for candidate, cause in chosen]
     taken = {candidate.name for candidate, _ in chosen}
-    left = [one for one in candidates if one.name in POPULARITY and one.name not in taken]
+    decided = [one for one in candidates if not one.advice.undecided]
+    left = [one for one in decided if one.name in POPULARITY and one.name not in taken]
     if verdict.cause is None:
         # Without a verdict nobody knows what is worth it; what cannot help at all is known all the same.
         left = [one for one in left if not one.advice.applies]
