@@ -38,6 +38,7 @@ class RankFindings:
     late_count: int  # of the matched collectives: how often it joined last
     by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
     bus_rate: float | None = None  # bytes/s of large transfers without waiting
+    by_host: bool = False  # `rows` are collectives of the host (gloo): waiting for them is idle time
 
     @property
     def matched(self) -> int:

@@ -12,7 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, DeviceAtoms, split_off
+from findwall.attribute.comms import HOST_COLLECTIVE
+from findwall.attribute.dilation import Scenario, StepReading
 from findwall.attribute.facts import Facts, RankFindings
+from findwall.attribute.host import names_matching
 from findwall.attribute.messages import collective_name, message_bytes
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -27,7 +30,9 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
     """Match the ranks' collectives; None where there are not two ranks with the same sequence of them."""
     if len(ranks) < 2:
         return None
-    rows = _match([_collectives(facts) for facts in ranks], ranks)
+    by_host = all(len(_host_collectives(facts)) for facts in ranks)
+    found = [_host_collectives(facts) if by_host else _collectives(facts) for facts in ranks]
+    rows = _match(found, ranks)
     if rows is None:
         return None
     duration = np.stack(
@@ -46,7 +51,8 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
         late=numbers[late],
         late_count=int((last == late).sum()),
         by_wait=tuple((numbers[at], ms(float(wait[at])) / steps) for at in order),
-        bus_rate=_bus_rate(ranks[0], rows[:, 0], duration.min(axis=1)),
+        bus_rate=None if by_host else _bus_rate(ranks[0], rows[:, 0], duration.min(axis=1)),
+        by_host=by_host,
     )
 
 
@@ -64,6 +70,14 @@ def _collectives(facts: Facts) -> I64:
     launch = facts.links.launch[rows]
     issued = np.where(launch >= 0, events.start[np.maximum(launch, 0)], events.start[rows])
     ordered: I64 = rows[np.lexsort((events.start[rows], issued))]
+    return ordered
+
+
+def _host_collectives(facts: Facts) -> I64:
+    """Collectives that the host does itself (gloo), in the order they began."""
+    rows = np.flatnonzero(facts.timeline.events.is_kind(Kind.ANNOTATION, Kind.OP))
+    rows = rows[names_matching(facts.timeline, HOST_COLLECTIVE)[facts.timeline.events.name[rows]]]
+    ordered: I64 = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
     return ordered
 
 
@@ -124,6 +138,8 @@ def _wire_factor(facts: Facts, row: int) -> float:
 
 def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
     """The facts of the `at`-th rank compared, with its collectives' time split into waiting and transfer."""
+    if findings.by_host:
+        return replace(facts, reading=_split_idle(facts.reading, findings, at), ranks=findings)
     atoms = _split(facts, facts.atoms, findings, at)
     link = facts.ceilings.link_bandwidth
     if findings.bus_rate is not None and link is not None and findings.bus_rate < SLOW_LINK * link:
@@ -143,3 +159,20 @@ def _split(facts: Facts, atoms: DeviceAtoms, findings: RankFindings, at: int) ->
     for position in np.flatnonzero(talk).tolist():
         share[position] = share_of.get(int(facts.kernels.row[atoms.index[position]]), 0.0)
     return split_off(atoms, share, "straggler")
+
+
+def _split_idle(reading: StepReading, findings: RankFindings, at: int) -> StepReading:
+    """Of the idle time in collectives, the part that is waiting for the late rank."""
+    duration = findings.duration[:, at]
+    share = float((findings.waiting[:, at] * duration).sum() / max(float(duration.sum()), 1.0))
+
+    def split(scenario: Scenario) -> Scenario:
+        idle = scenario.idle.copy()
+        moved = share * idle[CAUSES.index("exposed-collective")]
+        idle[CAUSES.index("exposed-collective")] -= moved
+        idle[CAUSES.index("straggler")] += moved
+        return replace(scenario, idle=idle)
+
+    return replace(
+        reading, short=split(reading.short), likely=split(reading.likely), long=split(reading.long)
+    )

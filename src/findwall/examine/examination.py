@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
@@ -40,6 +42,8 @@ def _compared(facts: list[Facts]) -> list[Facts]:
 
 
 def _facts(run: Run, rank: int, ceilings: Ceilings, step_ms: float | None) -> Facts | None:
+    if run.rank_lines:
+        run = replace(run, host_lines=run.rank_lines[rank])
     if step_ms is not None:
         seconds, source = step_ms * NS_PER_MS / NS_PER_S, "given"
     elif run.step_times is not None:

@@ -45,6 +45,7 @@ class Run:
     step_times: StepTimes | None = None
     ceilings: Ceilings = UNKNOWN_CEILINGS
     host_lines: tuple[HostLine, ...] = ()
+    rank_lines: tuple[tuple[HostLine, ...], ...] = ()  # the same of each of `ranks`, where all were sampled
     environment: dict[str, Any] = field(default_factory=dict)  # audit findings, versions, flags
     telemetry: dict[str, Any] = field(default_factory=dict)  # clocks, throttle reasons, GPM counters
     cost: dict[str, Any] = field(default_factory=dict)  # what findwall itself cost

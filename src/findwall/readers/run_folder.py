@@ -50,17 +50,16 @@ def read_run_folder(path: Path) -> Run:
     world_size = info.world_size if info is not None else ranks[0][1].world_size
     if len(ranks) < world_size:
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
-    timelines = _read_timelines(ranks, notes)
+    traced = _read_timelines(ranks, notes)
     first = ranks[0][1]
     notes.extend(note for _, rank in ranks for note in rank.notes if note not in notes)
     return Run(
         kind="run-folder",
         paths=(str(path),),
-        ranks=timelines,
+        ranks=tuple(timeline for timeline, _ in traced),
         step_times=_step_times(first, notes),
-        host_lines=tuple(
-            HostLine(line.place, line.function, line.share, line.inside) for line in first.host_lines
-        ),
+        host_lines=_lines(first),
+        rank_lines=tuple(_lines(rank) for _, rank in traced),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
         environment=_environment(first, info),
         telemetry=first.telemetry,
@@ -105,7 +104,14 @@ def _read_ranks(path: Path, notes: list[str]) -> list[tuple[Path, Measurement]]:
     return ranks
 
 
-def _read_timelines(ranks: list[tuple[Path, Measurement]], notes: list[str]) -> tuple[Timeline, ...]:
+def _lines(rank: Measurement) -> tuple[HostLine, ...]:
+    return tuple(HostLine(line.place, line.function, line.share, line.inside) for line in rank.host_lines)
+
+
+def _read_timelines(
+    ranks: list[tuple[Path, Measurement]], notes: list[str]
+) -> list[tuple[Timeline, Measurement]]:
+    """The ranks that have a trace which can be read."""
     timelines = []
     for folder, rank in ranks:
         if rank.trace.file is None:
@@ -114,10 +120,10 @@ def _read_timelines(ranks: list[tuple[Path, Measurement]], notes: list[str]) -> 
             )
             continue
         try:
-            timelines.append(read_trace(folder / rank.trace.file))
+            timelines.append((read_trace(folder / rank.trace.file), rank))
         except InputError as error:
             notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
-    return tuple(timelines)
+    return timelines
 
 
 def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_ms
+from findwall.model.run import HostLine
+from findwall.units import format_ms, format_share
 from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "straggler"
@@ -32,7 +33,13 @@ def evidence(facts: Facts) -> list[Evidence]:
     if ranks is None:
         return kernel_evidence(facts, CAUSE)
     waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:8])
-    return [Evidence(f"time waiting for others a step: {waits}"), *kernel_evidence(facts, CAUSE)[:2]]
+    found = [Evidence(f"time waiting for others a step: {waits}")]
+    line = _line_of_the_late(facts)
+    if line is not None:
+        share = format_share(line.share)
+        text = f"rank {ranks.late} stood at {line.place} ({line.function}) in {share} of the samples"
+        found.append(Evidence(text, line=line.place))
+    return [*found, *kernel_evidence(facts, CAUSE)][:3]
 
 
 def sentence(facts: Facts) -> str:
@@ -42,8 +49,18 @@ def sentence(facts: Facts) -> str:
             "Whether a rank is late is unknown: it takes the traces of several ranks, of the same steps, "
             "to tell."
         )
+    line = _line_of_the_late(facts)
+    where = f" (most often it was seen at {line.place})" if line is not None else ""
     return (
-        f"{opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late} arrives last in "
-        f"{ranks.late_count} of {ranks.matched} of them; give it less work or look at its own trace: "
+        f"{opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late}{where} arrives "
+        f"last in {ranks.late_count} of {ranks.matched} of them; give it less work or look at its own trace: "
         f"{gain(facts, CAUSE)}."
     )
+
+
+def _line_of_the_late(facts: Facts) -> HostLine | None:
+    """Where the late rank's own code stood most, if it was sampled."""
+    ranks, sampled = facts.ranks, facts.run.rank_lines
+    if ranks is None or ranks.late not in ranks.ranks or len(sampled) != len(ranks.ranks):
+        return None
+    return next(iter(sampled[ranks.ranks.index(ranks.late)]), None)
