@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.run import Run
+from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.run_folder import is_run_folder, read_run_folder
 from findwall.readers.torch_trace import read_trace
 
@@ -20,6 +22,7 @@ _HINT = "Give a trace of torch.profiler, a folder of them, or a findwall run fol
 @dataclass(slots=True)
 class _Gathered:
     ranks: list[Timeline] = field(default_factory=list)
+    identities: list[Identity] = field(default_factory=list)
     ignored: int = 0
     refused: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
@@ -36,6 +39,17 @@ class _Gathered:
         self.seen.add(real)
         return new
 
+    def add(self, timeline: Timeline, folder: Path | None = None) -> None:
+        """One more rank. Judged as it comes: a folder of strangers is not read to its end first."""
+        self.identities.append(identify(timeline))
+        reason = strangers(self.identities)
+        if reason is not None:
+            inside = folder is not None and all(Path(one.path).parent == folder for one in self.identities)
+            whose = f"{folder} holds traces that" if inside else "These traces"
+            hint = f"Read them one at a time: findwall read {shlex.quote(timeline.path)}"
+            raise InputError(f"{whose} are not ranks of one job: {reason}.", hint)
+        self.ranks.append(timeline)
+
 
 def open_run(paths: list[Path], progress: Progress | None = None, workers: int | None = None) -> Run:
     """Everything that can be read at these paths, as one run; its ranks in order."""
@@ -51,7 +65,7 @@ def open_run(paths: list[Path], progress: Progress | None = None, workers: int |
         if _is_folder(path):
             _read_folder(path, gathered, progress, workers)
         elif gathered.is_new(path):
-            gathered.ranks.append(read_trace(path, progress, workers))
+            gathered.add(read_trace(path, progress, workers))
     ranks = sorted(gathered.ranks, key=_rank_order)
     return Run("torch-trace", tuple(str(path) for path in paths), tuple(ranks), notes=_notes(gathered, ranks))
 
@@ -78,9 +92,11 @@ def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, w
             gathered.ignored += 1
             continue
         try:
-            gathered.ranks.append(read_trace(path, progress, workers))
+            timeline = read_trace(path, progress, workers)
         except InputError as error:
             gathered.refused.append(str(error))
+            continue
+        gathered.add(timeline, folder)
     if len(gathered.ranks) == before and (files or not found):
         reason = f" {gathered.refused[0]}" if gathered.refused else ""
         raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
@@ -109,12 +125,7 @@ def _notes(gathered: _Gathered, ranks: list[Timeline]) -> tuple[str, ...]:
     if gathered.repeated:
         notes.append(f"{gathered.repeated} files were given more than once and read once.")
     notes += [f"Left out: {reason}" for reason in gathered.refused]
-    known = [timeline.header.rank for timeline in ranks if timeline.header.rank is not None]
-    repeated = sorted({rank for rank in known if known.count(rank) > 1})
-    if repeated:
-        listed = ", ".join(map(str, repeated[:8]))
-        notes.append(f"More than one trace says it is rank {listed}.")
     worlds = {timeline.header.world_size for timeline in ranks if timeline.header.world_size}
-    if len(worlds) == 1 and len(set(known)) < max(worlds):
-        notes.append(f"{len(set(known)) or len(ranks)} of {max(worlds)} ranks are here.")
+    if len(worlds) == 1 and len(ranks) < max(worlds):
+        notes.append(f"{len(ranks)} of {max(worlds)} ranks are here.")
     return tuple(notes)
