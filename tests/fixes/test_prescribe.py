@@ -90,11 +90,19 @@ def test_the_verdicts_fix_is_named_first() -> None:
     assert first["odd_widths"] == "pad-shapes"
     assert first["bias_attention"] == "sdpa"
     assert first["plain_adamw"] == "fused-optimizer"
-    assert first["pageable_batches"] == "pin-memory"
     assert first["slow_loader"] == "loader-workers"
     assert first["empty_cache"] == "keep-cache"
     assert first["checkpointed_blocks"] == "less-recompute"
     assert first["changing_lengths"] == "static-shapes"
+
+
+def test_pageable_copies_are_pinned_or_prefetched_before_all_else() -> None:
+    _, given, _ = answer(job("pageable_batches"))
+    assert set(list(given)[:2]) == {"pin-memory", "prefetch-batches"}
+    # Pinned, the bytes still pass over the link; prefetched or kept on the device, nobody waits for them.
+    pinned, prefetched = given["pin-memory"].step_ms.low, given["prefetch-batches"].step_ms.low
+    assert pinned is not None and prefetched is not None and pinned > prefetched
+    assert pinned <= TRUTH["pageable_batches"]["fixes"]["pinned"]["step_ms"]
 
 
 def test_popular_fixes_left_out_say_why() -> None:

@@ -19,13 +19,24 @@ must not be overwritten before its copy is done.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import uploads
+from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
+from findwall.fixes.job import Copies, uploads
+from findwall.hardware import lookup
 from findwall.units import format_bytes
 from findwall.walls.evidence import on_cores
 
 MOVES = ("copy-exposed",)
 SAFETY = "safe"
+
+# Bytes/s of one PCIe lane by generation, of which large copies reach nine tenths at the most (headers take
+# the rest): 57 GB/s over 16 lanes of generation 5, where an H200 was seen to reach 55; 28 of generation 4.
+LANE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
+REACHED = 0.9
+LANES = 16
+# How the architectures begin whose cards have no more than generation 4. What is not listed may have 5.
+OLDER = ("volta", "turing", "ga10", "ada", "cdna2")
+# Linked to the CPU by NVLink or on its die: copies do not pass over PCIe.
+WITHOUT_PCIE = ("GH200", "GB200", "GB300", "GB10", "MI300A", "Thor", "Orin")
 
 
 def advise(facts: Facts) -> Advice:
@@ -43,5 +54,32 @@ def advise(facts: Facts) -> Advice:
     return use(
         f"`DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
         f"non_blocking=True)`: {amount} "
-        f"from pageable memory, and {a_step(spent)} wait for it."
+        f"from pageable memory, and {a_step(spent)} wait for it.",
+        max(gain_ms(facts, *MOVES) - _left_ms(facts, copies, spent), 0.0),
     )
+
+
+def _left_ms(facts: Facts, copies: Copies, spent: float) -> float:
+    """What the same bytes still take from pinned memory: the link carries them no faster.
+
+    Copies that run beside kernels are not waited for, and are not counted.
+    """
+    rate = _link_rate(facts)
+    if rate is None or copies.ms <= 0:
+        return 0.0
+    return copies.nbytes / rate * 1e3 * min(spent / copies.ms, 1.0)
+
+
+def _link_rate(facts: Facts) -> float | None:
+    """Bytes/s to the device: as measured, else what its PCIe link can carry at the most."""
+    if facts.ceilings.h2d_pinned:
+        return facts.ceilings.h2d_pinned
+    name = facts.ceilings.device
+    if any(word in name for word in WITHOUT_PCIE):
+        return None
+    gpu = lookup(name)
+    generation = 4 if gpu is not None and gpu.arch.startswith(OLDER) else 5
+    told, lanes = facts.run.telemetry.get("pcie_generation"), facts.run.telemetry.get("pcie_width")
+    # A link at rest reports generation 1 or 2: no word of what it carries under load.
+    generation = told if told in LANE else generation
+    return LANE[generation] * (lanes or LANES) * REACHED
