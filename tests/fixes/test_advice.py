@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import fix_modules
+from findwall.fixes.job import calls_around
 from findwall.fixes.prescribe import prescribe
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
@@ -343,3 +345,64 @@ def test_idle_cores_come_before_other_kernels() -> None:
     facts = on_one_core()
     found, _ = prescribe(facts, decide(facts))
     assert found[0].fixes == ["more-threads"] and ["autotune-kernels"] not in [one.fixes for one in found]
+
+
+# -- what the job does already is not advised ------------------------------------------------------
+
+BIG = [32768, 8192]
+MUL, ADD, TANH, SIGMOID, GELU = (
+    Drawn(f"vectorized_elementwise_kernel<{name}>", f"aten::{name}").given(BIG)
+    for name in ("mul", "add", "tanh", "sigmoid", "gelu")
+)
+
+
+def chain(letters: str, **drawn: Drawn) -> Facts:
+    """One pointwise kernel of two milliseconds a letter, three steps of them."""
+    wide = "".join(one * 2 for one in letters)
+    return facts_of(
+        sketch(f"{'o' * len(letters):<{len(wide)}}" * 3, wide * 3, f"|{' ' * (len(wide) - 1)}" * 3, drawn)
+    )
+
+
+def test_a_gelu_is_told_from_other_chains_with_a_tanh() -> None:
+    drawn = {"k": MUL, "l": ADD, "t": TANH, "w": GELU}
+    written_out = chain("kKkltlk", **drawn)
+    assert "F.gelu(x, approximate='tanh')" in FIXES["builtin-ops"].advise(written_out).how
+    assert not FIXES["builtin-ops"].advise(chain("kltk", **drawn)).applies
+    assert not FIXES["builtin-ops"].advise(chain("kKkltlkw", **drawn)).applies  # calls F.gelu
+
+
+def test_a_chain_of_other_ops_beside_the_builtin_is_no_gelu(shared: Path) -> None:
+    facts = facts_of(read_trace(shared / "zoo" / "pointwise_chain.json.gz"))
+    assert not FIXES["builtin-ops"].advise(facts).applies
+    given, _ = prescribe(facts, decide(facts))
+    assert given[0].fixes == ["torch-compile"]
+
+
+def recurrent(around: str) -> Facts:
+    """Sigmoid, tanh and mul, of which the device waits for each; the last is of the backward pass."""
+    small = {"k": replace(MUL, sequence=7), "t": TANH, "x": SIGMOID}
+    small = {letter: one.given([64, 64]) for letter, one in small.items()}
+    return facts_of(
+        sketch(
+            steps=f"|{' ' * 15}" * 3,
+            cpu="rrrrrrrrrr AAAAA" * 3 + "\n" + "nonnonnonn nnnon" * 3,
+            gpu="  k  t  x      k" * 3,
+            kernels=small,
+            host={"r": (Kind.OP, around)},
+        ),
+        step_ms=16,
+    )
+
+
+def test_what_lies_inside_a_recurrent_layer_is_not_to_be_replaced_by_one() -> None:
+    assert "nn.GRU" in FIXES["builtin-ops"].advise(recurrent("my::loop")).how
+    advice = FIXES["builtin-ops"].advise(recurrent("aten::gru"))
+    assert advice.why_not == "most small kernels lie inside aten::gru, which is one call already"
+
+
+def test_backward_work_belongs_to_the_call_its_forward_op_lies_in() -> None:
+    facts = recurrent("aten::gru")
+    around = calls_around(facts, np.arange(len(facts.atoms.index)), frozenset({"aten::gru"}))
+    assert facts.links.backward.any() and (around >= 0).all()
+    assert {facts.timeline.name_of(row) for row in around.tolist()} == {"aten::gru"}

@@ -14,32 +14,43 @@ Constants must agree (eps, the tanh or erf form of GELU); results differ in the 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
+import numpy as np
+
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import is_compiled, launch_idle, optimizer_launches, small_kernels
-from findwall.walls.evidence import carriers, pieces
+from findwall.fixes.job import calls_around, is_compiled, launch_idle, optimizer_launches, small_kernels
+from findwall.model.events import Kind
+from findwall.walls.evidence import pieces
 
 MOVES = ("unfused-pointwise", "launch-bound")
 SAFETY = "changes-numerics"
 
-# What the marks of a chain stand for: each of them takes time of its own.
-CHAINS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"sigmoid", "tanh", "mul"}), "`nn.GRU` or `nn.LSTM`"),
-    (frozenset({"tanh", "log", "exp"}), "`F.mish(x)`"),
-    (frozenset({"tanh", "mul", "add"}), "`F.gelu(x, approximate='tanh')`"),
-    (frozenset({"erf", "mul"}), "`F.gelu(x)`"),
-    (frozenset({"sigmoid", "mul"}), "`F.silu(x)`"),
-    (frozenset({"pow", "mean", "mul"}), "`F.rms_norm`"),
-    (frozenset({"var", "sub"}), "`F.layer_norm`"),
+RECURRENT = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
+# What the marks of a chain stand for: each of them takes time of its own, and for each call of its rarest
+# mark the others are called this often. Where the job calls the op already, it has not written it out.
+CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
+    ({"sigmoid": 1, "tanh": 1, "mul": 1}, "`nn.GRU` or `nn.LSTM`", RECURRENT),
+    ({"tanh": 1, "log": 1, "exp": 1}, "`F.mish(x)`", frozenset({"aten::mish"})),
+    ({"tanh": 1, "mul": 3, "add": 2}, "`F.gelu(x, approximate='tanh')`", frozenset({"aten::gelu"})),
+    ({"erf": 1, "mul": 2}, "`F.gelu(x)`", frozenset({"aten::gelu"})),
+    ({"sigmoid": 1, "mul": 1}, "`F.silu(x)`", frozenset({"aten::silu", "aten::silu_"})),
+    ({"pow": 1, "mean": 1, "mul": 1}, "`F.rms_norm`", frozenset({"aten::rms_norm", "aten::_fused_rms_norm"})),
+    ({"var": 1, "sub": 1}, "`F.layer_norm`", frozenset({"aten::layer_norm"})),
 )
 MARK = 0.003  # of the step: less time than this in an op is no mark
+# Ops of the library that take many small ones where it has no kernel of their own, on a CPU above all.
+LIBRARY = RECURRENT.union(*(ops for _, _, ops in CHAINS))
 
 
 def advise(facts: Facts) -> Advice:
     found = " and ".join(_recognised(facts))
     waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
     if waited > max(0.2 * step_ms(facts), fused) and not is_compiled(facts):
-        such = found or "nn.GRU, bmm, vmap"
+        if called := _called_already(facts):
+            return no_use(f"most small {pieces(facts)} lie inside {called}, which is one call already")
+        such = found or ("bmm, vmap" if _called(facts) & RECURRENT else "nn.GRU, bmm, vmap")
         return use(
             f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
             f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step.",
@@ -52,18 +63,52 @@ def advise(facts: Facts) -> Advice:
     return no_use("no chain that a library op covers was recognised")
 
 
+def _called_already(facts: Facts) -> str | None:
+    """The library's op that most of the step's work on the device lies in, if there is one."""
+    around = calls_around(facts, np.arange(len(facts.atoms.index)), LIBRARY)
+    names, counts = np.unique(facts.timeline.events.name[around[around >= 0]], return_counts=True)
+    if 2 * int(counts.sum()) <= len(around):
+        return None
+    return facts.timeline.names[int(names[np.argmax(counts)])]
+
+
 def _recognised(facts: Facts) -> list[str]:
-    """Library ops all of whose marks take time; of two that share a mark only the first."""
-    spent: dict[str, float] = {}
-    for one in carriers(facts, "unfused-pointwise", 48):
-        name = (one.op or "").rpartition("::")[2].rstrip("_")
-        spent[name] = spent.get(name, 0.0) + one.ms
-    marks = {name for name, amount in spent.items() if amount >= MARK * step_ms(facts)}
+    """Library ops that are written out: all of their marks take time; of two that share one the first."""
+    called = _called(facts)
+    calls = _marks(facts)
     found: list[str] = []
     taken: set[str] = set()
-    for chain, name in CHAINS:
-        telling = chain - {"mul", "add"}
-        if chain <= marks and not telling & taken:
+    for chain, name, ops in CHAINS:
+        telling = chain.keys() - {"mul", "add"}
+        if ops & called or telling & taken or not chain.keys() <= calls.keys():
+            continue
+        rarest = min(calls[mark] for mark in telling)
+        if all(calls[mark] >= often * rarest for mark, often in chain.items()):
             found.append(name)
             taken |= telling
     return found
+
+
+def _called(facts: Facts) -> frozenset[str]:
+    """The library's ops that this job calls."""
+    rows = facts.timeline.rows(Kind.OP)
+    names = (facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist())
+    return LIBRARY.intersection(names)
+
+
+def _marks(facts: Facts) -> dict[str, int]:
+    """Pointwise ops outside the library's own that take time, and how often they are called."""
+    atoms = facts.atoms.of("unfused-pointwise")
+    atoms = atoms[
+        (calls_around(facts, atoms, LIBRARY) < 0) & (facts.kernels.op[facts.atoms.index[atoms]] >= 0)
+    ]
+    rows = facts.kernels.op[facts.atoms.index[atoms]]
+    names, group = np.unique(facts.timeline.events.name[rows], return_inverse=True)
+    lengths = np.bincount(group, facts.own[atoms], minlength=len(names))
+    spent: dict[str, float] = defaultdict(float)
+    calls: Counter[str] = Counter()
+    for at, length, count in zip(names.tolist(), lengths.tolist(), np.bincount(group).tolist(), strict=True):
+        name = facts.timeline.names[at].rpartition("::")[2].rstrip("_")
+        spent[name] += length
+        calls[name] += count
+    return {name: count for name, count in calls.items() if spent[name] >= MARK * facts.step}
