@@ -21,27 +21,94 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import has_shapes, of_class, time_of
-from findwall.walls.evidence import carriers
+from findwall.fixes.job import calls_around, has_shapes, of_class, time_of
+from findwall.walls.evidence import carriers, on_cores
 from findwall.walls.places import line_of
 
 MOVES = ("unfused-attention",)
 SAFETY = "changes-numerics"
+CALLS = frozenset({"aten::scaled_dot_product_attention"})
 
 
 def advise(facts: Facts) -> Advice:
     spent = facts.spent_ms("unfused-attention")
     if spent <= 0:
         return _why_not(facts)
+    if (call := _call(facts)) >= 0:
+        return use(
+            f"`F.scaled_dot_product_attention` is called but takes its math path ({a_step(spent)} on the "
+            f"matrix of scores): {_hindrance(facts, call)}."
+        )
     at = next(
         (line for one in carriers(facts, "unfused-attention") if (line := line_of(facts, one.op_row))), None
     )
     where = f" at {at}" if at else ""
     return use(
         "Replace softmax(q @ kᵀ) @ v"
-        f"{where} by `F.scaled_dot_product_attention(q, k, v, …)` (a bias as attn_mask, or flex_attention): "
+        f"{where} by `F.scaled_dot_product_attention(q, k, v, …)` (a bias as attn_mask, or flex_attention; "
+        "nn.MultiheadAttention: need_weights=False): "
         f"{a_step(spent)} are spent on the matrix of scores."
+    )
+
+
+def _call(facts: Facts) -> int:
+    """The call of the library's attention that most of the work on scores lies in; -1 if there is none."""
+    atoms = facts.atoms_of("unfused-attention")  # longest first
+    calls = calls_around(facts, atoms, CALLS)
+    inside = calls >= 0
+    if 2 * time_of(facts, atoms[inside]) <= time_of(facts, atoms):
+        return -1
+    return int(calls[inside][0])
+
+
+def _hindrance(facts: Facts, call: int) -> str:
+    """What keeps a call from a fused kernel, as far as its arguments tell, and what to do about it."""
+    inputs = facts.timeline.inputs_of(call)
+    if inputs is None:
+        return _asked(facts)
+    given = Arguments(inputs)
+    return _by_format(facts, given) or _by_layout(given) or _by_mask(given) or _asked(facts)
+
+
+def _by_format(facts: Facts, given: Arguments) -> str | None:
+    query, dropout = given.tensor(0), given.number(4)
+    if on_cores(facts) and dropout:
+        return (
+            f"a CPU has no fused kernel with dropout (dropout_p={dropout:g}); if training bears it, "
+            "`layer.self_attn.dropout = 0.0`"
+        )
+    if query is not None and query.math == "fp64" and not on_cores(facts):
+        return "no fused kernel takes fp64; where 16 digits are not needed, call it on fp32 or 16 bits"
+    return None
+
+
+def _by_layout(given: Arguments) -> str | None:
+    tensors = [tensor for at in range(3) if (tensor := given.tensor(at)) is not None]
+    if any(len(tensor.dims) != 4 for tensor in tensors):
+        return "fused kernels take 4 dims; make it [batch, heads, length, width] with `unsqueeze(0)`"
+    if any(tensor.strides and tensor.strides[-1] != 1 for tensor in tensors):
+        return "fused kernels want the last dim contiguous; call `.contiguous()` on q, k and v"
+    return None
+
+
+def _by_mask(given: Arguments) -> str | None:
+    mask = given.tensor(3)
+    if mask is None:
+        return None
+    if len(mask.dims) not in (2, 4):
+        return f"fused kernels take masks of 2 or 4 dims, not of {len(mask.dims)}; `unsqueeze` it"
+    return (
+        "its mask may be why, if it needs a gradient; is_causal=True needs no mask, flex_attention has biases"
+    )
+
+
+def _asked(facts: Facts) -> str:
+    """Nothing in the trace tells: torch itself names the reason where only a fused kernel is allowed."""
+    fused = "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"
+    return (
+        f"run it once in `with sdpa_kernel(SDPBackend.{fused}):`, which warns of what hinders the fused one"
     )
 
 

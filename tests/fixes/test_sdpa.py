@@ -1,0 +1,85 @@
+"""Attention that the library was asked for and computes on its math path, recorded on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from findwall.attribute.facts import Facts
+from findwall.fixes import sdpa
+from findwall.readers import read_trace
+from sketch import facts_of
+
+torch = pytest.importorskip("torch")
+LENGTH = 96
+
+
+def recorded(path: Path, work: Callable[[], Any]) -> Facts:
+    """Three steps of some work and its backward pass."""
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        for number in range(3):
+            with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                work().sum().backward()
+    profiler.export_chrome_trace(str(path / "trace.json"))
+    return facts_of(read_trace(path / "trace.json"), device_kind="cpu")
+
+
+def tensor(*dims: int, dtype: Any = None) -> Any:
+    return torch.randn(*dims, dtype=dtype, requires_grad=True)
+
+
+def called(path: Path, q: Any, **options: Any) -> Facts:
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return recorded(path, lambda: attention(q, q, q, **options))
+
+
+def test_dropout_on_a_cpu(tmp_path: Path) -> None:
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 32, dropout=0.1, batch_first=True)
+    batch = torch.randn(4, LENGTH, 32)
+    advice = sdpa.advise(recorded(tmp_path, lambda: layer(batch)))
+    assert advice.applies and len(advice.how) <= 260
+    assert "is called but takes its math path" in advice.how and "Replace" not in advice.how
+    assert "dropout_p=0.1" in advice.how and "self_attn.dropout = 0.0" in advice.how
+
+
+def test_fp64_on_a_gpu(tmp_path: Path) -> None:
+    facts = called(tmp_path, tensor(2, 4, LENGTH, 16, dtype=torch.float64), dropout_p=0.1)
+    advice = sdpa.advise(replace(facts, run=replace(facts.run, device_kind="gpu")))
+    assert "no fused kernel takes fp64" in advice.how and "dropout" not in advice.how
+
+
+def test_layouts_that_no_fused_kernel_takes(tmp_path: Path) -> None:
+    assert "4 dims" in sdpa.advise(called(tmp_path, tensor(4, LENGTH, 16))).how
+    aslant = tensor(2, 4, 16, LENGTH).transpose(2, 3).detach().requires_grad_()
+    assert "contiguous" in sdpa.advise(called(tmp_path, aslant)).how
+
+
+def test_masks_that_no_fused_kernel_takes(tmp_path: Path) -> None:
+    q = tensor(2, 4, LENGTH, 16)
+    assert "not of 3" in sdpa.advise(called(tmp_path, q, attn_mask=torch.zeros(4, LENGTH, LENGTH))).how
+    advice = sdpa.advise(called(tmp_path, q, attn_mask=tensor(LENGTH, LENGTH)))
+    assert "if it needs a gradient" in advice.how and len(advice.how) <= 260
+
+
+def test_where_the_arguments_do_not_tell_torch_is_asked(tmp_path: Path) -> None:
+    backend = torch.nn.attention
+    with backend.sdpa_kernel(backend.SDPBackend.MATH):
+        facts = called(tmp_path, tensor(2, 4, LENGTH, 16))
+    advice = sdpa.advise(facts)
+    assert "SDPBackend.FLASH_ATTENTION" in advice.how and len(advice.how) <= 260
+
+
+def test_a_call_that_is_fused_needs_nothing(tmp_path: Path) -> None:
+    advice = sdpa.advise(called(tmp_path, tensor(2, 4, LENGTH, 16)))
+    assert advice.why_not == "attention already runs in fused kernels"
+
+
+def test_weights_that_are_asked_for_keep_it_written_out(tmp_path: Path) -> None:
+    layer = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+    batch = torch.randn(4, LENGTH, 32)
+    advice = sdpa.advise(recorded(tmp_path, lambda: layer(batch, batch, batch)[0]))
+    assert advice.how.startswith("Replace softmax") and "need_weights=False" in advice.how
