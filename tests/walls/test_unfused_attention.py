@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from findwall.attribute.facts import Facts
 from findwall.walls import unfused_attention
 from sketch import Drawn, facts_of, sketch
@@ -40,3 +42,10 @@ def test_names_the_matrix() -> None:
     text = unfused_attention.sentence(fires())
     assert "[96×2048×2048]" in text
     assert "scaled_dot_product_attention" in text
+
+
+def test_a_call_that_takes_the_math_path_is_not_told_to_call() -> None:
+    facts = fires()
+    names = (*facts.timeline.names, unfused_attention.MATH_PATH)
+    text = unfused_attention.sentence(replace(facts, timeline=replace(facts.timeline, names=names)))
+    assert "op by op" in text and "instead" not in text

@@ -19,6 +19,7 @@ class Advice:
     at_most_ms: float | None = None
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
+    after_others: bool = False  # it needs what another fix of its cause does first
 
     @property
     def undecided(self) -> bool:

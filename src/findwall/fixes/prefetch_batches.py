@@ -15,6 +15,8 @@ is read before it has arrived.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import uploads
@@ -31,8 +33,9 @@ def advise(facts: Facts) -> Advice:
     copies = uploads(facts)
     amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
     pin = "from pinned memory " if copies.pageable else ""
-    return use(
+    advice = use(
         f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on a stream of its own while "
         f"this one is "
         f"computed, or keep a small dataset on the device: {a_step(spent)} wait for copies."
     )
+    return replace(advice, after_others=copies.pageable)  # what is not pinned is copied by the host

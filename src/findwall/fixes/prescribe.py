@@ -127,7 +127,8 @@ def _helps(one: _Candidate, cause: str, least: float) -> bool:
 def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:
     """A fix made for the cause first, then the one that could give more, then the one that risks less."""
     gain = one.at_most if one.advice.shorter_step else 0.0
-    return one.fix.MOVES.index(cause), -gain, SAFETIES.index(one.fix.SAFETY), one.name
+    place = one.fix.MOVES.index(cause) + one.advice.after_others
+    return place, -gain, SAFETIES.index(one.fix.SAFETY), one.name
 
 
 def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:

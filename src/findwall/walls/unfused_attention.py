@@ -26,6 +26,7 @@ from findwall.model.diagnosis import Evidence
 from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "unfused-attention"
+MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -35,9 +36,14 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     shapes = sorted(score_shapes(facts.timeline), key=lambda one: (-one[0] * one[1] * one[2], one))
     which = f" [{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else ""
+    if MATH_PATH in facts.timeline.names:
+        how, what = (
+            "that scaled_dot_product_attention computes op by op",
+            "see what keeps it from a fused kernel (dtype, mask, dropout on a CPU)",
+        )
+    else:
+        how, what = "written out", "call torch.nn.functional.scaled_dot_product_attention instead"
     return (
-        f"{opening(facts, CAUSE)} go to attention written out: its matrix of scores{which} is moved "
-        "through memory by "
-        "every op on it; call torch.nn.functional.scaled_dot_product_attention instead: "
-        f"{gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} go to attention {how}: its matrix of scores{which} is moved through memory "
+        f"by every op on it; {what}: {gain(facts, CAUSE)}."
     )
