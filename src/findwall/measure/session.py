@@ -27,6 +27,7 @@ from findwall.measure.steps import Nest, Source
 from findwall.measure.verdict import Verdict
 
 REGION_WAIT_NS = 5_000_000_000
+STARTS_OVER = 2  # a job that goes on changing its ways is not measured for ever
 
 _current: Session | None = None
 
@@ -50,6 +51,7 @@ class Session:
         self._optimizers = Nest()
         self._optimizer_began = 0
         self._steps = 0
+        self._starts_left = STARTS_OVER
         self._thread_id = threading.get_ident()
         self._closed = False
         self._stop_now = False
@@ -318,7 +320,7 @@ class Session:
             engine.phase = None
             if engine.finder.source is Source.EXPLICIT:
                 engine.forget_steps()  # the job counts them itself
-        elif better and self.rank.world_size == 1:  # several ranks would have to agree
+        elif better and self._starts_left and self.rank.world_size == 1:  # several ranks would have to agree
             self._start_over(engine)
         if engine.phase is None:
             self._first_step(engine)
@@ -329,6 +331,7 @@ class Session:
 
     def _start_over(self, engine: Engine) -> None:
         """An evaluation was measured, or the beginning of one, and only then the training began."""
+        self._starts_left -= 1
         what = engine.record.step_source or "other"
         engine.start_over()
         engine.note(f"before its first training step the job ran steps of another kind ({what}): not in here")
@@ -366,7 +369,8 @@ class Session:
             self._rest(engine)
 
     def _rest(self, engine: Engine) -> None:
-        if self.rank.world_size == 1:
+        inferred = engine.finder.source in (Source.FORWARD, Source.LOADER, Source.REGION)
+        if inferred and self._starts_left and self.rank.world_size == 1:
             self.gate.shut_until_better(engine.finder.source)
         else:
             self.gate.shut_for_good()
