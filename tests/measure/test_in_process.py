@@ -134,7 +134,7 @@ OTHERS = {
         out = len(prof.events()) > 100
         """,
     "plain-functions": """
-        import findwall.measure.session as module
+        import findwall.measure.lookout as module
         module.REGION_WAIT_NS = 0
         w = torch.randn(8, 8)
         @torch.no_grad()

@@ -11,6 +11,7 @@ from findwall.measure.gate import Gate, Gauge
 from findwall.measure.options import Options
 from findwall.measure.ranks import Rank
 from findwall.measure.runfolder import RunFolder
+from findwall.measure.stderr import say
 from findwall.measure.steps import StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Telemetry
@@ -18,6 +19,10 @@ from findwall.measure.tracewindow import JobProfilers, TraceWindow
 from findwall.model.measurement import Measurement
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
+NO_STEPS = (
+    "no step was found: this process called no optimizer, no module often enough, no data loader and no "
+    "no_grad. A job that starts its own worker processes is measured with torchrun -m findwall run"
+)
 
 
 class Phase(Protocol):
@@ -94,8 +99,7 @@ class Engine:
 
     def start_over(self) -> None:
         """What was measured is not what the job is about."""
-        if self.window is not None and self.window.state in ("prepared", "recording"):
-            self.window.abort()
+        self.abort_window()
         if self.phase is not None:
             self.phase.close(self)
         self.forget_steps()
@@ -163,6 +167,25 @@ class Engine:
         if self.deferred is not None and not machine.inside_backward(self.torch):
             action, self.deferred = self.deferred, None
             action()
+
+    def abort_window(self) -> None:
+        if self.window is not None:
+            self.window.abort()
+
+    def job_ended(self, failure: str) -> None:
+        """Before all was measured: keep what there is."""
+        self.record.job_ended = failure or "ended"
+        if self.phase is not None:
+            self.phase.close(self)
+        else:
+            self.note(NO_STEPS)
+            if self.rank.speaks:
+                say(NO_STEPS)
+        self.save(final=True)
+
+    def broke(self, error: BaseException) -> None:
+        self.note(f"findwall stopped measuring: {type(error).__name__}: {error}")
+        self.save(final=True)
 
     def finished(self) -> None:
         self.done = True

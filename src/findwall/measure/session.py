@@ -14,19 +14,17 @@ from findwall.measure import hooks, machine
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
 from findwall.measure.forks import watch_forks
-from findwall.measure.forward import ForwardSeeker, wrap_call
 from findwall.measure.gate import Gate
 from findwall.measure.importhook import when_imported
+from findwall.measure.lookout import Lookout
 from findwall.measure.options import Options
 from findwall.measure.phases import Warmup
 from findwall.measure.ranks import this_rank
-from findwall.measure.regions import watch_regions
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.stderr import say
 from findwall.measure.steps import Nest, Source
 from findwall.measure.verdict import Verdict
 
-REGION_WAIT_NS = 5_000_000_000
 STARTS_OVER = 2  # a job that goes on changing its ways is not measured for ever
 
 _current: Session | None = None
@@ -40,24 +38,17 @@ class Session:
         self.rank = this_rank()
         self.off = False
         self.gate = Gate()
-        self.torch: Any | None = None
         self.engine: Engine | None = None
         self._folder: RunFolder | None = None
         self._base = Path.cwd()  # the job may change it
-        self._seeker: ForwardSeeker | None = None
-        self._unwrap: list[Callable[[], None]] = []  # what takes the wraps off that only look for steps
-        self._first_region = 0
+        self._lookout: Lookout | None = None
         self._verdict = Verdict(options, self.rank)
         self._optimizers = Nest()
-        self._optimizer_began = 0
-        self._steps = 0
+        self._optimizer_began = self._steps = 0
         self._starts_left = STARTS_OVER
         self._thread_id = threading.get_ident()
-        self._closed = False
-        self._stop_now = False
+        self._closed = self._stop_now = False
         self._appointment: Appointment | None = None
-
-    # Life
 
     @classmethod
     def begin(cls, script: str, argv: list[str], options: Options) -> Session | None:
@@ -78,15 +69,12 @@ class Session:
         if self.off:
             return
         try:
-            self.torch = torch
             self._open_folder()
             engine = Engine(torch, self.options, self.rank, self.gate, self._open_folder)
             self.engine = engine
             for text in hooks.install(torch, self):
                 engine.note(f"not watched in this torch: {text}")
-            self._seeker = ForwardSeeker(torch, self._thread_id, self._module_found)
-            self._seeker.start()
-            self._unwrap.append(watch_regions(torch, self._thread_id, self.region_left))
+            self._lookout = Lookout(torch, self._thread_id, self)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
@@ -105,7 +93,11 @@ class Session:
             return
         self._switch_off()
         say(f"stopped measuring ({type(error).__name__}: {error}); the job runs on")
-        for stop in (self._stop_threads, self._abort_window, lambda: self._save_failure(error)):
+        stops: list[Callable[[], None]] = [self._stop_threads]
+        engine = self.engine
+        if engine is not None:
+            stops += [engine.abort_window, lambda: engine.broke(error)]
+        for stop in stops:
             try:
                 stop()
             except Exception:  # noqa: BLE001 - already failing: what cannot be tidied stays
@@ -130,24 +122,10 @@ class Session:
         _current = None
 
     def _stop_threads(self) -> None:
-        if self._seeker is not None:
-            self._seeker.stop()
+        if self._lookout is not None:
+            self._lookout.stop()
         if self.engine is not None:
             self.engine.telemetry.stop()
-        self._take_off_wraps()
-
-    def _take_off_wraps(self) -> None:
-        while self._unwrap:
-            self._unwrap.pop()()
-
-    def _abort_window(self) -> None:
-        if self.engine is not None and self.engine.window is not None:
-            self.engine.window.abort()
-
-    def _save_failure(self, error: BaseException) -> None:
-        if self.engine is not None and self._folder is not None:
-            self.engine.note(f"findwall stopped measuring: {type(error).__name__}: {error}")
-            self.engine.save(final=True)
 
     # What the hooks tell
 
@@ -168,7 +146,7 @@ class Session:
             return
         began = perf_counter_ns()
         if engine.timer is not None:
-            self._guard(engine.timer.optimizer_began)
+            self.guard(engine.timer.optimizer_began)
         engine.gauge.hook_ns += perf_counter_ns() - began - engine.take_waited()
         self._optimizer_began = began
 
@@ -195,12 +173,12 @@ class Session:
             self.engine.finder.training_expected = True
         self._mark(Source.FORWARD, key)
 
-    def region_left(self, key: int) -> None:
-        """Models are initialised in such regions too: they count only once they keep coming."""
-        now = perf_counter_ns()
-        self._first_region = self._first_region or now
-        if now - self._first_region > REGION_WAIT_NS:
-            self._mark_or_pass(Source.REGION, key)
+    def region_ended(self, key: int) -> None:
+        self._mark_or_pass(Source.REGION, key)
+
+    @property
+    def wants_module(self) -> bool:
+        return not self.off and self.engine is not None and self.engine.finder.source is None
 
     def step(self) -> None:
         """The job says itself that a step has ended."""
@@ -213,7 +191,7 @@ class Session:
         self._mark(Source.LOADER, 0)
         engine.gauge.loader_ns += spent_ns
         engine.gauge.batches += 1
-        self._guard(lambda: self._after_batch(engine, iterator, batch))
+        self.guard(lambda: self._after_batch(engine, iterator, batch))
 
     def _after_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
         engine.catch_up()
@@ -230,7 +208,7 @@ class Session:
         if self.off or engine is None:
             return
         if self.gate.is_timing:
-            self._guard(engine.cut)
+            self.guard(engine.cut)
         engine.gauge.evaluated = True
 
     def collected(self, spent_ns: int) -> None:
@@ -245,7 +223,7 @@ class Session:
         engine.profilers.seen = True
         if engine.window is not None:
             in_use = engine.window.state in ("prepared", "recording")
-            self._guard(engine.window.abort if in_use else engine.window.forget)
+            self.guard(engine.window.abort if in_use else engine.window.forget)
 
     def profiler_opened(self, is_open: bool) -> None:
         if self.engine is not None:
@@ -253,7 +231,7 @@ class Session:
 
     # Steps
 
-    def _guard(self, action: Callable[[], None]) -> None:
+    def guard(self, action: Callable[[], None]) -> None:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - fail open
@@ -298,12 +276,12 @@ class Session:
         """All is measured. A job of several ranks that is to be stopped still counts its steps; and after an
         evaluation the training may yet begin."""
         if not self.options.stop:
-            self._guard(lambda: self._look_for_training(engine, source, key))
+            self.guard(lambda: self._look_for_training(engine, source, key))
             return
         if self.rank.world_size == 1 or self._folder is None:
             return
         if engine.finder.mark(source, key):
-            self._guard(lambda: self._stop_together(engine))
+            self.guard(lambda: self._stop_together(engine))
         self._leave_if_asked()
 
     def _look_for_training(self, engine: Engine, source: Source, key: int) -> None:
@@ -342,19 +320,8 @@ class Session:
         engine.take_passed()
         engine.step_number += 1
         engine.enter(Warmup(engine))
-        if engine.finder.source in (Source.EXPLICIT, Source.OPTIMIZER) and self._seeker is not None:
-            self._seeker.stop()
-            self._take_off_wraps()
-
-    def _module_found(self, module: Any) -> None:
-        """Called on the seeker's thread; torch is only asked to hold an attribute."""
-        engine = self.engine
-        if self.off or engine is None or self.torch is None or engine.finder.source is not None:
-            return
-        self._guard(lambda: self._wrap(module))
-
-    def _wrap(self, module: Any) -> None:
-        self._unwrap.append(wrap_call(self.torch, module, self.gate, self.forward_ended))
+        if engine.finder.source in (Source.EXPLICIT, Source.OPTIMIZER) and self._lookout is not None:
+            self._lookout.stop()
 
     # The end
 
@@ -383,8 +350,7 @@ class Session:
         """Several ranks: the one that speaks names the step once its verdict is there, all end at it."""
         assert self._folder is not None
         engine.step_number += 1
-        if self._appointment is None:
-            self._appointment = Appointment(self._folder.path)
+        self._appointment = self._appointment or Appointment(self._folder.path)
         if self._verdict.is_there:
             self._verdict.end()
             self._appointment.make(engine.step_number)
@@ -397,7 +363,7 @@ class Session:
             return
         self._closed = True
         if not self.off:
-            self._guard(lambda: self._close(failure))
+            self.guard(lambda: self._close(failure))
         self._switch_off()
 
     def _close(self, failure: str) -> None:
@@ -406,10 +372,10 @@ class Session:
             say("the job did not import torch: nothing to measure")
             return
         self._stop_threads()
-        if self._seeker is not None:
-            self._seeker.join()
+        if self._lookout is not None:
+            self._lookout.join()
         if not engine.done:
-            self._keep_what_there_is(engine, failure)
+            engine.job_ended(failure)
         if self._folder is None or not self.rank.speaks:
             return
         if failure:
@@ -419,16 +385,6 @@ class Session:
                 self._verdict.begin(self._folder)
             self._verdict.end()
 
-    def _keep_what_there_is(self, engine: Engine, failure: str) -> None:
-        engine.record.job_ended = failure or "ended"
-        if engine.phase is not None:
-            engine.phase.close(engine)
-        else:
-            engine.note(NO_STEPS)
-            if self.rank.speaks:
-                say(NO_STEPS)
-        engine.save(final=True)
-
     def _end_after_failure(self, failure: str) -> None:
         """The job's own message is what counts now: a verdict under way may end, none is begun."""
         assert self._folder is not None
@@ -436,12 +392,6 @@ class Session:
             self._verdict.end()
         else:
             say(f"the job ended with {failure}; `findwall read {self._folder.path}` shows what was measured")
-
-
-NO_STEPS = (
-    "no step was found: this process called no optimizer, no module often enough, no data loader and no "
-    "no_grad. A job that starts its own worker processes is measured with torchrun -m findwall run"
-)
 
 
 def current() -> Session | None:

@@ -1,0 +1,63 @@
+"""Looks for what ends a step where no optimizer does: the outermost module's call, and no_grad regions.
+
+Taken down as soon as something better ends steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from findwall.measure.forward import ForwardSeeker, wrap_call
+from findwall.measure.gate import Gate
+from findwall.measure.regions import watch_regions
+
+REGION_WAIT_NS = 5_000_000_000
+
+
+class Watcher(Protocol):
+    """Who is told."""
+
+    gate: Gate
+
+    @property
+    def wants_module(self) -> bool:
+        """Nothing ends steps yet."""
+
+    def forward_ended(self, key: int, gradients: bool) -> None: ...
+    def region_ended(self, key: int) -> None: ...
+    def guard(self, action: Callable[[], None]) -> None:
+        """Do this, and be gone if it fails."""
+
+
+class Lookout:
+    def __init__(self, torch: Any, thread_id: int, watcher: Watcher) -> None:
+        self._torch, self._watcher = torch, watcher
+        self._first_region = 0
+        self._seeker = ForwardSeeker(torch, thread_id, self._module_found)
+        self._seeker.start()
+        self._unwrap = [watch_regions(torch, thread_id, self._region_left)]  # what takes the wraps off
+
+    def stop(self) -> None:
+        self._seeker.stop()
+        while self._unwrap:
+            self._unwrap.pop()()
+
+    def join(self) -> None:
+        self._seeker.join()
+
+    def _module_found(self, module: Any) -> None:
+        """Called on the seeker's thread; torch is only asked to hold an attribute."""
+        if self._watcher.wants_module:
+            self._watcher.guard(lambda: self._wrap(module))
+
+    def _wrap(self, module: Any) -> None:
+        self._unwrap.append(wrap_call(self._torch, module, self._watcher.gate, self._watcher.forward_ended))
+
+    def _region_left(self, key: int) -> None:
+        """Models are initialised in such regions too: they count only once they keep coming."""
+        now = perf_counter_ns()
+        self._first_region = self._first_region or now
+        if now - self._first_region > REGION_WAIT_NS:
+            self._watcher.region_ended(key)
