@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests draw their timelines with `sketch`
 
+from book import Book
 from captures import SHARED
 
 
@@ -25,3 +26,8 @@ def shared() -> Path:
 def zoo_truth(shared: Path) -> dict[str, Any]:
     truth: dict[str, Any] = json.loads((shared / "zoo" / "truth.json").read_text())
     return truth
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from findwall.attribute.conditions import collections_ns, pauses_ns, throttled_share
-from findwall.attribute.links import link
 from findwall.attribute.messages import collective_name, is_point_to_point, message_bytes
 from findwall.model.events import Kind
 from findwall.model.run import Run, StepTimes
+from findwall.structure.links import link
 from sketch import KERNELS, Drawn, sketch
 
 KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"

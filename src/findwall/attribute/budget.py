@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.attribute.fusion import is_fusable, saved_bytes
-from findwall.attribute.host import names_matching
 from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND, Idle
 from findwall.attribute.kernels import BOUNDS, KernelTable
-from findwall.attribute.links import Links
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
-from findwall.attribute.steps import Steps, optimizers
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, WALL_OF
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
+from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
+from findwall.structure.host import names_matching
+from findwall.structure.links import Links
+from findwall.structure.steps import Steps, optimizers
 
 UNKNOWN = "unknown"
 CAUSES = (*WALL_OF, UNKNOWN)

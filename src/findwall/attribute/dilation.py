@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN, idle_by_cause
-from findwall.attribute.host import Host
 from findwall.attribute.idle import Idle, blame_gaps
 from findwall.attribute.queue import LONGEST_TURNAROUND_NS, Queue, rerun
 from findwall.errors import InputError
 from findwall.model.events import Header
 from findwall.model.intervals import F64
+from findwall.structure.host import Host
 from findwall.units import NS_PER_S, NS_PER_US, format_share
 
 # Microseconds a recorded host event costs the host: low, likely, high. Solved for on 14 host-bound jobs of

@@ -9,21 +9,21 @@ import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
-from findwall.attribute.cores import core_ceilings, cores_as_device
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
-from findwall.attribute.host import Host, watch_host
 from findwall.attribute.idle import IDLE_CAUSES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.attribute.links import Links, link
 from findwall.attribute.queue import Queue, line_up
-from findwall.attribute.steps import Steps, find_steps
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
-from findwall.attribute.window import Whole, representative, survey
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Run
+from findwall.structure.cores import core_ceilings, cores_as_device
+from findwall.structure.host import Host, watch_host
+from findwall.structure.links import Links, link
+from findwall.structure.steps import Steps, find_steps
+from findwall.structure.window import Whole, representative, survey
 from findwall.units import ms
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.host import OWNERS, Host
 from findwall.attribute.queue import LONGEST_TURNAROUND_NS, Queue, rerun
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64, Intervals, union
+from findwall.structure.host import OWNERS, Host
 
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving,
 # Python), not the dispatcher between two ops.

@@ -13,16 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from findwall.attribute.classes import (
-    CLASS_INDEX,
-    MATH_INDEX,
-    classify,
-    math_in_name,
-    on_tensor_cores_in_tf32,
-    uses_tensor_cores,
-)
-from findwall.attribute.comms import is_communication
-from findwall.attribute.links import Links
 from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
 from findwall.attribute.workmodel.floors import MATRIX_INDEX, floors_of
 from findwall.attribute.workmodel.flow import Device, fill_from_chain
@@ -34,6 +24,16 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
+from findwall.structure.classes import (
+    CLASS_INDEX,
+    MATH_INDEX,
+    classify,
+    math_in_name,
+    on_tensor_cores_in_tf32,
+    uses_tensor_cores,
+)
+from findwall.structure.comms import is_communication
+from findwall.structure.links import Links
 
 I8 = NDArray[np.int8]
 

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from findwall.attribute.links import Links
 from findwall.attribute.workmodel.arguments import Arguments, item_size
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
+from findwall.structure.links import Links
 
 _COLLECTIVE = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|send|recv", re.IGNORECASE

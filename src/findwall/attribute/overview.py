@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.comms import HOST_COLLECTIVE, is_communication
-from findwall.attribute.host import names_matching
-from findwall.attribute.links import Links
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64, Intervals, union
+from findwall.structure.comms import HOST_COLLECTIVE, is_communication
+from findwall.structure.host import names_matching
+from findwall.structure.links import Links
 
 
 @dataclass(frozen=True, slots=True)

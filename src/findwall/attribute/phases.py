@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 
-from findwall.attribute.copies import DOWNLOAD, UPLOAD
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import names_matching
 from findwall.attribute.idle import IDLE_CAUSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
+from findwall.structure.copies import DOWNLOAD, UPLOAD
+from findwall.structure.host import names_matching
 
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")
 # Idle time that is a phase of its own, whatever the device does next.

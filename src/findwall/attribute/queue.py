@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from findwall.attribute.copies import PAGEABLE
-from findwall.attribute.host import Host, names_matching
-from findwall.attribute.links import Links
-from findwall.attribute.steps import Steps
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import F64, I64, union
+from findwall.structure.copies import PAGEABLE
+from findwall.structure.host import Host, names_matching
+from findwall.structure.links import Links
+from findwall.structure.steps import Steps
 
 TURNAROUND_NS = 1_000  # between two queued kernels, where the trace has none to measure
 # A queued kernel that starts later than this waits for something the trace does not show.

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from findwall.attribute.budget import CAUSES, DeviceAtoms, split_off
-from findwall.attribute.comms import HOST_COLLECTIVE
 from findwall.attribute.dilation import Scenario, StepReading
 from findwall.attribute.facts import Facts, RankFindings
-from findwall.attribute.host import names_matching
 from findwall.attribute.messages import collective_name, message_bytes
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
+from findwall.structure.comms import HOST_COLLECTIVE
+from findwall.structure.host import names_matching
 from findwall.units import ms
 
 LARGE_MESSAGE = 4 << 20  # bytes: from here on a transfer's rate is the link's, not its latency's

@@ -22,9 +22,9 @@ import re
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.steps import optimizers
 from findwall.fixes.advice import Advice, a_step, cannot_tell, gain_ms, no_use, step_ms, use
 from findwall.fixes.job import matching, of_class, optimizer_launches, rows_of, time_of
+from findwall.structure.steps import optimizers
 from findwall.walls.evidence import listed
 
 MOVES = ("unfused-optimizer", "launch-bound")

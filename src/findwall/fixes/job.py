@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.budget import CAUSES
-from findwall.attribute.copies import DOWNLOAD, PAGEABLE, UPLOAD
 from findwall.attribute.facts import Facts
-from findwall.attribute.links import nearest
-from findwall.attribute.steps import optimizers
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
+from findwall.structure.copies import DOWNLOAD, PAGEABLE, UPLOAD
+from findwall.structure.links import nearest
+from findwall.structure.steps import optimizers
 from findwall.units import ms
 from findwall.walls.collectives import collectives_a_step
 from findwall.walls.evidence import cores_in_use

@@ -20,10 +20,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import ALLOCATOR
 from findwall.fixes.advice import Advice, a_step, no_use, use
 from findwall.fixes.job import matching
 from findwall.model.events import Kind
+from findwall.structure.host import ALLOCATOR
 from findwall.walls.places import in_window
 
 MOVES = ("allocator",)

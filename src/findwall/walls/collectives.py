@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.comms import HOST_COLLECTIVE
-from findwall.attribute.copies import DOWNLOAD, UPLOAD
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import names_matching
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
+from findwall.structure.comms import HOST_COLLECTIVE
+from findwall.structure.copies import DOWNLOAD, UPLOAD
+from findwall.structure.host import names_matching
 from findwall.units import format_bytes, format_ms, ms
 from findwall.walls.evidence import calls_text
 

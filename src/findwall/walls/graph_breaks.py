@@ -24,9 +24,9 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import REGION, names_matching
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
+from findwall.structure.host import REGION, names_matching
 from findwall.units import format_ms, ms
 from findwall.walls.evidence import gain, opening
 from findwall.walls.places import in_window, line_of, times_text

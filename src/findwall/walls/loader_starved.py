@@ -22,9 +22,9 @@ from __future__ import annotations
 from math import ceil
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import LOADER
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
+from findwall.structure.host import LOADER
 from findwall.units import format_ms
 from findwall.walls.evidence import gain, opening
 from findwall.walls.places import Wait, rows_named, sampled_evidence, wait_evidence, waits

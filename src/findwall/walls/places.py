@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import OWNERS, names_matching
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.model.run import HostLine
+from findwall.structure.host import OWNERS, names_matching
 from findwall.units import format_ms, format_share, ms
 
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")

@@ -22,9 +22,9 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host import COMPILE
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
+from findwall.structure.host import COMPILE
 from findwall.walls.evidence import gain, opening
 from findwall.walls.places import Wait, rows_named, wait_evidence, waits
 

@@ -20,8 +20,8 @@ step does the same for others. A larger batch makes it a smaller share of the st
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.steps import optimizers
 from findwall.model.diagnosis import Evidence
+from findwall.structure.steps import optimizers
 from findwall.walls.evidence import gain, kernel_evidence, opening, pieces
 
 CAUSE = "unfused-optimizer"

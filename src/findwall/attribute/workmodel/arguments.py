@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from findwall.attribute.classes import math_of_dtype
 from findwall.model.events import Inputs
+from findwall.structure.classes import math_of_dtype
 
 _SIZES = {
     "double": 8,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from findwall.attribute.classes import CLASS_INDEX
 from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
+from findwall.structure.classes import CLASS_INDEX
 
 I8 = NDArray[np.int8]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.classes import CLASS_INDEX
 from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
+from findwall.structure.classes import CLASS_INDEX
 
 _ROW_A_BLOCK = re.compile(
     r"layer_norm_kernel|rms_norm|rmsnorm|rowwisemoments|layernormforward", re.IGNORECASE

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from findwall.attribute.links import Links
 from findwall.attribute.workmodel.convolution import HALVES
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.attribute.workmodel.pairing import Results, without_namespace
 from findwall.attribute.workmodel.work import Work
 from findwall.model.events import I32, Timeline
 from findwall.model.intervals import I64
+from findwall.structure.links import Links
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.links import ENGINE, Links
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
+from findwall.structure.links import ENGINE, Links
 
 _DEPTH = 64
 _DOUBLE_BACKWARD = 0.5  # of the nodes that issue ops

@@ -10,11 +10,11 @@ import re
 
 import numpy as np
 
-from findwall.attribute.classes import telling_part
-from findwall.attribute.copies import DOWNLOAD, UPLOAD
-from findwall.attribute.links import Links
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
+from findwall.structure.classes import telling_part
+from findwall.structure.copies import DOWNLOAD, UPLOAD
+from findwall.structure.links import Links
 
 _KERNEL = re.compile(
     r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|multimem_|nvshmem|cross_device_reduce|"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.links import link
-from findwall.attribute.steps import Steps, find_steps
 from findwall.model.events import Kind, Timeline
+from findwall.structure.links import link
+from findwall.structure.steps import Steps, find_steps
 from sketch import sketch
 
 LAYERS = {letter: letter for letter in "ab"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findwall.attribute.links import link
 from findwall.model.events import DEVICE_KINDS, Events, Kind, Timeline
+from findwall.structure.links import link
 from sketch import sketch
 
 CPU = """

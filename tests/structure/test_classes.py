@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.classes import (
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.events import Extra, Kind
+from findwall.structure.classes import (
     classify,
     math_in_name,
     math_of_dtype,
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
-from findwall.model.catalogue import KERNEL_CLASSES
-from findwall.model.events import Extra, Kind
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::{}, std::array<char*, 3ul> >(int)"

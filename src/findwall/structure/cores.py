@@ -15,11 +15,11 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from findwall.attribute.host import LOADER, names_matching
-from findwall.attribute.links import link, nearest
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.model.machine import Ceilings
+from findwall.structure.host import LOADER, names_matching
+from findwall.structure.links import link, nearest
 
 # Ops that only make a view or take memory: they neither work nor keep the op around them from being one.
 WEIGHTLESS = re.compile(

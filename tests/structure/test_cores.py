@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from findwall.attribute.cores import core_ceilings
 from findwall.attribute.facts import Facts
 from findwall.fixes import fix_modules
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.run import StepTimes
+from findwall.structure.cores import core_ceilings
 from findwall.walls.verdict import decide
 from sketch import Drawn, facts_of, hosts_own, sketch
 

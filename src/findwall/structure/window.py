@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from findwall.attribute.links import Links, link_launches
-from findwall.attribute.steps import Steps, find_steps
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.structure.links import Links, link_launches
+from findwall.structure.steps import Steps, find_steps
 
 MOST_EVENTS = 100_000
 LEAST_STEPS = 3

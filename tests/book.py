@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
 
 from findwall.model.events import (
     COLUMN_TYPES,
@@ -126,8 +125,3 @@ class Book:
             header=Header(devices=(DeviceProperties(0, self.device, sm_count=132),)),
             quality=ReadQuality(),
         )
-
-
-@pytest.fixture
-def book() -> Book:
-    return Book()

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.comms import HOST_COLLECTIVE, inside_collective
-from findwall.attribute.copies import PAGEABLE, UPLOAD
-from findwall.attribute.links import Links
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, union
+from findwall.structure.comms import HOST_COLLECTIVE, inside_collective
+from findwall.structure.copies import PAGEABLE, UPLOAD
+from findwall.structure.links import Links
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(

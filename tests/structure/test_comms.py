@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from findwall.attribute.comms import is_communication
-from findwall.attribute.links import link
 from findwall.model.events import DEVICE_KINDS, Kind
 from findwall.readers.torch_trace import read_trace
+from findwall.structure.comms import is_communication
+from findwall.structure.links import link
 
 
 def verdict(book: Any, row: int) -> bool:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.links import Links
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
+from findwall.structure.links import Links
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
