@@ -6,7 +6,7 @@ import pytest
 
 from captures import FIXTURES
 from findwall import read
-from findwall.attribute import window
+from findwall.structure import window
 
 
 def test_a_part_of_a_long_trace_gives_the_same_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
