@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from findwall.attribute.idle import blame_gaps
-from findwall.attribute.queue import rerun
+from findwall.structure.queue import rerun
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
 STEPS = "|         " * 3

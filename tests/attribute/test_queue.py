@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findwall.attribute.queue import rerun
+from findwall.structure.queue import rerun
 from findwall.structure.host import OWNERS
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 

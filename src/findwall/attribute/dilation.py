@@ -12,7 +12,7 @@ import numpy as np
 
 from findwall.attribute.budget import CAUSES, UNKNOWN, idle_by_cause
 from findwall.attribute.idle import Idle, blame_gaps
-from findwall.attribute.queue import LONGEST_TURNAROUND_NS, Queue, rerun
+from findwall.structure.queue import LONGEST_TURNAROUND_NS, Queue, rerun
 from findwall.errors import InputError
 from findwall.model.events import Header
 from findwall.model.intervals import F64

@@ -12,7 +12,7 @@ from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, 
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.idle import IDLE_CAUSES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.attribute.queue import Queue, line_up
+from findwall.structure.queue import Queue, line_up
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.queue import LONGEST_TURNAROUND_NS, Queue, rerun
+from findwall.structure.queue import LONGEST_TURNAROUND_NS, Queue, rerun
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.structure.host import OWNERS, Host

@@ -1,0 +1,254 @@
+"""From a timeline to the graph of its steps.
+
+Who issued what comes from the links, what the host did from `host`, the order on a stream from the rows
+themselves. Two things are not always written down and are then read off the times: an event wait (a row that
+was launched, whose stream was free, and that started just when a row of another stream ended), and a thread
+that waits for another (silent while the other worked, and back when that was done).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.model.events import Timeline
+from findwall.model.intervals import F64, I64
+from findwall.replay.device_side import DeviceSide, Window, choose_window, device_rows, line_up_rows
+from findwall.replay.graph import NOTHING, Graph, HostTime, Node
+from findwall.replay.host_side import Points, host_points, host_time, host_work
+from findwall.structure.host import Host
+from findwall.structure.links import Links
+from findwall.structure.steps import Steps
+
+
+def build(
+    timeline: Timeline,
+    links: Links,
+    steps: Steps,
+    host: Host,
+    on_cores: bool = False,
+    only: int | None = None,
+) -> Graph:
+    """The graph of the counted steps, or of one of them alone."""
+    window = choose_window(timeline, steps, only)
+    device = line_up_rows(timeline, links, steps, window, on_cores)
+    points = host_points(timeline, links, host, window, device, on_cores)
+    nodes = _in_order(points, device)
+    chain, since = _chains(nodes, points, window.closes - window.opens)
+    cause, lag = _causes(timeline, links, nodes, points, device, window.repeats)
+    count = len(nodes.kind)
+    on_device = np.isin(nodes.kind, (Node.ROW, Node.WAIT))
+    turn = np.zeros(count)
+    turn[nodes.kind == Node.ROW] = device.turn[nodes.of[nodes.kind == Node.ROW]]
+    if not window.repeats:
+        turn[on_device & (chain < 0)] = NOTHING
+    length, parts = _host_times(host, nodes, since, on_device, window)
+    return Graph(
+        kind=nodes.kind.astype(np.uint8),
+        chain=chain,
+        cause=cause,
+        turn=turn,
+        lag=lag,
+        own=_of_rows(nodes, (device.end - device.start).astype(np.float64), 0.0),
+        host=length,
+        parts=parts,
+        owner=_of_points(nodes, points.owner, -1),
+        row=np.where(on_device, _of_rows(nodes, device.row, -1), _of_points(nodes, points.row, -1)),
+        track=nodes.track,
+        step=_steps(nodes, window),
+        paced=_of_rows(nodes, device.paced, False).astype(bool),
+        queued=_of_rows(nodes, device.queued, False).astype(bool),
+        inside=_of_rows(nodes, _inside(timeline, links, host, device, on_cores), 0.0),
+        steps=window.steps,
+        on_cores=on_cores,
+        repeats=window.repeats,
+        measured=frozenset(),
+        latency=device.latency,
+        turnaround=device.turnaround,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """All moments of both sides, in the order they are played."""
+
+    kind: I64
+    time: I64
+    until: I64
+    track: I64  # threads first, then streams
+    of: I64  # the host's point or the device's row that each node is
+
+
+def _in_order(points: Points, device: DeviceSide) -> _Nodes:
+    """Put them in an order in which nothing comes before what it waits for."""
+    waiting = np.flatnonzero(device.waits_for >= 0)
+    rows = np.arange(len(device.row))
+    streams = np.unique(device.stream, return_inverse=True)[1].reshape(-1) if len(rows) else rows
+    threads = np.unique(points.thread, return_inverse=True)[1].reshape(-1) if len(points) else points.thread
+    base = int(threads.max(initial=-1)) + 1
+    began = np.maximum(device.start, device.issued)
+    # A row can seem to start before the one before it on its stream where clocks jump: its place is kept.
+    for stream in np.unique(streams).tolist():
+        mine = streams == stream
+        began[mine] = np.maximum.accumulate(began[mine])
+    kind = np.concatenate([points.kind, np.full(len(waiting), Node.WAIT), np.full(len(rows), Node.ROW)])
+    time = np.concatenate([points.time, began[waiting], began])
+    track = np.concatenate([threads, base + streams[waiting], base + streams])
+    of = np.concatenate([np.arange(len(points)), waiting, rows])
+    until = np.concatenate([points.until, began[waiting], began])
+    # The first moment of a thread comes before all else of it, the last after.
+    edge = np.where(kind == Node.OPEN, -1, np.where(kind == Node.CLOSE, 1, 0))
+    order = np.lexsort((of, kind, time, edge))
+    return _Nodes(kind[order], time[order], until[order], track[order], of[order])
+
+
+def _of_rows(nodes: _Nodes, column: F64 | I64, default: float) -> F64:
+    mine = np.isin(nodes.kind, (Node.ROW,))
+    found: F64 = np.full(len(nodes.kind), default, dtype=np.asarray(column).dtype)
+    found[mine] = column[nodes.of[mine]]
+    return found
+
+
+def _of_points(nodes: _Nodes, column: F64 | I64, default: float) -> F64:
+    mine = ~np.isin(nodes.kind, (Node.ROW, Node.WAIT))
+    found: F64 = np.full(len(nodes.kind), default, dtype=np.asarray(column).dtype)
+    found[mine] = column[nodes.of[mine]]
+    return found
+
+
+def _chains(nodes: _Nodes, points: Points, period: int) -> tuple[I64, I64]:
+    """Each node's predecessor on its own thread or stream, and since when the host's time before it counts."""
+    count = len(nodes.kind)
+    order = np.lexsort((np.arange(count), nodes.track))
+    chain, since = np.empty(count, np.int64), np.empty(count, np.int64)
+    same = nodes.track[order[1:]] == nodes.track[order[:-1]]
+    chain[order[1:]] = np.where(same, order[:-1], -1)
+    chain[order[:1]] = -1
+    first = order[np.concatenate([[True], ~same])] if count else order
+    last = order[np.concatenate([~same, [True]])] if count else order
+    chain[first] = last - count  # of the repeat before
+    since[:] = nodes.time[chain]
+    since[first] = nodes.until[first]
+    # Batches come as fast in the next repeat: from the last of this one to its first again.
+    arrival = first[nodes.kind[first] == Node.ARRIVAL]
+    since[arrival] = nodes.time[chain[arrival]] - period
+    resumes = np.flatnonzero(nodes.kind == Node.RESUME)
+    begun = points.since[nodes.of[resumes]]
+    acts = np.flatnonzero(np.isin(nodes.kind, (Node.ISSUE, Node.RETURN)))
+    for node, when in zip(resumes.tolist(), begun.tolist(), strict=True):
+        # The other thread's last moment before it.
+        low, high = np.searchsorted(nodes.time[acts], [when, when + 1])
+        candidates = acts[low:high]
+        candidates = candidates[(nodes.track[candidates] != nodes.track[node]) & (candidates < node)]
+        if len(candidates):
+            chain[node], since[node] = candidates[-1], when
+    return chain, since
+
+
+def _causes(
+    timeline: Timeline, links: Links, nodes: _Nodes, points: Points, device: DeviceSide, repeats: bool
+) -> tuple[I64, F64]:
+    """What each node waits for besides its own thread or stream."""
+    count = len(nodes.kind)
+    cause, lag = np.full(count, -1, np.int64), np.full(count, NOTHING)
+    at = np.arange(count)
+    row_node = np.full(len(timeline.events), count, np.int64)  # `count`: not in the graph
+    mine = nodes.kind == Node.ROW
+    row_node[device.row[nodes.of[mine]]] = at[mine]
+    issues = nodes.kind == Node.ISSUE
+    call_node = np.full(len(timeline.events), count, np.int64)
+    call_node[points.row[nodes.of[issues]]] = at[issues]
+    launch = links.launch[device.row[nodes.of[mine]]]
+    known = np.flatnonzero(launch >= 0)
+    cause[at[mine][known]] = call_node[launch[known]]
+    lag[at[mine][known]] = device.lag[nodes.of[mine]][known]
+    waits = np.flatnonzero(nodes.kind == Node.WAIT)
+    cause[waits] = row_node[device.waits_for[nodes.of[waits]]]
+    lag[waits] = device.wait_lag[nodes.of[waits]]
+    returns = np.flatnonzero(nodes.kind == Node.RETURN)
+    returns = returns[points.target[nodes.of[returns]] >= 0]
+    target = points.target[nodes.of[returns]]
+    cause[returns] = row_node[target]
+    lag[returns] = points.tail[nodes.of[returns]]
+    outside = returns[cause[returns] == count]
+    cause[outside] = _in_the_repeat_before(timeline, device, row_node, points.target[nodes.of[outside]], count)
+    _arrivals(nodes, points, cause, lag)
+    # The other thread's word comes first; its own work before the silence was done long ago.
+    lost = (cause >= at) | (cause < -count) | ((cause < 0) & ~np.full(count, repeats))
+    lag[lost] = NOTHING
+    cause[lost] = -1
+    return cause, lag
+
+
+def _arrivals(nodes: _Nodes, points: Points, cause: I64, lag: F64) -> None:
+    """Who takes a batch waits for it to arrive."""
+    arrived = np.flatnonzero(nodes.kind == Node.ARRIVAL)
+    by_row = dict(zip(points.row[nodes.of[arrived]].tolist(), arrived.tolist(), strict=True))
+    for node in np.flatnonzero(nodes.kind == Node.RETURN).tolist() if by_row else []:
+        if (found := by_row.get(int(points.row[nodes.of[node]]))) is not None:
+            cause[node], lag[node] = found, 0.0
+
+
+def _in_the_repeat_before(
+    timeline: Timeline, device: DeviceSide, row_node: I64, targets: I64, count: int
+) -> I64:
+    """Rows launched before the first step: the row of the last step at the same distance from its end."""
+    events = timeline.events
+    found = np.full(len(targets), count, np.int64)
+    if len(device.row) == 0:
+        return found
+    every = device_rows(timeline, int(events.device[device.row[0]]))
+    for index, row in enumerate(targets.tolist()):
+        stream = events.stream[row]
+        mine = device.row[device.stream == stream]
+        if len(mine) == 0:
+            continue
+        earlier = every[(events.stream[every] == stream) & (events.start[every] < events.start[mine[0]])]
+        distance = int((events.start[earlier] > events.start[row]).sum()) + 1
+        if row in earlier and distance <= len(mine):
+            found[index] = row_node[mine[-distance]] - count
+    return found
+
+
+def _host_times(
+    host: Host, nodes: _Nodes, since: I64, on_device: F64, window: Window
+) -> tuple[HostTime, dict[str, HostTime]]:
+    """Host time before each node and what the host did in it; none before device rows."""
+    since = np.where(on_device, nodes.until, since)
+    low, high = int(min(since.min(initial=window.opens), window.opens)), max(window.closes, window.opens)
+    whole = host_time(host, None, since, nodes.until)
+    activities = {**host.activities, "host-work": host_work(host, low, high)}
+    parts = {
+        name: found
+        for name, when in activities.items()
+        if (found := host_time(host, when, since, nodes.until)).length.any()
+    }
+    arrival = nodes.kind == Node.ARRIVAL  # made by other processes: no work of this host, and not profiled
+    whole.events[arrival] = 0.0
+    for part in parts.values():
+        part.length[arrival] = 0.0
+        part.events[arrival] = 0.0
+    return whole, parts
+
+
+def _steps(nodes: _Nodes, window: Window) -> I64:
+    """The step of each node: a row's own, a launch that of what it launches, others that of the next launch."""
+    count = len(nodes.kind)
+    rows = np.flatnonzero(nodes.kind == Node.ROW)
+    step = np.full(count, window.steps - 1, np.int64)
+    if len(rows) == 0:
+        return step
+    step[rows] = window.step[nodes.of[rows]]
+    hosts = np.flatnonzero(~np.isin(nodes.kind, (Node.ROW, Node.WAIT)))
+    following = np.minimum(np.searchsorted(rows, hosts), len(rows) - 1)
+    step[hosts] = step[rows[following]]
+    return step
+
+
+def _inside(timeline: Timeline, links: Links, host: Host, device: DeviceSide, on_cores: bool) -> F64:
+    """Events that the profiler recorded while each op of a CPU job ran."""
+    if not on_cores:
+        return np.zeros(len(device.row))
+    recorded: F64 = (host.weight_before(device.end) - host.weight_before(device.start)) / 1000.0
+    return recorded

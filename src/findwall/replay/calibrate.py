@@ -1,0 +1,133 @@
+"""The two costs that a trace does not show, fitted until the replay takes the true step.
+
+- What a recorded host event costs the host: the profiler's own time. 0 to 8 µs; where nothing decides it, 2.6
+  (with shapes) or 1.6 (without): solved for on 14 host-bound H200 jobs of known step it was 1.3 to 6.1, most
+  between 2.3 and 5.
+- The host's pace: how long the same host work took while the steps were timed, against while they were traced.
+  0.5 to 1.25 times. Copies from pageable memory, which the host makes itself, keep that pace too. On the same
+  jobs it was between 0.53 (pageable copies) and 1.15 (a garbage collector on a shared CPU).
+
+One true step cannot tell the two apart, so they move together, each as far as is likely for it: a job with
+many events then explains itself by their cost, one with few by its pace. Fitting never makes the device
+faster or slower. What remains between the replay and the true step is left over, and told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.model.events import Header
+from findwall.model.intervals import F64
+from findwall.replay.graph import Graph, Node
+from findwall.replay.simulate import Lags, Replay, play
+from findwall.units import NS_PER_US
+
+# Low, likely and high microseconds a host event, for what the trace recorded.
+COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
+COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
+HIGHEST_COST_US = 8.0
+SLOWEST_PACE, FASTEST_PACE = 1.25, 0.5
+# How far one unit of doubt moves each: about the spread of the cost over the jobs above, and a twentieth of
+# the host's time, which is what host-bound jobs vary by from run to run.
+COST_DOUBT_US = 0.8
+PACE_DOUBT = 0.05
+FURTHEST = 14.0  # units of doubt: there both costs stand at their ends
+CLOSE = 1e-4  # of the step: near enough
+LEAST_LEFT = 0.1  # of host time without a name: an op never costs nothing, however dear its recording was
+HALVINGS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How the host really ran."""
+
+    cost_us: float = 0.0  # the profiler's, for each host event
+    pace: float = 1.0  # of what is left of the host's time
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A calibration and the replay it gives; `left_over` is the true step less the replayed one, in ns."""
+
+    calibration: Calibration
+    replay: Replay
+    left_over: float
+
+
+def costs_us(header: Header) -> tuple[float, float, float]:
+    """Low, likely and high cost of a host event for what this trace recorded."""
+    return COST_WITH_SHAPES_US if header.shapes is not False else COST_WITHOUT_SHAPES_US
+
+
+def lags(graph: Graph, calibration: Calibration) -> Lags:
+    """What the recursion is played with for a host that ran so."""
+    cost = calibration.cost_us * NS_PER_US
+    named, recorded = np.zeros(len(graph)), np.zeros(len(graph))
+    host, timed = np.zeros(len(graph)), np.zeros(len(graph))
+    for name, part in graph.parts.items():
+        if name in graph.measured:
+            timed += part.length
+        else:
+            host += np.maximum(part.length - cost * part.events, 0.0)
+        named += part.length
+        recorded += part.events
+    rest = np.maximum(graph.host.length - named, 0.0)
+    events = np.maximum(graph.host.events - recorded, 0.0)
+    host += np.maximum(rest - cost * events, LEAST_LEFT * rest)
+    own = graph.own - cost * graph.inside if graph.on_cores else graph.own
+    paced = graph.paced | graph.on_cores
+    own = np.where(paced, np.maximum(own, LEAST_LEFT * graph.own) * calibration.pace, own)
+    return Lags(host * calibration.pace + timed + graph.turn, graph.lag, own)
+
+
+def replay(graph: Graph, calibration: Calibration) -> Replay:
+    return play(graph, lags(graph, calibration))
+
+
+def fit(graph: Graph, step_ns: float, likely_us: float) -> Fit:
+    """The likeliest calibration that gives this step; the nearest where none does."""
+    low, high = -FURTHEST, FURTHEST  # the more doubt, the cheaper the host
+    best = replay(graph, _at(0.0, likely_us))
+    if abs(best.step - step_ns) <= CLOSE * step_ns:
+        return Fit(_at(0.0, likely_us), best, step_ns - best.step)
+    if best.step > step_ns:
+        low = 0.0
+    else:
+        high = 0.0
+    doubt = 0.0
+    for end in (low, high):
+        edge = replay(graph, _at(end, likely_us))
+        if end != 0.0 and (edge.step - step_ns) * (best.step - step_ns) >= 0:
+            return _nearest(graph, step_ns, likely_us, end, best, edge)
+    for _ in range(HALVINGS):
+        doubt = (low + high) / 2
+        best = replay(graph, _at(doubt, likely_us))
+        if abs(best.step - step_ns) <= CLOSE * step_ns:
+            break
+        low, high = (doubt, high) if best.step > step_ns else (low, doubt)
+    return Fit(_at(doubt, likely_us), best, step_ns - best.step)
+
+
+def _nearest(
+    graph: Graph, step_ns: float, likely_us: float, end: float, best: Replay, edge: Replay
+) -> Fit:
+    """No calibration reaches the step: the least doubt that comes as near as the furthest does."""
+    if abs(best.step - edge.step) <= CLOSE * step_ns:
+        return Fit(_at(0.0, likely_us), best, step_ns - best.step)  # the host decides nothing here
+    near, far = 0.0, end
+    for _ in range(HALVINGS):
+        middle = (near + far) / 2
+        found = replay(graph, _at(middle, likely_us))
+        near, far = (near, middle) if abs(found.step - edge.step) <= CLOSE * step_ns else (middle, far)
+    return Fit(_at(far, likely_us), edge, step_ns - edge.step)
+
+
+def _at(doubt: float, likely_us: float) -> Calibration:
+    cost = float(np.clip(likely_us + doubt * COST_DOUBT_US, 0.0, HIGHEST_COST_US))
+    pace = float(np.clip(np.exp(-doubt * PACE_DOUBT), FASTEST_PACE, SLOWEST_PACE))
+    return Calibration(cost, pace)
+
+
+__all__ = ["Calibration", "F64", "Fit", "Node", "costs_us", "fit", "lags", "replay"]

@@ -1,0 +1,100 @@
+"""The step as a graph: what each launch, kernel and wait had to wait for.
+
+A node is a moment. On the host: a launch, the return from a blocking call, a thread that takes over from
+another, a batch that arrives. On the device: the end of a row. Every node has at most two predecessors, so the
+whole step is one recursion,
+
+    time = max(time[chain] + chain lag, time[cause] + cause lag) + own,
+
+where the chain is the node's own thread or stream and the other predecessor is what it waits for besides: a
+kernel its launch, a blocking call the row it waits for, a stream the event it waits on. Steps repeat, so the
+first nodes follow the last ones of the repeat before: a host that runs ahead of its device, or a device that
+still works on an earlier step, comes out by itself.
+
+The durations are the recording's. What the profiler added to them, and how fast the host ran when nobody
+watched, is taken off in `calibrate.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.model.events import Bool
+from findwall.model.intervals import F64, I64
+
+NOTHING = -np.inf  # the lag of a predecessor that is not there
+
+
+class Node(enum.IntEnum):
+    """What kind of moment a node is. In this order where two fall on the same nanosecond."""
+
+    OPEN = 0  # a thread at the start of the first step
+    RESUME = 1  # a thread takes over from another
+    ARRIVAL = 2  # a batch that other processes made is there
+    ISSUE = 3  # a launch call begins
+    WAIT = 4  # a stream has waited for an event of another
+    ROW = 5  # a device row ends
+    RETURN = 6  # a blocking call returns
+    CLOSE = 7  # a thread at the end of the last step
+
+
+@dataclass(frozen=True, slots=True)
+class HostTime:
+    """Host time before each node, as recorded: its length and the events that the profiler paid for in it."""
+
+    length: F64  # ns
+    events: F64  # weighted: a Python frame costs the profiler less than an op
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in an order in which no node comes before what it waits for. All columns have one length."""
+
+    kind: NDArray[np.uint8]  # -> Node
+    chain: I64  # predecessor on the same thread or stream; negative: counted from the end of the repeat before
+    cause: I64  # the other predecessor, likewise
+    turn: F64  # ns: device nodes: from the end of the row before on the stream to this one's start
+    lag: F64  # ns after `cause`; -inf where there is none
+    own: F64  # ns: how long a device row runs
+    host: HostTime  # on the chain, for host nodes
+    parts: dict[str, HostTime]  # of that host time: what the host did, by the cause it counts for
+    owner: I64  # RETURN: the cause (`cause_index`) its wait counts for; -1 elsewhere
+    row: I64  # the timeline's row: device rows, launch and blocking calls; -1 elsewhere
+    track: I64  # thread or stream, as an index of its own
+    step: I64  # 0 … steps - 1
+    paced: Bool  # a copy from or to pageable memory: its length is the host's, not the device's
+    queued: Bool  # device rows: launched before the stream was free
+    inside: F64  # device rows of a CPU job: recorded events inside the op, which stretched it
+    steps: int
+    on_cores: bool  # a CPU job: the host runs the work itself
+    repeats: bool  # whether the step comes again: else it is played once, from its start
+    measured: frozenset[str]  # parts whose length was timed without the profiler: they stay as they are
+    latency: float  # ns from a launch to its kernel on a device that waits
+    turnaround: float  # ns between two queued kernels
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def is_kind(self, kind: Node) -> Bool:
+        mask: Bool = self.kind == kind
+        return mask
+
+    @property
+    def rows(self) -> I64:
+        """Positions of the device rows."""
+        found: I64 = np.flatnonzero(self.kind == Node.ROW)
+        return found
+
+    def positions(self, rows: I64) -> I64:
+        """Where some of the timeline's device rows stand in the graph; those that are not in it are left out."""
+        mine = self.rows
+        order = np.argsort(self.row[mine], kind="stable")
+        known = self.row[mine][order]
+        at = np.minimum(np.searchsorted(known, rows), max(len(known) - 1, 0))
+        hit = known[at] == rows if len(known) else np.zeros(len(rows), bool)
+        found: I64 = mine[order[at[hit]]]
+        return found

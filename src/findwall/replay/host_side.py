@@ -1,0 +1,257 @@
+"""The host's moments as the graph needs them: launches, waits, hand-overs between threads, batches arriving."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.model.causes import cause_index
+from findwall.model.events import Kind, Timeline
+from findwall.model.intervals import F64, I64, Intervals, union
+from findwall.replay.device_side import DeviceSide, Window, device_rows
+from findwall.replay.graph import NOTHING, HostTime, Node
+from findwall.structure.host import LOADER, OWNERS, Host, names_matching
+from findwall.structure.links import Links
+
+# A launch blocks when its queue is full (1,024 entries on NVIDIA's). One this long behind this many rows is a
+# wait and not work of the host.
+FULL_QUEUE_ROWS = 256
+FULL_QUEUE_NS = 100_000
+# A thread that is silent for less than this between two of its events is between two ops.
+HANDOVER_NS = 10_000
+LOADER_WAIT_NS = 500_000  # a shorter stay in a loader with workers only takes a batch that is there
+CLOCK_NS = 500  # by which the clocks of host and device may disagree in a trace
+WORKERS = re.compile("MultiProcessing", re.IGNORECASE)
+# A stretch with no op and no runtime call longer than this is work of its own (logging, saving, Python), not
+# the dispatcher between two ops.
+HOST_WORK_NS = 200_000
+# Nor is one that starts no event at all for this long, even inside an op: that op computes on the host,
+# initialises a library, or waits for a lock.
+EVENTLESS_NS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Moments of the host in any order. All columns have one length."""
+
+    kind: I64  # -> Node
+    time: I64
+    until: I64  # where the host's own time before it ends: the entry of a call that then waits
+    since: I64  # where that time begins; -1: at the moment before on its thread
+    thread: I64
+    row: I64  # the runtime call; -1 none
+    target: I64  # device row it waits for; -1 none
+    tail: F64  # ns after the target's end
+    owner: I64  # `cause_index` of what the wait counts for; -1 none
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def points(kind: Node, time: I64, thread: I64, **columns: I64 | F64) -> Points:
+    """Moments of one kind; what is not given is "none"."""
+    none = np.full(len(time), -1, np.int64)
+    filled = {"until": time, "since": none, "row": none, "target": none, "owner": none}
+    filled |= {"tail": np.zeros(len(time))} | columns
+    return Points(np.full(len(time), kind, np.int64), time, thread=thread, **filled)  # type: ignore[arg-type]
+
+
+def joined(parts: list[Points]) -> Points:
+    columns = Points.__dataclass_fields__
+    return Points(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in columns})
+
+
+def host_points(
+    timeline: Timeline, links: Links, host: Host, window: Window, device: DeviceSide, on_cores: bool
+) -> Points:
+    """Every moment of the window at which a launching thread acts on the device or waits for something."""
+    events = timeline.events
+    calls = np.unique(links.launch[device.row])
+    calls = calls[calls >= 0]
+    found = [points(Node.ISSUE, events.start[calls], events.thread[calls].astype(np.int64), row=calls)]
+    if on_cores:
+        found.append(_runs_itself(timeline, links, device))
+    else:
+        found.append(_blocking(timeline, links, host, window, device))
+        found.append(_full_queue(timeline, links, device, calls))
+    found.append(_batches(timeline, host, window))
+    every = joined(found)
+    threads = np.unique(every.thread) if len(every) else host.threads
+    ends = [
+        points(Node.OPEN, np.full(len(threads), window.opens), threads),
+        points(Node.CLOSE, np.full(len(threads), window.closes), threads),
+    ]
+    every = joined([every, *ends])
+    return joined([every, _handovers(timeline, every, threads)])
+
+
+def _runs_itself(timeline: Timeline, links: Links, device: DeviceSide) -> Points:
+    """On cores the host is back when the op is done."""
+    calls = links.launch[device.row]
+    mine = calls >= 0
+    rows, calls = device.row[mine], calls[mine]
+    events = timeline.events
+    return points(
+        Node.RETURN,
+        events.end[rows],
+        events.thread[calls].astype(np.int64),
+        until=events.start[calls],
+        row=calls,
+        target=rows,
+    )
+
+
+def _blocking(
+    timeline: Timeline, links: Links, host: Host, window: Window, device: DeviceSide
+) -> Points:
+    """Returns from calls that wait for the device, and what each waited for."""
+    calls = host.blocking
+    mine = (calls.start >= window.opens) & (calls.start < window.closes)
+    rows, entered, left = calls.row[mine], calls.start[mine], calls.end[mine]
+    owner = np.array([cause_index(name) for name in OWNERS])[calls.owner[mine]]
+    target, tail = _waited_for(timeline, links, device, entered, left)
+    _own_copies(timeline, links, device, rows, left, target, tail)
+    until = np.where(target >= 0, entered, left)
+    thread = timeline.events.thread[rows].astype(np.int64)
+    return points(Node.RETURN, left, thread, until=until, row=rows, target=target, tail=tail, owner=owner)
+
+
+def _own_copies(
+    timeline: Timeline, links: Links, device: DeviceSide, calls: I64, left: I64, target: I64, tail: F64
+) -> None:
+    """A pageable copy's call ends with the copy, or a little before: once all of it is in the driver's hands."""
+    copies = device.row[device.paced]
+    copy_of = dict(zip(links.launch[copies].tolist(), copies.tolist(), strict=True))
+    for index, call in enumerate(calls.tolist() if copy_of else []):
+        if (copy := copy_of.get(call)) is not None:
+            target[index] = copy
+            tail[index] = float(left[index] - timeline.events.end[copy])
+
+
+def _full_queue(timeline: Timeline, links: Links, device: DeviceSide, calls: I64) -> Points:
+    """Returns from launches that waited for room in the queue."""
+    events = timeline.events
+    entered, left = events.start[calls], events.end[calls]
+    issued = np.sort(device.issued[device.issued >= 0])
+    pending = np.searchsorted(issued, entered) - np.searchsorted(np.sort(device.end), entered)
+    full = (left - entered >= FULL_QUEUE_NS) & (pending >= FULL_QUEUE_ROWS)
+    calls, entered, left = calls[full], entered[full], left[full]
+    target, tail = _waited_for(timeline, links, device, entered, left)
+    thread = events.thread[calls].astype(np.int64)
+    until = np.where(target >= 0, entered, left)
+    return points(Node.RETURN, left, thread, until=until, row=calls, target=target, tail=tail)
+
+
+def _waited_for(
+    timeline: Timeline, links: Links, device: DeviceSide, entered: I64, left: I64
+) -> tuple[I64, F64]:
+    """The row whose end each call waited for: of those launched before it, the last that was done by its end."""
+    events = timeline.events
+    device_id = int(events.device[device.row[0]]) if len(device.row) else -1
+    rows = device_rows(timeline, device_id)
+    rows = rows[links.launch[rows] >= 0]
+    rows = rows[np.argsort(events.end[rows], kind="stable")]
+    ends, issued = events.end[rows], events.start[links.launch[rows]]
+    target, tail = np.full(len(entered), -1, np.int64), np.zeros(len(entered))
+    at = np.searchsorted(ends, left + CLOCK_NS, side="right") - 1
+    for index, (here, enter, leave) in enumerate(zip(at.tolist(), entered.tolist(), left.tolist(), strict=True)):
+        while here >= 0 and issued[here] > enter:
+            here -= 1
+        if here >= 0 and ends[here] > enter:
+            target[index], tail[index] = rows[here], max(leave - ends[here], 0)
+    return target, tail
+
+
+def _batches(timeline: Timeline, host: Host, window: Window) -> Points:
+    """Batches that worker processes made while a launching thread waited: arrivals, and who they were for."""
+    events = timeline.events
+    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    wanted = names_matching(timeline, LOADER) & names_matching(timeline, WORKERS)
+    rows = rows[wanted[events.name[rows]]] if len(wanted) else rows[:0]
+    rows = rows[np.isin(events.thread[rows], host.threads)]
+    rows = rows[(events.start[rows] >= window.opens) & (events.end[rows] <= window.closes)]
+    rows = rows[events.duration[rows] >= LOADER_WAIT_NS]
+    outer = np.ones(len(rows), bool)  # the same wait may be recorded twice, one range inside the other
+    rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
+    if len(rows):
+        outer[1:] = events.start[rows[1:]] >= np.maximum.accumulate(events.end[rows])[:-1]
+    rows = rows[outer]
+    thread = events.thread[rows].astype(np.int64)
+    owner = np.full(len(rows), cause_index("loader-starved"))
+    arrivals = points(Node.ARRIVAL, events.end[rows], np.full(len(rows), -2, np.int64), row=rows)
+    taken = points(Node.RETURN, events.end[rows], thread, until=events.start[rows], row=rows, owner=owner)
+    return joined([arrivals, taken])
+
+
+def _handovers(timeline: Timeline, every: Points, threads: I64) -> Points:
+    """Threads that were silent while another one worked, and went on when that one was done."""
+    events = timeline.events
+    if len(threads) < 2:
+        return points(Node.RESUME, threads[:0], threads[:0])
+    busy = events.is_kind(Kind.OP, Kind.RUNTIME)
+    low, high = int(every.time.min()), int(every.time.max())
+    working = {}
+    for thread in threads.tolist():
+        rows = np.flatnonzero(busy & (events.thread == thread))
+        working[thread] = union(events.start[rows], events.end[rows])
+    found = [points(Node.RESUME, threads[:0], threads[:0])]
+    for thread in threads.tolist():
+        silent = working[thread].gaps(low, high)
+        long = silent.end - silent.start >= HANDOVER_NS
+        found.append(_taken_over(every, thread, silent.start[long], silent.end[long]))
+    return joined(found)
+
+
+def _taken_over(every: Points, thread: int, start: I64, end: I64) -> Points:
+    """For each silence of a thread the last moment of another thread in it, if there is one."""
+    acts = np.isin(every.kind, (Node.ISSUE, Node.RETURN)) & (every.thread != thread)
+    other = np.sort(every.time[acts])
+    own = np.sort(every.time[every.thread == thread])
+    at = np.searchsorted(other, end, side="right") - 1
+    last = other[np.maximum(at, 0)] if len(other) else end
+    hit = (at >= 0) & (last >= start) & (last < end)
+    hit &= np.searchsorted(own, end) < len(own)  # nothing of this thread comes after it
+    return points(Node.RESUME, end[hit], np.full(int(hit.sum()), thread), since=last[hit])
+
+
+# -- host time between two moments ----------------------------------------------------------------
+
+
+def host_work(host: Host, low: int, high: int) -> Intervals:
+    """Stretches in which the launching threads run nothing that the trace names, long enough to be work."""
+    silent = host.working.gaps(low, high)
+    for when in host.activities.values():
+        silent = silent - when
+    long = silent.end - silent.start >= HOST_WORK_NS
+    edges = np.sort(np.clip(np.concatenate([[low], host.event_time, [high]]), low, high))
+    quiet = np.diff(edges) >= EVENTLESS_NS
+    eventless = Intervals(edges[:-1][quiet], edges[1:][quiet])
+    for when in host.activities.values():
+        eventless = eventless - when
+    return Intervals(silent.start[long], silent.end[long]) | eventless
+
+
+def host_time(host: Host, when: Intervals | None, since: I64, until: I64) -> HostTime:
+    """Length and recorded events of each stretch, or of what of it lies in some intervals."""
+    until = np.maximum(since, until)
+    if when is None:
+        events = host.weight_before(until) - host.weight_before(since)
+        return HostTime((until - since).astype(np.float64), events / 1000.0)
+    inside = np.concatenate([[0], np.cumsum(np.diff(host.event_weight) * _inside(when, host.event_time))])
+    first = np.searchsorted(host.event_time, since, side="left")
+    past = np.searchsorted(host.event_time, until, side="left")
+    length = when.covered_within(since, until).astype(np.float64)
+    return HostTime(length, (inside[past] - inside[first]) / 1000.0)
+
+
+def _inside(when: Intervals, at: I64) -> I64:
+    if len(when) == 0:
+        return np.zeros(len(at), np.int64)
+    index = np.searchsorted(when.start, at, side="right") - 1
+    inside: I64 = ((index >= 0) & (at < when.end[np.maximum(index, 0)])).astype(np.int64)
+    return inside
+
+
+__all__ = ["NOTHING", "Points", "host_points", "host_time", "host_work"]
