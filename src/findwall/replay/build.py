@@ -14,55 +14,48 @@ import numpy as np
 
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
-from findwall.replay.device_side import DeviceSide, Window, choose_window, device_rows, line_up_rows
+from findwall.replay.device_side import DeviceSide, line_up_rows
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
 from findwall.replay.host_side import Points, host_points, host_time, host_work
 from findwall.structure.host import Host
 from findwall.structure.links import Links
-from findwall.structure.steps import Steps
+from findwall.structure.queue import Queue, device_rows
 
 
-def build(
-    timeline: Timeline,
-    links: Links,
-    steps: Steps,
-    host: Host,
-    on_cores: bool = False,
-    only: int | None = None,
-) -> Graph:
-    """The graph of the counted steps, or of one of them alone."""
-    window = choose_window(timeline, steps, only)
-    device = line_up_rows(timeline, links, steps, window, on_cores)
-    points = host_points(timeline, links, host, window, device, on_cores)
-    nodes = _in_order(points, device)
-    chain, since = _chains(nodes, points, window.closes - window.opens)
-    cause, lag = _causes(timeline, links, nodes, points, device, window.repeats)
+def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: bool = False) -> Graph:
+    """The graph of a queue's steps."""
+    device = line_up_rows(timeline, queue, on_cores)
+    points = host_points(timeline, links, host, queue, on_cores)
+    nodes = _in_order(points, queue, device)
+    chain, since = _chains(nodes, points, queue.closes - queue.opens)
+    cause, lag = _causes(timeline, links, nodes, points, queue, device)
     count = len(nodes.kind)
     on_device = np.isin(nodes.kind, (Node.ROW, Node.WAIT))
     turn = np.zeros(count)
     turn[nodes.kind == Node.ROW] = device.turn[nodes.of[nodes.kind == Node.ROW]]
-    if not window.repeats:
+    if not queue.repeats:
         turn[on_device & (chain < 0)] = NOTHING
-    length, parts = _host_times(host, nodes, since, on_device, window)
+    length, parts = _host_times(host, nodes, since, on_device, queue)
     return Graph(
         kind=nodes.kind.astype(np.uint8),
         chain=chain,
         cause=cause,
         turn=turn,
         lag=lag,
-        own=_of_rows(nodes, (device.end - device.start).astype(np.float64), 0.0),
+        own=_of_rows(nodes, (queue.end - queue.start).astype(np.float64), 0.0),
         host=length,
         parts=parts,
         owner=_of_points(nodes, points.owner, -1),
-        row=np.where(on_device, _of_rows(nodes, device.row, -1), _of_points(nodes, points.row, -1)),
+        row=np.where(on_device, _of_rows(nodes, queue.row, -1), _of_points(nodes, points.row, -1)),
         track=nodes.track,
-        step=_steps(nodes, window),
-        paced=_of_rows(nodes, device.paced, False).astype(bool),
+        step=_steps(nodes, queue),
+        paced=_of_rows(nodes, queue.paced, False).astype(bool),
         queued=_of_rows(nodes, device.queued, False).astype(bool),
-        inside=_of_rows(nodes, _inside(timeline, links, host, device, on_cores), 0.0),
-        steps=window.steps,
+        elsewhere=_of_rows(nodes, queue.elsewhere, 0.0),
+        inside=_of_rows(nodes, _inside(host, queue, on_cores), 0.0),
+        steps=queue.steps,
         on_cores=on_cores,
-        repeats=window.repeats,
+        repeats=queue.repeats,
         measured=frozenset(),
         latency=device.latency,
         turnaround=device.turnaround,
@@ -80,14 +73,14 @@ class _Nodes:
     of: I64  # the host's point or the device's row that each node is
 
 
-def _in_order(points: Points, device: DeviceSide) -> _Nodes:
+def _in_order(points: Points, queue: Queue, device: DeviceSide) -> _Nodes:
     """Put them in an order in which nothing comes before what it waits for."""
     waiting = np.flatnonzero(device.waits_for >= 0)
-    rows = np.arange(len(device.row))
-    streams = np.unique(device.stream, return_inverse=True)[1].reshape(-1) if len(rows) else rows
+    rows = np.arange(len(queue.row))
+    streams = np.unique(queue.stream, return_inverse=True)[1].reshape(-1) if len(rows) else rows
     threads = np.unique(points.thread, return_inverse=True)[1].reshape(-1) if len(points) else points.thread
     base = int(threads.max(initial=-1)) + 1
-    began = np.maximum(device.start, device.issued)
+    began = np.where(queue.launched, np.maximum(queue.start, queue.issued), queue.start)
     # A row can seem to start before the one before it on its stream where clocks jump: its place is kept.
     for stream in np.unique(streams).tolist():
         mine = streams == stream
@@ -147,7 +140,7 @@ def _chains(nodes: _Nodes, points: Points, period: int) -> tuple[I64, I64]:
 
 
 def _causes(
-    timeline: Timeline, links: Links, nodes: _Nodes, points: Points, device: DeviceSide, repeats: bool
+    timeline: Timeline, links: Links, nodes: _Nodes, points: Points, queue: Queue, device: DeviceSide
 ) -> tuple[I64, F64]:
     """What each node waits for besides its own thread or stream."""
     count = len(nodes.kind)
@@ -155,11 +148,11 @@ def _causes(
     at = np.arange(count)
     row_node = np.full(len(timeline.events), count, np.int64)  # `count`: not in the graph
     mine = nodes.kind == Node.ROW
-    row_node[device.row[nodes.of[mine]]] = at[mine]
+    row_node[queue.row[nodes.of[mine]]] = at[mine]
     issues = nodes.kind == Node.ISSUE
     call_node = np.full(len(timeline.events), count, np.int64)
     call_node[points.row[nodes.of[issues]]] = at[issues]
-    launch = links.launch[device.row[nodes.of[mine]]]
+    launch = links.launch[queue.row[nodes.of[mine]]]
     known = np.flatnonzero(launch >= 0)
     cause[at[mine][known]] = call_node[launch[known]]
     lag[at[mine][known]] = device.lag[nodes.of[mine]][known]
@@ -172,10 +165,10 @@ def _causes(
     cause[returns] = row_node[target]
     lag[returns] = points.tail[nodes.of[returns]]
     outside = returns[cause[returns] == count]
-    cause[outside] = _in_the_repeat_before(timeline, device, row_node, points.target[nodes.of[outside]], count)
+    cause[outside] = _in_the_repeat_before(timeline, queue, row_node, points.target[nodes.of[outside]], count)
     _arrivals(nodes, points, cause, lag)
     # The other thread's word comes first; its own work before the silence was done long ago.
-    lost = (cause >= at) | (cause < -count) | ((cause < 0) & ~np.full(count, repeats))
+    lost = (cause >= at) | (cause < -count) | ((cause < 0) & ~np.full(count, queue.repeats))
     lag[lost] = NOTHING
     cause[lost] = -1
     return cause, lag
@@ -190,18 +183,16 @@ def _arrivals(nodes: _Nodes, points: Points, cause: I64, lag: F64) -> None:
             cause[node], lag[node] = found, 0.0
 
 
-def _in_the_repeat_before(
-    timeline: Timeline, device: DeviceSide, row_node: I64, targets: I64, count: int
-) -> I64:
+def _in_the_repeat_before(timeline: Timeline, queue: Queue, row_node: I64, targets: I64, count: int) -> I64:
     """Rows launched before the first step: the row of the last step at the same distance from its end."""
     events = timeline.events
     found = np.full(len(targets), count, np.int64)
-    if len(device.row) == 0:
+    if len(queue.row) == 0:
         return found
-    every = device_rows(timeline, int(events.device[device.row[0]]))
+    every = device_rows(timeline, queue.device)
     for index, row in enumerate(targets.tolist()):
         stream = events.stream[row]
-        mine = device.row[device.stream == stream]
+        mine = queue.row[queue.stream == stream]
         if len(mine) == 0:
             continue
         earlier = every[(events.stream[every] == stream) & (events.start[every] < events.start[mine[0]])]
@@ -212,11 +203,11 @@ def _in_the_repeat_before(
 
 
 def _host_times(
-    host: Host, nodes: _Nodes, since: I64, on_device: F64, window: Window
+    host: Host, nodes: _Nodes, since: I64, on_device: F64, queue: Queue
 ) -> tuple[HostTime, dict[str, HostTime]]:
     """Host time before each node and what the host did in it; none before device rows."""
     since = np.where(on_device, nodes.until, since)
-    low, high = int(min(since.min(initial=window.opens), window.opens)), max(window.closes, window.opens)
+    low, high = int(min(since.min(initial=queue.opens), queue.opens)), max(queue.closes, queue.opens)
     whole = host_time(host, None, since, nodes.until)
     activities = {**host.activities, "host-work": host_work(host, low, high)}
     parts = {
@@ -232,23 +223,23 @@ def _host_times(
     return whole, parts
 
 
-def _steps(nodes: _Nodes, window: Window) -> I64:
+def _steps(nodes: _Nodes, queue: Queue) -> I64:
     """The step of each node: a row's own, a launch that of what it launches, others that of the next launch."""
     count = len(nodes.kind)
     rows = np.flatnonzero(nodes.kind == Node.ROW)
-    step = np.full(count, window.steps - 1, np.int64)
+    step = np.full(count, queue.steps - 1, np.int64)
     if len(rows) == 0:
         return step
-    step[rows] = window.step[nodes.of[rows]]
+    step[rows] = queue.step[nodes.of[rows]]
     hosts = np.flatnonzero(~np.isin(nodes.kind, (Node.ROW, Node.WAIT)))
     following = np.minimum(np.searchsorted(rows, hosts), len(rows) - 1)
     step[hosts] = step[rows[following]]
     return step
 
 
-def _inside(timeline: Timeline, links: Links, host: Host, device: DeviceSide, on_cores: bool) -> F64:
+def _inside(host: Host, queue: Queue, on_cores: bool) -> F64:
     """Events that the profiler recorded while each op of a CPU job ran."""
     if not on_cores:
-        return np.zeros(len(device.row))
-    recorded: F64 = (host.weight_before(device.end) - host.weight_before(device.start)) / 1000.0
+        return np.zeros(len(queue.row))
+    recorded: F64 = (host.weight_before(queue.end) - host.weight_before(queue.start)) / 1000.0
     return recorded

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.model.events import Header
-from findwall.model.intervals import F64
-from findwall.replay.graph import Graph, Node
+from findwall.replay.graph import Graph
 from findwall.replay.simulate import Lags, Replay, play
 from findwall.units import NS_PER_US
 
@@ -29,11 +28,13 @@ COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
 COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
 HIGHEST_COST_US = 8.0
 SLOWEST_PACE, FASTEST_PACE = 1.25, 0.5
+# A CPU job's work is the host's too, and shares its cores with whatever else runs: 2-core machine, our own jobs.
+SLOWEST_ON_CORES, FASTEST_ON_CORES = 2.0, 0.25
 # How far one unit of doubt moves each: about the spread of the cost over the jobs above, and a twentieth of
 # the host's time, which is what host-bound jobs vary by from run to run.
 COST_DOUBT_US = 0.8
 PACE_DOUBT = 0.05
-FURTHEST = 14.0  # units of doubt: there both costs stand at their ends
+FURTHEST = 28.0  # units of doubt: there both costs stand at their ends, on cores too
 CLOSE = 1e-4  # of the step: near enough
 LEAST_LEFT = 0.1  # of host time without a name: an op never costs nothing, however dear its recording was
 HALVINGS = 16
@@ -82,52 +83,51 @@ def lags(graph: Graph, calibration: Calibration) -> Lags:
     return Lags(host * calibration.pace + timed + graph.turn, graph.lag, own)
 
 
-def replay(graph: Graph, calibration: Calibration) -> Replay:
+def play_with(graph: Graph, calibration: Calibration) -> Replay:
+    """Play a graph for a host that ran so."""
     return play(graph, lags(graph, calibration))
 
 
 def fit(graph: Graph, step_ns: float, likely_us: float) -> Fit:
     """The likeliest calibration that gives this step; the nearest where none does."""
     low, high = -FURTHEST, FURTHEST  # the more doubt, the cheaper the host
-    best = replay(graph, _at(0.0, likely_us))
+    best = play_with(graph, _at(graph, 0.0, likely_us))
     if abs(best.step - step_ns) <= CLOSE * step_ns:
-        return Fit(_at(0.0, likely_us), best, step_ns - best.step)
+        return Fit(_at(graph, 0.0, likely_us), best, step_ns - best.step)
     if best.step > step_ns:
         low = 0.0
     else:
         high = 0.0
     doubt = 0.0
     for end in (low, high):
-        edge = replay(graph, _at(end, likely_us))
+        edge = play_with(graph, _at(graph, end, likely_us))
         if end != 0.0 and (edge.step - step_ns) * (best.step - step_ns) >= 0:
             return _nearest(graph, step_ns, likely_us, end, best, edge)
     for _ in range(HALVINGS):
         doubt = (low + high) / 2
-        best = replay(graph, _at(doubt, likely_us))
+        best = play_with(graph, _at(graph, doubt, likely_us))
         if abs(best.step - step_ns) <= CLOSE * step_ns:
             break
         low, high = (doubt, high) if best.step > step_ns else (low, doubt)
-    return Fit(_at(doubt, likely_us), best, step_ns - best.step)
+    return Fit(_at(graph, doubt, likely_us), best, step_ns - best.step)
 
 
-def _nearest(
-    graph: Graph, step_ns: float, likely_us: float, end: float, best: Replay, edge: Replay
-) -> Fit:
+def _nearest(graph: Graph, step_ns: float, likely_us: float, end: float, best: Replay, edge: Replay) -> Fit:
     """No calibration reaches the step: the least doubt that comes as near as the furthest does."""
     if abs(best.step - edge.step) <= CLOSE * step_ns:
-        return Fit(_at(0.0, likely_us), best, step_ns - best.step)  # the host decides nothing here
+        return Fit(_at(graph, 0.0, likely_us), best, step_ns - best.step)  # the host decides nothing here
     near, far = 0.0, end
     for _ in range(HALVINGS):
         middle = (near + far) / 2
-        found = replay(graph, _at(middle, likely_us))
+        found = play_with(graph, _at(graph, middle, likely_us))
         near, far = (near, middle) if abs(found.step - edge.step) <= CLOSE * step_ns else (middle, far)
-    return Fit(_at(far, likely_us), edge, step_ns - edge.step)
+    return Fit(_at(graph, far, likely_us), edge, step_ns - edge.step)
 
 
-def _at(doubt: float, likely_us: float) -> Calibration:
+def _at(graph: Graph, doubt: float, likely_us: float) -> Calibration:
     cost = float(np.clip(likely_us + doubt * COST_DOUBT_US, 0.0, HIGHEST_COST_US))
-    pace = float(np.clip(np.exp(-doubt * PACE_DOUBT), FASTEST_PACE, SLOWEST_PACE))
+    fastest, slowest = (
+        (FASTEST_ON_CORES, SLOWEST_ON_CORES) if graph.on_cores else (FASTEST_PACE, SLOWEST_PACE)
+    )
+    pace = float(np.clip(np.exp(-doubt * PACE_DOUBT), fastest, slowest))
     return Calibration(cost, pace)
-
-
-__all__ = ["Calibration", "F64", "Fit", "Node", "costs_us", "fit", "lags", "replay"]

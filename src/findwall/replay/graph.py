@@ -55,7 +55,9 @@ class Graph:
     """Nodes in an order in which no node comes before what it waits for. All columns have one length."""
 
     kind: NDArray[np.uint8]  # -> Node
-    chain: I64  # predecessor on the same thread or stream; negative: counted from the end of the repeat before
+    chain: (
+        I64  # predecessor on the same thread or stream; negative: counted from the end of the repeat before
+    )
     cause: I64  # the other predecessor, likewise
     turn: F64  # ns: device nodes: from the end of the row before on the stream to this one's start
     lag: F64  # ns after `cause`; -inf where there is none
@@ -68,6 +70,7 @@ class Graph:
     step: I64  # 0 … steps - 1
     paced: Bool  # a copy from or to pageable memory: its length is the host's, not the device's
     queued: Bool  # device rows: launched before the stream was free
+    elsewhere: F64  # device rows: share of the wait before it in which another device of the job works
     inside: F64  # device rows of a CPU job: recorded events inside the op, which stretched it
     steps: int
     on_cores: bool  # a CPU job: the host runs the work itself

@@ -10,10 +10,10 @@ import numpy as np
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
-from findwall.replay.device_side import DeviceSide, Window, device_rows
 from findwall.replay.graph import NOTHING, HostTime, Node
 from findwall.structure.host import LOADER, OWNERS, Host, names_matching
 from findwall.structure.links import Links
+from findwall.structure.queue import Queue, device_rows
 
 # A launch blocks when its queue is full (1,024 entries on NVIDIA's). One this long behind this many rows is a
 # wait and not work of the host.
@@ -63,35 +63,33 @@ def joined(parts: list[Points]) -> Points:
     return Points(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in columns})
 
 
-def host_points(
-    timeline: Timeline, links: Links, host: Host, window: Window, device: DeviceSide, on_cores: bool
-) -> Points:
+def host_points(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: bool) -> Points:
     """Every moment of the window at which a launching thread acts on the device or waits for something."""
     events = timeline.events
-    calls = np.unique(links.launch[device.row])
+    calls = np.unique(links.launch[queue.row])
     calls = calls[calls >= 0]
     found = [points(Node.ISSUE, events.start[calls], events.thread[calls].astype(np.int64), row=calls)]
     if on_cores:
-        found.append(_runs_itself(timeline, links, device))
+        found.append(_runs_itself(timeline, links, queue))
     else:
-        found.append(_blocking(timeline, links, host, window, device))
-        found.append(_full_queue(timeline, links, device, calls))
-    found.append(_batches(timeline, host, window))
+        found.append(_blocking(timeline, links, host, queue))
+        found.append(_full_queue(timeline, links, queue, calls))
+    found.append(_batches(timeline, host, queue))
     every = joined(found)
     threads = np.unique(every.thread) if len(every) else host.threads
     ends = [
-        points(Node.OPEN, np.full(len(threads), window.opens), threads),
-        points(Node.CLOSE, np.full(len(threads), window.closes), threads),
+        points(Node.OPEN, np.full(len(threads), queue.opens), threads),
+        points(Node.CLOSE, np.full(len(threads), queue.closes), threads),
     ]
     every = joined([every, *ends])
     return joined([every, _handovers(timeline, every, threads)])
 
 
-def _runs_itself(timeline: Timeline, links: Links, device: DeviceSide) -> Points:
+def _runs_itself(timeline: Timeline, links: Links, queue: Queue) -> Points:
     """On cores the host is back when the op is done."""
-    calls = links.launch[device.row]
+    calls = links.launch[queue.row]
     mine = calls >= 0
-    rows, calls = device.row[mine], calls[mine]
+    rows, calls = queue.row[mine], calls[mine]
     events = timeline.events
     return points(
         Node.RETURN,
@@ -103,26 +101,24 @@ def _runs_itself(timeline: Timeline, links: Links, device: DeviceSide) -> Points
     )
 
 
-def _blocking(
-    timeline: Timeline, links: Links, host: Host, window: Window, device: DeviceSide
-) -> Points:
+def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> Points:
     """Returns from calls that wait for the device, and what each waited for."""
     calls = host.blocking
-    mine = (calls.start >= window.opens) & (calls.start < window.closes)
+    mine = (calls.start >= queue.opens) & (calls.start < queue.closes)
     rows, entered, left = calls.row[mine], calls.start[mine], calls.end[mine]
     owner = np.array([cause_index(name) for name in OWNERS])[calls.owner[mine]]
-    target, tail = _waited_for(timeline, links, device, entered, left)
-    _own_copies(timeline, links, device, rows, left, target, tail)
+    target, tail = _waited_for(timeline, links, queue, entered, left)
+    _own_copies(timeline, links, queue, rows, left, target, tail)
     until = np.where(target >= 0, entered, left)
     thread = timeline.events.thread[rows].astype(np.int64)
     return points(Node.RETURN, left, thread, until=until, row=rows, target=target, tail=tail, owner=owner)
 
 
 def _own_copies(
-    timeline: Timeline, links: Links, device: DeviceSide, calls: I64, left: I64, target: I64, tail: F64
+    timeline: Timeline, links: Links, queue: Queue, calls: I64, left: I64, target: I64, tail: F64
 ) -> None:
     """A pageable copy's call ends with the copy, or a little before: once all of it is in the driver's hands."""
-    copies = device.row[device.paced]
+    copies = queue.row[queue.paced]
     copy_of = dict(zip(links.launch[copies].tolist(), copies.tolist(), strict=True))
     for index, call in enumerate(calls.tolist() if copy_of else []):
         if (copy := copy_of.get(call)) is not None:
@@ -130,33 +126,32 @@ def _own_copies(
             tail[index] = float(left[index] - timeline.events.end[copy])
 
 
-def _full_queue(timeline: Timeline, links: Links, device: DeviceSide, calls: I64) -> Points:
+def _full_queue(timeline: Timeline, links: Links, queue: Queue, calls: I64) -> Points:
     """Returns from launches that waited for room in the queue."""
     events = timeline.events
     entered, left = events.start[calls], events.end[calls]
-    issued = np.sort(device.issued[device.issued >= 0])
-    pending = np.searchsorted(issued, entered) - np.searchsorted(np.sort(device.end), entered)
+    issued = np.sort(queue.issued[queue.launched])
+    pending = np.searchsorted(issued, entered) - np.searchsorted(np.sort(queue.end), entered)
     full = (left - entered >= FULL_QUEUE_NS) & (pending >= FULL_QUEUE_ROWS)
     calls, entered, left = calls[full], entered[full], left[full]
-    target, tail = _waited_for(timeline, links, device, entered, left)
+    target, tail = _waited_for(timeline, links, queue, entered, left)
     thread = events.thread[calls].astype(np.int64)
     until = np.where(target >= 0, entered, left)
     return points(Node.RETURN, left, thread, until=until, row=calls, target=target, tail=tail)
 
 
-def _waited_for(
-    timeline: Timeline, links: Links, device: DeviceSide, entered: I64, left: I64
-) -> tuple[I64, F64]:
+def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, left: I64) -> tuple[I64, F64]:
     """The row whose end each call waited for: of those launched before it, the last that was done by its end."""
     events = timeline.events
-    device_id = int(events.device[device.row[0]]) if len(device.row) else -1
-    rows = device_rows(timeline, device_id)
+    rows = device_rows(timeline, queue.device)
     rows = rows[links.launch[rows] >= 0]
     rows = rows[np.argsort(events.end[rows], kind="stable")]
     ends, issued = events.end[rows], events.start[links.launch[rows]]
     target, tail = np.full(len(entered), -1, np.int64), np.zeros(len(entered))
     at = np.searchsorted(ends, left + CLOCK_NS, side="right") - 1
-    for index, (here, enter, leave) in enumerate(zip(at.tolist(), entered.tolist(), left.tolist(), strict=True)):
+    for index, (here, enter, leave) in enumerate(
+        zip(at.tolist(), entered.tolist(), left.tolist(), strict=True)
+    ):
         while here >= 0 and issued[here] > enter:
             here -= 1
         if here >= 0 and ends[here] > enter:
@@ -164,14 +159,14 @@ def _waited_for(
     return target, tail
 
 
-def _batches(timeline: Timeline, host: Host, window: Window) -> Points:
+def _batches(timeline: Timeline, host: Host, queue: Queue) -> Points:
     """Batches that worker processes made while a launching thread waited: arrivals, and who they were for."""
     events = timeline.events
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
     wanted = names_matching(timeline, LOADER) & names_matching(timeline, WORKERS)
     rows = rows[wanted[events.name[rows]]] if len(wanted) else rows[:0]
     rows = rows[np.isin(events.thread[rows], host.threads)]
-    rows = rows[(events.start[rows] >= window.opens) & (events.end[rows] <= window.closes)]
+    rows = rows[(events.start[rows] >= queue.opens) & (events.end[rows] <= queue.closes)]
     rows = rows[events.duration[rows] >= LOADER_WAIT_NS]
     outer = np.ones(len(rows), bool)  # the same wait may be recorded twice, one range inside the other
     rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]

@@ -1,0 +1,161 @@
+"""How long the step really is, and how its idle time splits, once the profiler's own cost is taken off.
+
+The replay is calibrated until it gives the true step; with a trace alone the costs are what they likely are,
+and every figure that depends on them becomes an interval. What the true step has beyond the replay is of
+unknown cause: it is never spread over the causes that were seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from findwall.errors import InputError
+from findwall.model.causes import UNKNOWN, ByCause
+from findwall.model.events import Header
+from findwall.model.intervals import F64, I64
+from findwall.replay.blame import Blame, blame
+from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
+from findwall.replay.change import Change, Measured
+from findwall.replay.graph import Graph
+from findwall.units import NS_PER_S, format_ms, format_share, ms
+
+REFUSE_BEYOND = 1.10  # a given step this much shorter than the device's work cannot be this job's
+STRETCHED = 1.01  # times the likely step: a trace this much longer shows the profiler
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One consistent reading of the step: its length and the idle time of every cause, in ns a step."""
+
+    step: float
+    busy: float
+    idle: ByCause
+    turnaround: float  # of the launch-bound idle time: the device's own, no host can give it back
+    calibration: Calibration
+    gaps: Blame  # the same row by row, as replayed
+    shrink: float = 1.0  # what device time had to be scaled by to fit the true step
+    left_over: float = 0.0  # of the unknown idle time: what the true step has beyond the replay
+
+    def lengths(self, graph: Graph) -> tuple[I64, F64]:
+        """The graph's device rows, and what each one's length in the trace is to be scaled by."""
+        rows = graph.rows
+        traced, replayed = graph.own[rows], self.gaps.replay.lags.own[rows]
+        scale = np.divide(replayed, traced, out=np.ones(len(rows)), where=traced > 0)
+        return graph.row[rows], scale * self.shrink
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the run itself measured of its steps while they were timed, in ns a step. None: not measured."""
+
+    pauses: float = 0.0  # rare slow steps, beyond what loader and collector explain
+    collections: float = 0.0
+    loader: float | None = None
+
+    def change(self) -> Change:
+        """The host time that is known, in place of what a few traced steps show of it."""
+        edits: tuple[Measured, ...] = ()
+        if self.loader is not None:
+            edits += (Measured("loader-starved", self.loader),)
+        if self.collections > 0:
+            edits += (Measured("gc-pause", self.collections, hidden=True),)
+        return Change(edits)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReading:
+    """The likely reading, and the two ends of what the trace allows."""
+
+    likely: Scenario
+    short: Scenario
+    long: Scenario
+    source: str  # "given", "measured", "trace" or "estimated"
+    notes: tuple[str, ...]
+
+    @property
+    def scenarios(self) -> tuple[Scenario, Scenario, Scenario]:
+        return self.short, self.likely, self.long
+
+
+def read_step(
+    graph: Graph, header: Header, true_step_s: float | None, source: str, pauses: float = 0.0
+) -> StepReading:
+    """The step as it is without the profiler. `true_step_s` None: from the trace alone."""
+    if true_step_s is None:
+        return _from_trace(graph, header)
+    return _from_truth(graph, header, true_step_s * NS_PER_S, source, pauses)
+
+
+def _from_trace(graph: Graph, header: Header) -> StepReading:
+    low, likely, high = costs_us(header)
+    short, middle, long = (_scenario(graph, Calibration(cost)) for cost in (high, likely, low))
+    traced = play_with(graph, Calibration()).step
+    source = "estimated" if traced > STRETCHED * middle.step else "trace"
+    return StepReading(middle, short, long, source, _about_missing_rows(middle))
+
+
+def _scenario(graph: Graph, calibration: Calibration) -> Scenario:
+    found = blame(graph, calibration)
+    idle = _known(found)
+    step = found.replay.step
+    return Scenario(step, step - idle.total, idle, found.turnaround, calibration, found)
+
+
+def _known(found: Blame) -> ByCause:
+    """The blame, but where rows are missing from the trace a silent host proves nothing."""
+    idle = found.idle.copy()
+    if found.lacks_rows:
+        idle[UNKNOWN] += idle["host-work"]
+        idle["host-work"] = 0.0
+    return idle
+
+
+def _from_truth(graph: Graph, header: Header, step: float, source: str, pauses: float) -> StepReading:
+    """Calibrated to the true step; rare slow steps are a part of it that no traced step shows."""
+    pauses = min(pauses, step)
+    found = fit(graph, step - pauses, costs_us(header)[1])
+    one = _scenario(graph, found.calibration)
+    notes = _about_missing_rows(one)
+    if found.left_over >= 0:
+        one.idle[UNKNOWN] += found.left_over
+        one = replace(one, step=step - pauses, left_over=found.left_over)
+    else:
+        one, note = _squeezed(one, step - pauses, refuse=source == "given")
+        notes = (*note, *notes)
+    if pauses > 0:
+        one.idle["unstable-steps"] += pauses
+        one = replace(one, step=step)
+    return StepReading(one, one, one, source, notes)
+
+
+def _squeezed(one: Scenario, step: float, refuse: bool) -> tuple[Scenario, tuple[str, ...]]:
+    """A step shorter than any replay: idle time gives first, then the device's work, which is then said."""
+    idle = max(step - one.busy, 0.0)
+    share = idle / one.idle.total if one.idle.total > 0 else 0.0
+    found = replace(one, step=step, idle=one.idle * share, turnaround=one.turnaround * share)
+    if one.busy <= step:
+        return found, ()
+    shrink = step / one.busy
+    if refuse and 1.0 / shrink > REFUSE_BEYOND:
+        raise InputError(
+            f"A step of {step / 1e6:.3g} ms cannot hold the {one.busy / 1e6:.3g} ms of device work "
+            "the trace shows.",
+            "Check the step time given: it is of another job, or in another unit than milliseconds.",
+        )
+    note = (
+        f"The trace shows {format_ms(ms(one.busy))} of device work in a step of {format_ms(ms(step))}: "
+        "it was scaled down to fit."
+    )
+    return replace(found, busy=step, shrink=shrink), (note,)
+
+
+def _about_missing_rows(one: Scenario) -> tuple[str, ...]:
+    if not one.gaps.lacks_rows:
+        return ()
+    share = format_share(one.gaps.idle[UNKNOWN] / one.gaps.replay.step)
+    return (
+        f"For {share} of the time the device stands still although kernels are queued: the trace lacks rows. "
+        "That time is of unknown cause, and so is time in which the host seems silent.",
+    )
