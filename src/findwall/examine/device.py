@@ -14,7 +14,7 @@ from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
-from findwall.model.catalogue import WALL_OF
+from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.diagnosis import (
     SCHEMA,
     BudgetRow,
@@ -33,7 +33,7 @@ from findwall.model.diagnosis import (
 from findwall.model.run import Run
 from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
-from findwall.walls.verdict import WORTH_IT, Verdict, decide
+from findwall.walls.verdict import Verdict, decide
 
 LEAST_ROW = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
 
@@ -42,7 +42,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
     """The verdict of the rank that speaks, with all ranks' devices in the timeline."""
     facts = ranks[0]
     verdict = decide(facts)
-    prescriptions, not_worth_it = prescribe(facts, verdict)
+    prescriptions, not_worth_it = prescribe(facts, verdict.cause)
     use = utilisation(facts)
     return Diagnosis(
         schema=SCHEMA,

@@ -26,11 +26,13 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.budget import CAUSES
+from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.device_kind import on_cores, pieces
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.places import line_of, sampled
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, kernel_evidence, on_cores, opening, pieces
-from findwall.walls.places import line_of, sampled, times_text
 
 CAUSE = "launch-bound"
 

@@ -10,10 +10,9 @@ from findwall.attribute.budget import CAUSES, UNKNOWN
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.dilation import Scenario
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
+from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WORTH_IT
 from findwall.model.intervals import F64
 
-WORTH_IT = 0.05  # of the step: less than this is not a wall
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
 IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
 DOMINANT = 0.6  # of the step: a wait this long stands all the same, because work suffers more than Python
