@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from book import Book
 from findwall.attribute.places import line_of, parse_frame, sampled, sampled_evidence
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
@@ -40,6 +41,20 @@ def test_the_nearest_own_frame_counts() -> None:
     row = int(facts.links.op[facts.timeline.rows(Kind.KERNEL)[0]])
     assert line_of(facts, row) == "train.py:88"
     assert line_of(facts, -1) is None
+
+
+def test_backward_work_stands_where_the_op_was_called_that_made_its_node() -> None:
+    book = Book()
+    for line, op in ((3, "aten::ones_like"), (4, "aten::mul")):
+        frame = book.open(f"train.py({line}): forward", kind=Kind.PYTHON)
+        book.op(op, [], [], "mul_kernel", sequence=7)  # the number is used up by the last of them
+        book.close(frame)
+    engine = book.open("autograd::engine::evaluate_function: MulBackward0", sequence=7)
+    book.op("aten::mul", [], [], "mul_kernel")
+    book.close(engine)
+    facts = facts_of(book.timeline())
+    row = int(facts.links.op[facts.timeline.rows(Kind.KERNEL)[-1]])
+    assert facts.links.backward[row] and line_of(facts, row) == "train.py:4"
 
 
 def test_a_samplers_own_lines_come_first() -> None:

@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import calls_around
 from findwall.fixes import fix_modules
 from findwall.fixes.prescribe import prescribe
 from findwall.hardware import table_ceilings
@@ -399,10 +397,3 @@ def test_what_lies_inside_a_recurrent_layer_is_not_to_be_replaced_by_one() -> No
     assert "nn.GRU" in FIXES["builtin-ops"].advise(recurrent("my::loop")).how
     advice = FIXES["builtin-ops"].advise(recurrent("aten::gru"))
     assert advice.why_not == "most small kernels lie inside aten::gru, which is one call already"
-
-
-def test_backward_work_belongs_to_the_call_its_forward_op_lies_in() -> None:
-    facts = recurrent("aten::gru")
-    around = calls_around(facts, np.arange(len(facts.atoms.index)), frozenset({"aten::gru"}))
-    assert facts.links.backward.any() and (around >= 0).all()
-    assert {facts.timeline.name_of(row) for row in around.tolist()} == {"aten::gru"}

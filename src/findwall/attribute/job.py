@@ -61,26 +61,7 @@ def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
     if not calls.any():
         return np.full(len(ops), -1, np.int64)
     around = nearest(facts.timeline, links.parent, calls)
-    forward = _forward_ops(facts, ops)
+    forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
     own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
     found: I64 = np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
-    return found
-
-
-def _forward_ops(facts: Facts, ops: I64) -> I64:
-    """For ops under the autograd engine the forward op with the same sequence number; -1 elsewhere."""
-    events, links = facts.timeline.events, facts.links
-    numbered = events.is_kind(Kind.OP) & (events.sequence >= 0)
-    node = nearest(facts.timeline, links.parent, numbered & links.backward)
-    node = np.where(ops >= 0, node[np.maximum(ops, 0)], -1)
-    forward = np.flatnonzero(numbered & ~links.backward)
-    # Several ops may have seen a number; the last of them used it up.
-    forward = forward[np.lexsort((events.start[forward], events.sequence[forward]))]
-    numbers = events.sequence[forward]
-    wanted = events.sequence[np.maximum(node, 0)]
-    at = np.searchsorted(numbers, wanted, side="right") - 1
-    hit = (node >= 0) & (at >= 0)
-    hit[hit] = numbers[at[hit]] == wanted[hit]
-    found: I64 = np.full(len(ops), -1, np.int64)
-    found[hit] = forward[at[hit]]
     return found

@@ -9,8 +9,6 @@ import re
 import sys
 from dataclasses import dataclass
 
-import numpy as np
-
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
@@ -47,15 +45,12 @@ def parse_frame(name: str) -> Frame | None:
 
 
 def frame_of(facts: Facts, row: int) -> Frame | None:
-    """The nearest frame of the person's own code around a host row."""
+    """The nearest frame of the person's own code around a host row, or around the forward op of one."""
     if row < 0:
         return None
-    around = [row, *facts.links.ancestors(row)]
-    frame = _nearest_own(facts, around)
-    if frame is None and facts.links.backward[row]:
-        forward = _forward_of(facts, around)
-        frame = _nearest_own(facts, [forward, *facts.links.ancestors(forward)]) if forward >= 0 else None
-    return frame
+    frame = _nearest_own(facts, row)
+    forward = int(facts.links.forward[row])
+    return frame if frame is not None or forward < 0 else _nearest_own(facts, forward)
 
 
 def line_of(facts: Facts, row: int) -> str | None:
@@ -63,9 +58,9 @@ def line_of(facts: Facts, row: int) -> str | None:
     return frame.place if frame is not None else None
 
 
-def _nearest_own(facts: Facts, rows: list[int]) -> Frame | None:
-    for row in rows:
-        for name in _frames_at(facts, row):
+def _nearest_own(facts: Facts, row: int) -> Frame | None:
+    for at in (row, *facts.links.ancestors(row)):
+        for name in _frames_at(facts, at):
             frame = parse_frame(name)
             if frame is not None and frame.own:
                 return frame
@@ -78,16 +73,6 @@ def _frames_at(facts: Facts, row: int) -> list[str]:
         return [facts.timeline.name_of(row)]
     extra = facts.timeline.extra_of(row)
     return extra.call_stack.split(";") if extra is not None and extra.call_stack else []
-
-
-def _forward_of(facts: Facts, rows: list[int]) -> int:
-    """The forward op with the same sequence number as a backward row, -1 if there is none."""
-    events = facts.timeline.events
-    numbers = [int(events.sequence[row]) for row in rows if events.sequence[row] >= 0]
-    if not numbers:
-        return -1
-    same = np.flatnonzero((events.sequence == numbers[0]) & ~facts.links.backward)
-    return int(same[np.argmin(events.start[same])]) if len(same) else -1
 
 
 def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
