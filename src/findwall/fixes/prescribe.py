@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.fixes import fix_modules
@@ -87,8 +86,7 @@ def _fixes() -> dict[str, Fix]:
 
 
 def _ledger(facts: Facts) -> _Ledger:
-    found = facts.recoverable().tolist()
-    gain = {cause: ms(value) for cause, value in zip(CAUSES, found, strict=True) if value > 0}
+    gain = {cause: ms(value) for cause, value in facts.recoverable().items() if value > 0}
     return _Ledger(step_ms(facts), gain)
 
 
