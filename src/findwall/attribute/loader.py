@@ -6,7 +6,7 @@ from math import ceil
 
 from findwall.attribute.facts import Facts
 
-MOST_WORKERS = 32  # workers: beyond that it is not their number
+MOST_WORKERS = 32  # beyond that it is not their number
 
 
 def workers_text(facts: Facts, have: int) -> str:

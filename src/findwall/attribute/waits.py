@@ -61,8 +61,8 @@ def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
     reach = np.maximum.accumulate(events.end[rows]) if len(rows) else rows
     outer = np.concatenate([[True], events.end[rows[1:]] > reach[:-1]]) if len(rows) else np.empty(0, bool)
-    outermost: I64 = rows[outer]
-    return outermost
+    kept: I64 = rows[outer]
+    return kept
 
 
 def in_window(facts: Facts, rows: I64) -> I64:
@@ -166,7 +166,7 @@ def outermost(facts: Facts, rows: I64) -> I64:
 
 
 def common_sync(facts: Facts) -> str | None:
-    """What most of those calls lie in."""
+    """What most calls that wait for the device lie in."""
     names, counts = np.unique(
         facts.timeline.events.name[outermost(facts, sync_rows(facts))], return_counts=True
     )
