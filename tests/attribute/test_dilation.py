@@ -48,14 +48,14 @@ def test_idle_time_far_beyond_the_traced_has_no_cause() -> None:
     facts = facts_of(dispatch(), step_ms=3.0)  # the trace shows 0.2 ms of gaps
     assert facts.spent_ms("launch-bound") == pytest.approx(0.4)
     assert facts.spent_ms("unknown") == pytest.approx(2.4)
-    assert facts.spent().sum() == pytest.approx(3e6)
+    assert facts.spent().total == pytest.approx(3e6)
     assert decide(facts).why_not == "unexplained"
 
 
 def test_a_longer_true_step_is_idle() -> None:
     facts = facts_of(sketch(cpu="oo " * 3, gpu="mmM" * 3, steps="|  " * 3), step_ms=5.0)
     assert facts.reading.likely.busy == pytest.approx(3e6)
-    assert facts.spent().sum() == pytest.approx(5e6)
+    assert facts.spent().total == pytest.approx(5e6)
 
 
 def test_work_that_hardly_fits_is_scaled_and_said() -> None:
@@ -82,6 +82,6 @@ def test_measured_conditions_keep_the_sum() -> None:
     facts = facts_of(
         sketch(cpu="o         " * 3, gpu="m         " * 3, steps="|         " * 3), step_times=timed
     )
-    assert facts.spent().sum() == pytest.approx(facts.step)
+    assert facts.spent().total == pytest.approx(facts.step)
     assert facts.spent_ms("unstable-steps") == pytest.approx(3)
     assert facts.spent_ms("gc-pause") > 0

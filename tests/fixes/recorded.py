@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from captures import FIXTURES
-from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
+from findwall.model.causes import cause_index
 from findwall.model.run import Run
 from findwall.readers import read_trace
 
@@ -38,7 +38,7 @@ def job(name: str) -> Facts:
 def with_cause(facts: Facts, cause: str) -> Facts:
     """The same device work, all of it given to one cause that could give all of it back."""
     count = len(facts.atoms.index)
-    atoms = replace(facts.atoms, cause=np.full(count, CAUSES.index(cause), np.int64), floor=np.zeros(count))
+    atoms = replace(facts.atoms, cause=np.full(count, cause_index(cause), np.int64), floor=np.zeros(count))
     return replace(facts, atoms=atoms)
 
 

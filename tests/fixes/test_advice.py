@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import fix_modules
-from findwall.fixes.job import calls_around
 from findwall.fixes.prescribe import prescribe
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
@@ -313,7 +311,7 @@ def test_small_calls_are_warned_of_the_compilers_default_mode() -> None:
 
 def test_through_the_host_comes_nccl_first_and_no_batch() -> None:
     facts = through_gloo()
-    given, _ = prescribe(facts, decide(facts))
+    given, _ = prescribe(facts, decide(facts).cause)
     names = [one.fixes[0] for one in given]
     assert names[:3] == ["nccl-backend", "overlap-comms", "faster-link"]
     assert not {"remove-sync", "prefetch-batches", "pin-memory"} & set(names)
@@ -343,7 +341,7 @@ def test_channels_last_already(shared: Path) -> None:
 
 def test_idle_cores_come_before_other_kernels() -> None:
     facts = on_one_core()
-    found, _ = prescribe(facts, decide(facts))
+    found, _ = prescribe(facts, decide(facts).cause)
     assert found[0].fixes == ["more-threads"] and ["autotune-kernels"] not in [one.fixes for one in found]
 
 
@@ -375,7 +373,7 @@ def test_a_gelu_is_told_from_other_chains_with_a_tanh() -> None:
 def test_a_chain_of_other_ops_beside_the_builtin_is_no_gelu(shared: Path) -> None:
     facts = facts_of(read_trace(shared / "zoo" / "pointwise_chain.json.gz"))
     assert not FIXES["builtin-ops"].advise(facts).applies
-    given, _ = prescribe(facts, decide(facts))
+    given, _ = prescribe(facts, decide(facts).cause)
     assert given[0].fixes == ["torch-compile"]
 
 
@@ -399,10 +397,3 @@ def test_what_lies_inside_a_recurrent_layer_is_not_to_be_replaced_by_one() -> No
     assert "nn.GRU" in FIXES["builtin-ops"].advise(recurrent("my::loop")).how
     advice = FIXES["builtin-ops"].advise(recurrent("aten::gru"))
     assert advice.why_not == "most small kernels lie inside aten::gru, which is one call already"
-
-
-def test_backward_work_belongs_to_the_call_its_forward_op_lies_in() -> None:
-    facts = recurrent("aten::gru")
-    around = calls_around(facts, np.arange(len(facts.atoms.index)), frozenset({"aten::gru"}))
-    assert facts.links.backward.any() and (around >= 0).all()
-    assert {facts.timeline.name_of(row) for row in around.tolist()} == {"aten::gru"}

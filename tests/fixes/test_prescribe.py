@@ -45,7 +45,7 @@ BOUND_HOLDS_TO = 0.85
 
 def answer(facts: Facts) -> tuple[Verdict, dict[str, Prescription], dict[str, NotWorthIt]]:
     verdict = decide(facts)
-    given, refused = prescribe(facts, verdict)
+    given, refused = prescribe(facts, verdict.cause)
     return verdict, {one.fixes[0]: one for one in given}, {one.fixes[0]: one for one in refused}
 
 
@@ -132,14 +132,14 @@ def test_launch_bound_inference_prefers_graphs() -> None:
 @pytest.mark.parametrize("cause", ["launch-bound", "slow-kernels", "unfused-pointwise"])
 @pytest.mark.parametrize("name", ["inference", "plain_adamw", "handwritten_gelu", "compiled_training"])
 def test_no_two_fixes_of_one_list_read_alike(name: str, cause: str) -> None:
-    given, _ = prescribe(with_cause(job(name), cause), Verdict(cause))
+    given, _ = prescribe(with_cause(job(name), cause), cause)
     assert sum("torch.compile(" in one.how for one in given) <= 1
     openings = [one.how.partition(":")[0] for one in given]
     assert len(set(openings)) == len(openings)
 
 
 def test_without_a_verdict_nothing_is_prescribed() -> None:
-    given, refused = prescribe(job("odd_widths"), Verdict(None, between=("launch-bound", "host-sync")))
+    given, refused = prescribe(job("odd_widths"), None)
     assert given == []
     assert refused
     assert all(one.at_most_speedup in (None, 1.0) for one in refused)
@@ -149,7 +149,7 @@ def test_without_a_verdict_nothing_is_prescribed() -> None:
 def test_what_nobody_knows_is_neither_prescribed_nor_refused(cause: str | None) -> None:
     facts = on_another_gpu(job("conv_fp32"), "A GPU nobody knows")
     assert FIXES["tf32"].advise(facts).undecided and FIXES["bf16-autocast"].advise(facts).undecided
-    given, refused = prescribe(facts, Verdict(cause))
+    given, refused = prescribe(facts, cause)
     named = {one.fixes[0] for one in [*given, *refused]}
     assert refused and not named & {"tf32", "bf16-autocast"}
     assert not any(FIXES[name].advise(facts).undecided for name in named)
@@ -166,8 +166,7 @@ def test_fp8_is_not_offered_where_there_is_none() -> None:
     drawing = sketch(
         steps="|       |       |       ", cpu="oo      oo      oo      ", gpu=" mmmMMM  mmmMMM  mmmMMM "
     )
-    verdict = Verdict("at-the-roof")
-    hopper, _ = prescribe(facts_of(drawing), verdict)
+    hopper, _ = prescribe(facts_of(drawing), "at-the-roof")
     assert any(one.fixes == ["lower-precision"] for one in hopper)
     volta = sketch(
         steps="|       |       |       ",
@@ -175,7 +174,7 @@ def test_fp8_is_not_offered_where_there_is_none() -> None:
         gpu=" mmmMMM  mmmMMM  mmmMMM ",
         device="Tesla V100-SXM2-16GB",
     )
-    older, _ = prescribe(facts_of(volta), verdict)
+    older, _ = prescribe(facts_of(volta), "at-the-roof")
     assert not any(one.fixes == ["lower-precision"] for one in older)
 
 
@@ -197,7 +196,7 @@ def test_fp64_at_its_roof_is_sent_to_fp32_and_tf32_not_to_fp8() -> None:
     "cause", ["throttled", "straggler", "pipeline-bubble", "gc-pause", "unfused-attention"]
 )
 def test_a_cause_brings_its_own_fixes(cause: str) -> None:
-    given, _ = prescribe(with_cause(job("plain_adamw"), cause), Verdict(cause))
+    given, _ = prescribe(with_cause(job("plain_adamw"), cause), cause)
     assert given
     assert all(cause in one.moves for one in given)
 
@@ -205,19 +204,19 @@ def test_a_cause_brings_its_own_fixes(cause: str) -> None:
 @pytest.mark.parametrize("cause", ["exposed-collective", "small-collectives", "slow-link"])
 def test_communication_brings_its_own_fixes(cause: str) -> None:
     talking = replace(as_collectives(job("plain_adamw")), atoms=with_cause(job("plain_adamw"), cause).atoms)
-    given, _ = prescribe(talking, Verdict(cause))
+    given, _ = prescribe(talking, cause)
     assert given
     assert all(cause in one.moves for one in given)
 
 
 def test_graph_breaks_are_mended_where_there_is_a_graph() -> None:
-    given, _ = prescribe(with_cause(job("compiled_training"), "graph-breaks"), Verdict("graph-breaks"))
+    given, _ = prescribe(with_cause(job("compiled_training"), "graph-breaks"), "graph-breaks")
     assert given[0].fixes == ["fewer-graph-breaks"]
 
 
 def test_the_order_of_the_answer_does_not_change() -> None:
     facts = job("layout_flips")
-    assert prescribe(facts, decide(facts)) == prescribe(facts, decide(facts))
+    assert answer(facts) == answer(facts)
 
 
 def test_dims_and_syncs_are_named(shared: Path) -> None:

@@ -28,7 +28,7 @@ def test_what_is_not_known_adds_nothing() -> None:
     found = ByCause.zeros()
     found["launch-bound"], found[UNKNOWN] = 2.0, np.nan
     assert found.total == 2.0 and found.of(("launch-bound", UNKNOWN)) == 2.0
-    assert found.ranked() == ["launch-bound"]
+    assert found.ranked() == ["launch-bound"] and found.not_known() == [UNKNOWN]
 
 
 def test_arithmetic_goes_cause_by_cause() -> None:

@@ -94,7 +94,7 @@ def test_on_cores_the_loader_takes_what_it_was_timed_to_take() -> None:
     timed = StepTimes((0.010,) * 20, "measured", loader_s=0.008)
     facts = cores("doooo", "|    ", step_times=timed, known=ceilings(2.2e12))
     assert facts.spent_ms("loader-starved") == pytest.approx(8)
-    assert facts.spent().sum() == pytest.approx(facts.step)
+    assert facts.spent().total == pytest.approx(facts.step)
     assert decide(facts).cause == "loader-starved"
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from book import Book
 from findwall.model.events import DEVICE_KINDS, Events, Kind, Timeline
+from findwall.readers import read_trace
 from findwall.structure.links import link
 from sketch import sketch
 
@@ -18,6 +22,7 @@ AAAAAAA    dddd
 ooo  o
 """
 GPU = "kkMMkk  hh"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def joined(first: Timeline, second: Timeline) -> Timeline:
@@ -133,3 +138,46 @@ def test_parents_are_the_innermost_open_rows() -> None:
 def test_nothing_to_link_is_no_error(cpu: str) -> None:
     links = link(sketch(cpu=cpu, gpu="k"))
     assert links.kernels_without_launch == 1
+
+
+def backward_of(book: Book, node: str, sequence: int) -> int:
+    """A node of the backward pass with one kernel; the row of the op that launches it."""
+    engine = book.open(f"autograd::engine::evaluate_function: {node}", sequence=sequence)
+    inner = book.open("aten::mul")
+    book.kernel("mul_kernel")
+    book.close(inner)
+    book.close(engine)
+    return inner
+
+
+def test_the_last_op_with_a_nodes_number_is_its_forward_op() -> None:
+    book = Book()
+    book.op("aten::ones_like", [], [], "fill_kernel", sequence=7)  # makes no node: the number is still free
+    around = book.open("aten::linear", sequence=7)
+    made = book.open("aten::addmm", sequence=7)
+    book.kernel("gemm_kernel")
+    book.close(made)
+    book.close(around)
+    book.op("aten::relu", [], [], "relu_kernel", sequence=8)
+    inner = backward_of(book, "AddmmBackward0", 7)
+    unknown = backward_of(book, "MulBackward0", 5)
+    beyond = backward_of(book, "MulBackward0", 9)
+    forward = link(book.timeline()).forward
+    assert forward[inner] == made
+    assert forward[unknown] == -1 and forward[beyond] == -1  # their forward pass was not recorded
+    assert forward[made] == -1 and forward[around] == -1
+
+
+@pytest.mark.parametrize("name", ["eager_training", "jobs/checkpointed_blocks"])
+def test_a_recorded_node_finds_the_op_it_is_named_after(name: str) -> None:
+    timeline = read_trace(FIXTURES / f"{name}.json.gz")
+    links = link(timeline)
+    nodes = np.flatnonzero(links.backward & (timeline.events.sequence >= 0) & (links.forward >= 0))
+    named_alike = 0
+    for row in nodes.tolist():
+        node = re.search(r": (\w+)Backward0$", timeline.name_of(row))
+        if node is not None:
+            made = timeline.name_of(int(links.forward[row])).removeprefix("aten::")
+            assert made.replace("_", "") == node[1].lower()
+            named_alike += 1
+    assert named_alike > 100

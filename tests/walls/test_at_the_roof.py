@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts
+from findwall.model.causes import cause_index
 from findwall.walls import at_the_roof
 from sketch import Drawn, facts_of, sketch
 
@@ -50,5 +50,5 @@ def matmuls(dtype: str, device: str) -> Facts:
     name = "cutlass_80_tensorop_d884gemm" if dtype == "double" else "nvjet_sm90_tst_256x128"
     drawn = {"m": Drawn(name, "aten::mm").given([8192, 8192], [8192, 5632], dtype=dtype)}
     facts = facts_of(sketch(cpu=CPU, gpu="mMmMmMmMmMmMmMmMmM", steps=STEPS, device=device, kernels=drawn))
-    cause = np.full(len(facts.atoms.index), CAUSES.index("at-the-roof"), np.int64)
+    cause = np.full(len(facts.atoms.index), cause_index("at-the-roof"), np.int64)
     return replace(facts, atoms=replace(facts.atoms, cause=cause))

@@ -85,7 +85,7 @@ def test_the_late_rank_is_named_when_all_are_there(traces: Path) -> None:
     assert findings.late == 7
     first = with_ranks(ranks[0], findings, 0)
     assert decide(first).cause == "straggler"
-    assert first.spent().sum() == pytest.approx(first.step)
+    assert first.spent().total == pytest.approx(first.step)
     assert "rank 7 arrives last" in spoken(first, decide(first))
 
 

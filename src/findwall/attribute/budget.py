@@ -17,7 +17,10 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, WALL_OF
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
+from findwall.model.causes import UNKNOWN as UNKNOWN
+from findwall.model.causes import cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
@@ -26,8 +29,6 @@ from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 from findwall.structure.steps import Steps, optimizers
 
-UNKNOWN = "unknown"
-CAUSES = (*WALL_OF, UNKNOWN)
 FAR_BELOW = 0.5  # of the memory's ceiling: a product this slow is bound by neither
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
@@ -75,7 +76,7 @@ class DeviceAtoms:
 
     def of(self, cause: str) -> I64:
         """Positions of the atoms of one cause."""
-        found: I64 = np.flatnonzero(self.cause == CAUSES.index(cause))
+        found: I64 = np.flatnonzero(self.cause == cause_index(cause))
         return found
 
 
@@ -134,12 +135,12 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
 
 
 def _is(cause: I64, name: str) -> Bool:
-    mask: Bool = cause == CAUSES.index(name)
+    mask: Bool = cause == cause_index(name)
     return mask
 
 
 def _claim(cause: I64, where: Bool, name: str) -> None:
-    cause[where] = CAUSES.index(name)
+    cause[where] = cause_index(name)
 
 
 def _named(timeline: Timeline, kernels: KernelTable, index: I64, pattern: re.Pattern[str]) -> Bool:
@@ -157,7 +158,7 @@ def _class_is(kernels: KernelTable, index: I64, *names: str) -> Bool:
 
 
 def _by_class(kernels: KernelTable, index: I64) -> I64:
-    cause = np.full(len(index), CAUSES.index(UNKNOWN), np.int64)
+    cause = np.full(len(index), cause_index(UNKNOWN), np.int64)
     for (name, bound), found in CLASS_CAUSE.items():
         where = _class_is(kernels, index, name)
         if bound != "*":
@@ -273,11 +274,11 @@ def _claim_messages(
     if len(talk) == 0:
         return
     rows = kernels.row[index[talk]]
-    cause[talk[is_point_to_point(timeline, links, rows)]] = CAUSES.index("pipeline-bubble")
+    cause[talk[is_point_to_point(timeline, links, rows)]] = cause_index("pipeline-bubble")
     small = message_bytes(timeline, links, rows) < SMALL_MESSAGE
     small &= (kernels.duration[index[talk]] <= LONGEST_LATENCY_NS) & _is(cause[talk], "exposed-collective")
     if small.sum() >= MANY_MESSAGES * steps:
-        cause[talk[small]] = CAUSES.index("small-collectives")
+        cause[talk[small]] = cause_index("small-collectives")
 
 
 def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
@@ -289,7 +290,7 @@ def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
     return DeviceAtoms(
         index=np.concatenate([atoms.index, atoms.index[taken]]),
         own=np.concatenate([rest, (atoms.own * share)[taken]]),
-        cause=np.concatenate([atoms.cause, np.full(len(taken), CAUSES.index(cause), np.int64)]),
+        cause=np.concatenate([atoms.cause, np.full(len(taken), cause_index(cause), np.int64)]),
         floor=np.concatenate([floor, np.zeros(len(taken))]),
     )
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from findwall.attribute.budget import CAUSES, UNKNOWN, DeviceAtoms, claim_throttled, device_atoms
+from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
 from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
 from findwall.attribute.idle import IDLE_CAUSES
@@ -15,6 +15,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.structure.queue import Queue, line_up
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
+from findwall.model.causes import CAUSES, UNKNOWN, ByCause
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
@@ -84,16 +85,15 @@ class Facts:
         own: F64 = self.atoms.own * scale / self.steps.count
         return own
 
-    def spent(self, scenario: Scenario | None = None) -> F64:
-        """Time of every cause (over CAUSES); it sums to the step."""
+    def spent(self, scenario: Scenario | None = None) -> ByCause:
+        """Time of every cause; it sums to the step."""
         scenario = scenario or self.reading.likely
-        device = np.bincount(self.atoms.cause, self._own(scenario), minlength=len(CAUSES))
+        device = ByCause.summed(self.atoms.cause, self._own(scenario))
         # Sharing out and linearising the queue differ by rounding only; the step is what is kept.
-        fit = scenario.busy / max(float(device.sum()), 1e-9) if scenario.busy > 0 else 0.0
-        spent: F64 = device * fit + scenario.idle
-        return spent
+        fit = scenario.busy / max(device.total, 1e-9) if scenario.busy > 0 else 0.0
+        return device * fit + ByCause(scenario.idle)
 
-    def recoverable(self, scenario: Scenario | None = None) -> F64:
+    def recoverable(self, scenario: Scenario | None = None) -> ByCause:
         """What a perfect fix of each cause alone could give back; NaN where no floor is known."""
         scenario = scenario or self.reading.likely
         own = self._own(scenario)
@@ -102,27 +102,27 @@ class Facts:
         )
         gain = np.maximum(own - floor, 0.0)
         known = ~np.isnan(gain)
-        found = np.bincount(self.atoms.cause[known], gain[known], minlength=len(CAUSES)).astype(np.float64)
-        blind = np.bincount(self.atoms.cause[~known], own[~known], minlength=len(CAUSES))
+        found = ByCause.summed(self.atoms.cause[known], gain[known])
+        blind = ByCause.summed(self.atoms.cause[~known], own[~known])
         # Of a cause that has idle time too, as much is known to come back.
-        found[(found == 0) & (blind > 0) & (scenario.idle <= 0)] = np.nan
-        found += scenario.idle
-        found[CAUSES.index("launch-bound")] -= scenario.turnaround
+        found.values[(found.values == 0) & (blind.values > 0) & (scenario.idle <= 0)] = np.nan
+        found = found + ByCause(scenario.idle)
+        found["launch-bound"] -= scenario.turnaround
         for roof in ROOFS:
-            found[CAUSES.index(roof)] = 0.0
-        found[CAUSES.index(UNKNOWN)] = np.nan
+            found[roof] = 0.0
+        found[UNKNOWN] = np.nan
         return found
 
     def spent_ms(self, cause: str) -> float:
-        return ms(float(self.spent()[CAUSES.index(cause)]))
+        return ms(self.spent()[cause])
 
     def recoverable_ms(self, cause: str) -> float | None:
-        value = float(self.recoverable()[CAUSES.index(cause)])
+        value = self.recoverable()[cause]
         return None if np.isnan(value) else ms(value)
 
     def share(self, cause: str) -> float:
         """Of the step."""
-        return float(self.spent()[CAUSES.index(cause)]) / self.step if self.step > 0 else 0.0
+        return self.spent()[cause] / self.step if self.step > 0 else 0.0
 
     # -- what a cause or a fix looks at ------------------------------------------------------------
 

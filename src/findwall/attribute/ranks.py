@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from findwall.attribute.budget import CAUSES, DeviceAtoms, split_off
+from findwall.attribute.budget import DeviceAtoms, split_off
 from findwall.attribute.dilation import Scenario, StepReading
 from findwall.attribute.facts import Facts, RankFindings
 from findwall.attribute.messages import collective_name, message_bytes
+from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.structure.comms import HOST_COLLECTIVE
@@ -143,10 +144,10 @@ def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
     atoms = _split(facts, facts.atoms, findings, at)
     link = facts.ceilings.link_bandwidth
     if findings.bus_rate is not None and link is not None and findings.bus_rate < SLOW_LINK * link:
-        exposed = atoms.cause == CAUSES.index("exposed-collective")
+        exposed = atoms.cause == cause_index("exposed-collective")
         matched = np.isin(facts.kernels.row[atoms.index], findings.rows[:, at])
         cause = atoms.cause.copy()
-        cause[exposed & matched] = CAUSES.index("slow-link")
+        cause[exposed & matched] = cause_index("slow-link")
         floor = np.where(exposed & matched, atoms.own * findings.bus_rate / link, atoms.floor)
         atoms = DeviceAtoms(atoms.index, atoms.own, cause, floor)
     return replace(facts, atoms=atoms, ranks=findings)
@@ -168,9 +169,9 @@ def _split_idle(reading: StepReading, findings: RankFindings, at: int) -> StepRe
 
     def split(scenario: Scenario) -> Scenario:
         idle = scenario.idle.copy()
-        moved = share * idle[CAUSES.index("exposed-collective")]
-        idle[CAUSES.index("exposed-collective")] -= moved
-        idle[CAUSES.index("straggler")] += moved
+        moved = share * idle[cause_index("exposed-collective")]
+        idle[cause_index("exposed-collective")] -= moved
+        idle[cause_index("straggler")] += moved
         return replace(scenario, idle=idle)
 
     return replace(

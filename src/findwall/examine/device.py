@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.budget import CAUSES, UNKNOWN
 from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.mfu import utilisation
@@ -14,7 +13,8 @@ from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
-from findwall.model.catalogue import WALL_OF
+from findwall.model.catalogue import WALL_OF, WORTH_IT
+from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.diagnosis import (
     SCHEMA,
     BudgetRow,
@@ -33,7 +33,7 @@ from findwall.model.diagnosis import (
 from findwall.model.run import Run
 from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
-from findwall.walls.verdict import WORTH_IT, Verdict, decide
+from findwall.walls.verdict import Verdict, decide
 
 LEAST_ROW = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
 
@@ -42,7 +42,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
     """The verdict of the rank that speaks, with all ranks' devices in the timeline."""
     facts = ranks[0]
     verdict = decide(facts)
-    prescriptions, not_worth_it = prescribe(facts, verdict)
+    prescriptions, not_worth_it = prescribe(facts, verdict.cause)
     use = utilisation(facts)
     return Diagnosis(
         schema=SCHEMA,
@@ -103,15 +103,15 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "Nothing but its own work holds this step up, and how near the device's ceiling that runs is not "
             "known: `findwall ceilings` measures it in under 30 s, then read this again."
         )
-    standing = float(reading.likely.idle[CAUSES.index(UNKNOWN)]) / max(facts.step, 1.0)
+    standing = float(reading.likely.idle[cause_index(UNKNOWN)]) / max(facts.step, 1.0)
     if standing > facts.share(UNKNOWN) / 2:
         return (
             f"For {format_share(standing)} of the step the device stands still for a reason that the trace "
             "does not show, and nothing else in it is worth 5 %."
         )
     gain = facts.recoverable()
-    known = float(np.nanmax(gain, initial=0.0)) / max(facts.step, 1.0)
-    blind = max(float(facts.spent()[np.isnan(gain)].sum()) / max(facts.step, 1.0), facts.share(UNKNOWN))
+    known = float(np.nanmax(gain.values, initial=0.0)) / max(facts.step, 1.0)
+    blind = max(facts.spent().of(gain.not_known()) / max(facts.step, 1.0), facts.share(UNKNOWN))
     rest = (
         "nothing else in it is worth 5 %" if known < WORTH_IT else "that may be worth more than what is known"
     )
@@ -191,19 +191,14 @@ def _budget(facts: Facts) -> list[BudgetRow]:
     low, high = facts.spent(facts.reading.short), facts.spent(facts.reading.long)
     rows = []
     small = 0.0
-    for at in np.argsort(-spent, kind="stable").tolist():
-        cause = CAUSES[at]
-        if spent[at] <= LEAST_ROW * facts.step or cause == UNKNOWN:
-            small += float(spent[at])
+    for cause, took in sorted(spent.items(), key=lambda item: -item[1]):
+        if took <= LEAST_ROW * facts.step or cause == UNKNOWN:
+            small += took
             continue
         evidence = cause_modules()[cause].evidence(facts)
-        recoverable = None if np.isnan(gain[at]) else ms(max(float(gain[at]), 0.0))
-        bounds = sorted((ms(float(low[at])), ms(float(spent[at])), ms(float(high[at]))))
-        rows.append(
-            BudgetRow(
-                WALL_OF[cause], cause, ms(float(spent[at])), bounds[0], bounds[-1], recoverable, evidence
-            )
-        )
+        recoverable = None if np.isnan(gain[cause]) else ms(max(gain[cause], 0.0))
+        bounds = sorted((ms(low[cause]), ms(took), ms(high[cause])))
+        rows.append(BudgetRow(WALL_OF[cause], cause, ms(took), bounds[0], bounds[-1], recoverable, evidence))
     if small > 0:
         rows.append(BudgetRow(None, UNKNOWN, ms(small), None, None, None))
     return rows

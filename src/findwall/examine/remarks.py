@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.budget import UNKNOWN
 from findwall.attribute.facts import Facts
+from findwall.model.causes import UNKNOWN
 from findwall.units import format_ms, format_share, ms
 
 MATTERS = 0.01  # of the step or of the kernel time: less is not worth a sentence

@@ -15,16 +15,18 @@ take the memory that sharding saved.
 
 from __future__ import annotations
 
+from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import collectives, is_training
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_training
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
 SAFETY = "needs-review"
 
 
 def advise(facts: Facts) -> Advice:
-    if collectives(facts) == 0:
+    if collectives_a_step(facts) == 0:
         return no_use("there is no communication in this step")
     if not is_training(facts):
         return no_use("nothing is trained here: there are no gradients to reduce")

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
-from findwall.fixes.job import idle_cores_ms, of_class, time_of
-from findwall.walls.evidence import on_cores
+from findwall.attribute.figures import a_step, gain_ms
+from findwall.attribute.idle_cores import idle_cores_ms
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("slow-kernels",)
 SAFETY = "changes-numerics"

@@ -15,9 +15,10 @@ Sorting by length changes the order of samples.
 
 from __future__ import annotations
 
+from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import collectives
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 
 MOVES = ("straggler", "pipeline-bubble")
 SAFETY = "needs-review"
@@ -31,7 +32,7 @@ def advise(facts: Facts) -> Advice:
             "time) and look at the "
             f"machine of the late rank: {a_step(spent)} are spent waiting for it."
         )
-    if collectives(facts) == 0:
+    if collectives_a_step(facts) == 0:
         return no_use("there is no communication in this step")
     if len(facts.run.ranks) < 2:
         return cannot_tell("one rank alone cannot tell a late rank from a slow link: read all ranks together")

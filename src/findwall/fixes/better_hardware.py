@@ -14,11 +14,11 @@ Money. More devices add communication.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, no_use, use
+from findwall.model.advice import Advice, no_use, use
 from findwall.model.catalogue import ROOFS
 from findwall.units import format_share
-from findwall.walls.evidence import device_word
 
 MOVES = ROOFS
 SAFETY = "needs-review"

@@ -21,15 +21,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import gains, of_class, time_of
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_training
+from findwall.attribute.number_formats import math_times
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import gains, is_training, math_times, of_class, time_of
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
-from findwall.walls.evidence import on_cores
 
 MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
 SAFETY = "changes-numerics"

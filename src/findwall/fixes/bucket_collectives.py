@@ -15,9 +15,10 @@ A bucket leaves only when its last gradient is there: too large ones cannot over
 
 from __future__ import annotations
 
+from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import collectives
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("small-collectives", "exposed-collective")
 SAFETY = "safe"
@@ -25,7 +26,7 @@ FEW = 8  # a step: so few messages are not what costs the time
 
 
 def advise(facts: Facts) -> Advice:
-    count = collectives(facts)
+    count = collectives_a_step(facts)
     if count == 0:
         return no_use("there is no communication in this step")
     spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")

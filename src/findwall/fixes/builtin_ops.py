@@ -18,11 +18,14 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from findwall.attribute.device_kind import pieces
+from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import calls_around, is_compiled, launch_idle, optimizer_launches, small_kernels
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.job import calls_around, is_compiled
+from findwall.attribute.waits import launch_idle, optimizer_launches
+from findwall.model.advice import Advice, no_use, use
 from findwall.model.events import Kind
-from findwall.walls.evidence import pieces
 
 MOVES = ("unfused-pointwise", "launch-bound")
 SAFETY = "changes-numerics"

@@ -23,10 +23,11 @@ import re
 
 import numpy as np
 
+from findwall.attribute.device_time import gains, of_class, time_of
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import gains, of_class, time_of
+from findwall.model.advice import Advice, no_use, use
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 

@@ -17,10 +17,13 @@ last. Shapes are fixed. Memory of the graph is held for good.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import common_sync, graph_share, is_compiled, is_training, launch_idle, small_kernels
-from findwall.walls.evidence import on_cores
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import graph_share, is_compiled, is_training
+from findwall.attribute.waits import common_sync, launch_idle
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("launch-bound",)
 SAFETY = "needs-review"

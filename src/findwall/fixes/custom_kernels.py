@@ -14,11 +14,12 @@ Code to maintain, with a backward pass and tests of its own.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import Carrier, carriers, name_carrier
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, gain_ms, no_use, use
-from findwall.fixes.job import idle_cores_ms
+from findwall.attribute.figures import gain_ms
+from findwall.attribute.idle_cores import idle_cores_ms
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import format_ms, format_share
-from findwall.walls.evidence import Carrier, carriers, name_carrier
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
 SAFETY = "needs-review"

@@ -15,17 +15,17 @@ Compressed gradients are rounded. Other placements need the scheduler's help.
 
 from __future__ import annotations
 
+from findwall.attribute.collectives import collectives_a_step, host_collectives
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import collectives
-from findwall.walls.collectives import host_collectives
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("slow-link", "exposed-collective")
 SAFETY = "needs-review"
 
 
 def advise(facts: Facts) -> Advice:
-    if collectives(facts) == 0:
+    if collectives_a_step(facts) == 0:
         return no_use("there is no communication in this step")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:

@@ -16,10 +16,12 @@ should stay so.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.walls.evidence import carriers, shapes_text
-from findwall.walls.places import line_of
+from findwall.attribute.figures import a_step
+from findwall.attribute.places import line_of
+from findwall.attribute.shapes import shapes_text
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("dtype-casts",)
 SAFETY = "changes-numerics"

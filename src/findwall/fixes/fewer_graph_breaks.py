@@ -16,8 +16,9 @@ None for the results. Code has to be rearranged.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import is_compiled
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_compiled
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("graph-breaks",)
 SAFETY = "safe"

@@ -17,8 +17,9 @@ Objects in reference cycles live until the next planned collection: memory grows
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import BULK, downloads
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.host_copies import BULK, downloads
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 SAFETY = "safe"

@@ -21,11 +21,12 @@ import re
 
 import numpy as np
 
+from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import matching, of_class, optimizer_launches, rows_of, time_of
+from findwall.attribute.figures import a_step, gain_ms, listed, step_ms
+from findwall.attribute.waits import optimizer_launches
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 from findwall.structure.steps import optimizers
-from findwall.walls.evidence import listed
 
 MOVES = ("unfused-optimizer", "launch-bound")
 SAFETY = "changes-numerics"

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import matching
+from findwall.attribute.figures import a_step
+from findwall.attribute.waits import in_window
+from findwall.model.advice import Advice, no_use, use
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
-from findwall.walls.places import in_window
 
 MOVES = ("allocator",)
 SAFETY = "safe"

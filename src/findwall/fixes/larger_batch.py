@@ -16,11 +16,13 @@ accumulation gives a larger batch without the memory, but also without the gain.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import device_word, pieces
+from findwall.attribute.device_time import busy_share, small_kernels
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, no_use
-from findwall.fixes.job import busy_share, is_training, launch_idle, small_kernels
+from findwall.attribute.job import is_training
+from findwall.attribute.waits import launch_idle
+from findwall.model.advice import Advice, no_use
 from findwall.units import format_share
-from findwall.walls.evidence import device_word, pieces
 
 MOVES = ("memory-roof", "launch-bound")
 SAFETY = "needs-review"

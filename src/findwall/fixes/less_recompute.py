@@ -16,9 +16,10 @@ Out of memory. The results are the same.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.attribute.figures import a_step
+from findwall.attribute.places import line_of
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import GIB
-from findwall.walls.places import line_of
 
 MOVES = ("recompute",)
 SAFETY = "needs-review"

@@ -16,8 +16,9 @@ time.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.walls.places import sampled
+from findwall.attribute.figures import a_step
+from findwall.attribute.places import sampled
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("loader-starved",)
 SAFETY = "needs-review"

@@ -20,9 +20,10 @@ worker. Worker processes and the start of an epoch take time: keep them with per
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import range_names
-from findwall.walls.loader_starved import workers_text
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import range_names
+from findwall.attribute.loader import workers_text
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("loader-starved",)
 SAFETY = "safe"

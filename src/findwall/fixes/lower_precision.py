@@ -17,10 +17,12 @@ with large cancellations. fp32 keeps 7, TF32 and bf16 3.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import SIXTEEN_BITS, is_training, math_times
-from findwall.walls.evidence import device_word
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_training
+from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 
 MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
 SAFETY = "changes-numerics"

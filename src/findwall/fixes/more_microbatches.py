@@ -16,7 +16,8 @@ schedules.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("pipeline-bubble",)
 SAFETY = "safe"

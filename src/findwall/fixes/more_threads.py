@@ -15,10 +15,10 @@ slower.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, cannot_tell, no_use, use
-from findwall.fixes.job import idle_cores_ms
-from findwall.walls.evidence import cores_in_use, on_cores
+from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 
 MOVES = ("slow-kernels",)
 SAFETY = "changes-numerics"

@@ -16,10 +16,11 @@ A crash loses what was not yet written. The copy must be complete before paramet
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import BULK, downloads
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.host_copies import BULK, downloads
+from findwall.attribute.places import sampled
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import format_bytes
-from findwall.walls.places import sampled
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
 SAFETY = "needs-review"

@@ -19,19 +19,19 @@ None for training as such: sums are added in another order. Tensors and objects 
 
 from __future__ import annotations
 
+from findwall.attribute.collectives import collectives_a_step, host_collectives, staged_bytes
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import collectives
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import format_bytes
-from findwall.walls.collectives import host_collectives, staged_bytes
-from findwall.walls.evidence import on_cores
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
 SAFETY = "safe"
 
 
 def advise(facts: Facts) -> Advice:
-    if collectives(facts) == 0:
+    if collectives_a_step(facts) == 0:
         return no_use("there is no communication in this step")
     if on_cores(facts):
         return no_use("the job runs on the CPU, and NCCL serves GPUs only")

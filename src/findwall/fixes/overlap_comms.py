@@ -16,16 +16,18 @@ Prefetching holds more parameters at once: more memory. The results are the same
 
 from __future__ import annotations
 
+from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import collectives, range_names
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.job import range_names
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("exposed-collective", "slow-link")
 SAFETY = "safe"
 
 
 def advise(facts: Facts) -> Advice:
-    if collectives(facts) == 0:
+    if collectives_a_step(facts) == 0:
         return no_use("there is no communication in this step")
     exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
     if exposed <= 0:

@@ -17,10 +17,13 @@ vocabulary must not be sampled from beyond the real one (mask it, or slice the l
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import SIXTEEN_BITS, has_shapes, math_times
-from findwall.walls.evidence import carriers, odd_dims, padded
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import has_shapes
+from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
+from findwall.attribute.shapes import odd_dims, padded
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 
 MOVES = ("misaligned-shapes",)
 SAFETY = "needs-review"

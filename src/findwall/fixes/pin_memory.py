@@ -18,12 +18,13 @@ must not be overwritten before its copy is done.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, use
-from findwall.fixes.job import Copies, uploads
+from findwall.attribute.figures import a_step, gain_ms
+from findwall.attribute.host_copies import Copies, uploads
 from findwall.hardware import lookup
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import format_bytes
-from findwall.walls.evidence import on_cores
 
 MOVES = ("copy-exposed",)
 SAFETY = "safe"

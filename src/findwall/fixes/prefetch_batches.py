@@ -18,8 +18,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import uploads
+from findwall.attribute.figures import a_step
+from findwall.attribute.host_copies import uploads
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)

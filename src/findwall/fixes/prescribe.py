@@ -4,15 +4,15 @@ help."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from findwall.attribute.budget import CAUSES
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import step_ms
 from findwall.fixes import fix_modules
-from findwall.fixes.advice import Advice, Fix, step_ms
-from findwall.model.catalogue import ROOFS
+from findwall.model.advice import Advice
+from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.diagnosis import NotWorthIt, Prescription, Range
 from findwall.units import format_ms, ms
-from findwall.walls.verdict import WORTH_IT, Verdict
 
 MOST_REFUSED = 6
 MENTIONED = 0.01  # of the step: causes that give back less are not named among what a fix moves
@@ -30,6 +30,15 @@ POPULARITY = (
     "channels-last",
     "remove-sync",
 )
+
+
+class Fix(Protocol):
+    """A file of `fixes/`, as the rest of the program sees it."""
+
+    MOVES: tuple[str, ...]
+    SAFETY: str
+
+    def advise(self, facts: Facts) -> Advice: ...
 
 
 @dataclass(frozen=True)
@@ -53,16 +62,19 @@ class _Candidate:
     at_most_of_all: float  # the same with what it may win besides, for "not worth it"
 
 
-def prescribe(facts: Facts, verdict: Verdict) -> tuple[list[Prescription], list[NotWorthIt]]:
-    """Fixes of the verdict's cause first, then of what else is worth it; and the popular ones left out."""
+def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list[NotWorthIt]]:
+    """Fixes of the verdict's cause first, then of what else is worth it; and the popular ones left out.
+
+    `cause` None: there is no verdict, and nothing is prescribed.
+    """
     ledger = _ledger(facts)
     candidates = [_candidate(name, fix, facts, ledger) for name, fix in _fixes().items()]
-    chosen = _choose(candidates, _targets(verdict, ledger), ledger) if verdict.cause is not None else []
-    prescriptions = [_prescription(candidate, cause, ledger) for candidate, cause in chosen]
+    chosen = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
+    prescriptions = [_prescription(candidate, moved, ledger) for candidate, moved in chosen]
     taken = {candidate.name for candidate, _ in chosen}
     decided = [one for one in candidates if not one.advice.undecided]
     left = [one for one in decided if one.name in POPULARITY and one.name not in taken]
-    if verdict.cause is None:
+    if cause is None:
         # Without a verdict nobody knows what is worth it; what cannot help at all is known all the same.
         left = [one for one in left if not one.advice.applies]
     left.sort(key=lambda one: (_popularity(one.name), one.name))
@@ -74,8 +86,7 @@ def _fixes() -> dict[str, Fix]:
 
 
 def _ledger(facts: Facts) -> _Ledger:
-    found = facts.recoverable().tolist()
-    gain = {cause: ms(value) for cause, value in zip(CAUSES, found, strict=True) if value > 0}
+    gain = {cause: ms(value) for cause, value in facts.recoverable().items() if value > 0}
     return _Ledger(step_ms(facts), gain)
 
 
@@ -88,12 +99,11 @@ def _candidate(name: str, fix: Fix, facts: Facts, ledger: _Ledger) -> _Candidate
     return _Candidate(name, fix, advice, moves, min(bound, said), said)
 
 
-def _targets(verdict: Verdict, ledger: _Ledger) -> list[str]:
-    """Causes worth a fix: the verdict's, the next, and whatever else gives back enough."""
-    worth = sorted(ledger.gain, key=lambda cause: -ledger.gain[cause])
-    others = [cause for cause in worth if ledger.gain[cause] >= WORTH_IT * ledger.step]
-    named = [cause for cause in (verdict.cause, verdict.next) if cause is not None]
-    return list(dict.fromkeys([*named, *others]))
+def _targets(cause: str, ledger: _Ledger) -> list[str]:
+    """Causes worth a fix: the verdict's, then whatever else gives back enough, the most first."""
+    worth = sorted(ledger.gain, key=lambda one: -ledger.gain[one])
+    others = [one for one in worth if ledger.gain[one] >= WORTH_IT * ledger.step]
+    return list(dict.fromkeys([cause, *others]))
 
 
 def _choose(

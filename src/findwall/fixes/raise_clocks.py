@@ -16,7 +16,8 @@ range.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 
 MOVES = ("throttled", "unstable-steps")
 SAFETY = "safe"

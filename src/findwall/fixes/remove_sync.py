@@ -20,10 +20,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import outermost, sync_rows, syncs
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import ms
-from findwall.walls.places import Wait
 
 MOVES = ("host-sync", "launch-bound")
 SAFETY = "safe"

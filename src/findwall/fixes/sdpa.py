@@ -20,12 +20,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.carriers import carriers
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import calls_around, has_shapes
+from findwall.attribute.places import line_of
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import calls_around, has_shapes, of_class, time_of
-from findwall.walls.evidence import carriers, on_cores
-from findwall.walls.places import line_of
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 
 MOVES = ("unfused-attention",)
 SAFETY = "changes-numerics"

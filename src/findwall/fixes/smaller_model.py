@@ -15,7 +15,7 @@ It is another model; its quality has to be found out.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, no_use, use
+from findwall.model.advice import Advice, no_use, use
 from findwall.model.catalogue import ROOFS
 from findwall.units import format_share
 

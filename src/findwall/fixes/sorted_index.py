@@ -16,9 +16,10 @@ Sums in another order differ in the last bits. Sorting costs time: do it once, n
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import ops_named
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.walls.evidence import ops_named
+from findwall.attribute.figures import a_step
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("gather-scatter",)
 SAFETY = "changes-numerics"

@@ -20,8 +20,9 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, no_use, use
-from findwall.fixes.job import range_names
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import range_names
+from findwall.model.advice import Advice, no_use, use
 
 MOVES = ("recompilation", "unstable-steps")
 SAFETY = "safe"

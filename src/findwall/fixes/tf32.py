@@ -20,11 +20,13 @@ cancellations and tests against fp32 references may.
 
 from __future__ import annotations
 
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import gains, of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
-from findwall.fixes.job import SIXTEEN_BITS, gains, math_times, of_class, time_of
+from findwall.attribute.figures import a_step
+from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
+from findwall.model.advice import Advice, cannot_tell, no_use, use
 from findwall.model.machine import MATH_TYPES
-from findwall.walls.evidence import on_cores
 
 MOVES = ("fast-path-off",)
 SAFETY = "changes-numerics"

@@ -19,20 +19,15 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import ops_named
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.fixes.advice import Advice, a_step, gain_ms, no_use, step_ms, use
-from findwall.fixes.job import (
-    compiled_share,
-    graph_share,
-    is_compiled,
-    is_training,
-    launch_idle,
-    of_class,
-    optimizer_launches,
-    time_of,
-)
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
+from findwall.attribute.waits import launch_idle, optimizer_launches
+from findwall.model.advice import Advice, no_use, use
 from findwall.units import format_share
-from findwall.walls.evidence import on_cores, ops_named
 
 MOVES = (
     "unfused-pointwise",

@@ -36,6 +36,8 @@ WALLS: dict[str, tuple[str, ...]] = {
 
 WALL_OF: dict[str, str] = {cause: wall for wall, causes in WALLS.items() for cause in causes}
 
+WORTH_IT = 0.05  # of the step: less than this is not a wall
+
 # The causes that mean "nothing left to recover": the happy walls.
 ROOFS = ("at-the-roof", "memory-roof")
 

@@ -63,6 +63,10 @@ class ByCause:
         """The sum over some causes; what is not known adds nothing."""
         return float(sum(np.nan_to_num(self[cause]) for cause in causes))
 
+    def not_known(self) -> list[str]:
+        """Causes whose number is not known."""
+        return [cause for cause, value in self.items() if np.isnan(value)]
+
     @property
     def total(self) -> float:
         """The sum over all causes; what is not known adds nothing."""

@@ -25,6 +25,7 @@ class Links:
     launch: I64  # device rows: the runtime call that issued it
     op: I64  # device rows: the innermost op around that call; host rows: the nearest op above or itself
     backward: Bool  # host rows: under the autograd engine
+    forward: I64  # those rows: the op of the forward pass whose gradient they work out
     kernels_without_launch: int
     launches_without_kernel: int
     ambiguous: int  # device rows whose correlation id several calls carry: matched by process and order
@@ -50,11 +51,13 @@ def link(timeline: Timeline) -> Links:
     op[issued] = nearest_op[launch[issued]]
     orphans = device[launch[device] < 0]
     op[orphans] = _by_external_id(timeline, orphans)
+    backward = _under(timeline, parent, ENGINE)
     return Links(
         parent=parent,
         launch=launch,
         op=op,
-        backward=_under(timeline, parent, ENGINE),
+        backward=backward,
+        forward=_forward_ops(timeline, parent, backward),
         kernels_without_launch=len(orphans),
         launches_without_kernel=_unanswered_launches(timeline, launch),
         ambiguous=ambiguous,
@@ -71,6 +74,7 @@ def link_launches(timeline: Timeline) -> Links:
         launch=launch,
         op=none,
         backward=np.zeros(len(none), bool),
+        forward=none,
         kernels_without_launch=int((launch[device] < 0).sum()),
         launches_without_kernel=_unanswered_launches(timeline, launch),
         ambiguous=ambiguous,
@@ -133,6 +137,29 @@ def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
     wanted = marked[timeline.events.name] if len(marked) else np.zeros(0, bool)
     below: Bool = nearest(timeline, parent, wanted) >= 0
     return below
+
+
+def _forward_ops(timeline: Timeline, parent: I64, backward: Bool) -> I64:
+    """For rows under the autograd engine the forward op with their node's sequence number; -1 elsewhere.
+
+    An op carries the number that the next node will get, whether it makes that node or calls an op that
+    does (aten::linear and the aten::t in it carry one number). The last op with a number made its node.
+    """
+    events = timeline.events
+    numbered = events.is_kind(Kind.OP) & (events.sequence >= 0)
+    node = nearest(timeline, parent, numbered & backward)
+    rows = np.flatnonzero(node >= 0)
+    forward = np.flatnonzero(numbered & ~backward)
+    # Of ops that start together the one inside is called last.
+    order = np.lexsort((-events.end[forward], events.start[forward], events.sequence[forward]))
+    forward = forward[order]
+    wanted = events.sequence[node[rows]]
+    at = np.searchsorted(events.sequence[forward], wanted, side="right") - 1
+    rows, wanted, at = rows[at >= 0], wanted[at >= 0], at[at >= 0]
+    hit = events.sequence[forward[at]] == wanted
+    found: I64 = np.full(len(events), -1, np.int64)
+    found[rows[hit]] = forward[at[hit]]
+    return found
 
 
 def _launches(timeline: Timeline) -> tuple[I64, int]:

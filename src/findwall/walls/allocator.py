@@ -21,11 +21,11 @@ repeat, pinned buffers made once.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
+from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
-from findwall.walls.evidence import gain, opening
-from findwall.walls.places import Wait, rows_named, wait_evidence, waits
 
 CAUSE = "allocator"
 

@@ -20,9 +20,11 @@ custom-kernels for the last tenths, better-hardware.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers, kernel_evidence
+from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, device_word, kernel_evidence, opening
 
 CAUSE = "at-the-roof"
 FASTER = 1.2  # times the products a second: less is not worth a change of format

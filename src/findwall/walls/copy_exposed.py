@@ -20,11 +20,13 @@ device when it is small.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import Carrier, as_evidence, carriers
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import calls_text, gain, opening
+from findwall.attribute.shapes import shapes_text
+from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_bytes, format_ms
-from findwall.walls.evidence import Carrier, as_evidence, calls_text, carriers, gain, opening, shapes_text
-from findwall.walls.places import Wait, blocking_rows, wait_evidence, waits
 
 CAUSE = "copy-exposed"
 

@@ -20,21 +20,12 @@ take 16-bit logits; torch-compile fuses casts into their neighbours.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import Carrier, as_evidence, carriers, name_carrier
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import calls_text, gain, opening
+from findwall.attribute.shapes import shape, short_type, tensors_of
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms
-from findwall.walls.evidence import (
-    Carrier,
-    as_evidence,
-    calls_text,
-    carriers,
-    gain,
-    name_carrier,
-    opening,
-    shape,
-    short_type,
-    tensors_of,
-)
 
 CAUSE = "dtype-casts"
 

@@ -22,10 +22,11 @@ bucket-collectives, gradients compressed to bf16, faster-link.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence, ops_named
+from findwall.attribute.collectives import host_collectives, staged_bytes
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, listed, opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.collectives import host_collectives, staged_bytes
-from findwall.walls.evidence import gain, kernel_evidence, listed, opening, ops_named
 
 CAUSE = "exposed-collective"
 

@@ -21,10 +21,11 @@ channels-last makes 16-bit convolutions faster still. lower-precision where the 
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import as_evidence, carriers, name_carrier
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import calls_text, gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms
-from findwall.walls.evidence import as_evidence, calls_text, carriers, gain, name_carrier, opening
 
 CAUSE = "fast-path-off"
 

@@ -18,9 +18,10 @@ segment reductions instead of scatter_add, embedding_bag instead of embedding an
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence, ops_named
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import gain, kernel_evidence, opening, ops_named
 
 CAUSE = "gather-scatter"
 

@@ -21,12 +21,12 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
+from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import GARBAGE
 from findwall.units import format_ms
-from findwall.walls.evidence import gain, opening
-from findwall.walls.places import Wait, rows_named, wait_evidence, waits
 
 CAUSE = "gc-pause"
 

@@ -24,12 +24,13 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.places import line_of
+from findwall.attribute.waits import in_window
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import REGION, names_matching
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, opening
-from findwall.walls.places import in_window, line_of, times_text
 
 CAUSE = "graph-breaks"
 

@@ -22,10 +22,12 @@ sizes known in advance instead of nonzero. move-io-off-step where the values are
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.places import sampled_evidence
+from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import gain, kernel_evidence, opening
-from findwall.walls.places import Wait, blocking_rows, sampled_evidence, times_text, wait_evidence, waits
 
 CAUSE = "host-sync"
 

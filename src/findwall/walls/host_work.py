@@ -26,11 +26,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
+from findwall.attribute.kernel_names import short_kernel
+from findwall.attribute.places import parse_frame, sampled, sampled_evidence
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, opening, short_kernel
-from findwall.walls.places import parse_frame, sampled, sampled_evidence
 
 CAUSE = "host-work"
 

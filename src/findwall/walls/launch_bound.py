@@ -25,12 +25,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.budget import CAUSES
+from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.device_kind import on_cores, pieces
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.places import line_of, sampled
+from findwall.model.causes import cause_index
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, kernel_evidence, on_cores, opening, pieces
-from findwall.walls.places import line_of, sampled, times_text
 
 CAUSE = "launch-bound"
 
@@ -69,7 +71,7 @@ def _kernels(facts: Facts) -> tuple[float, float]:
 
 def _pace(facts: Facts) -> Evidence:
     kernels, length = _kernels(facts)
-    idle = float(facts.reading.likely.idle[CAUSES.index(CAUSE)])
+    idle = float(facts.reading.likely.idle[cause_index(CAUSE)])
     each = idle / max(kernels, 1) / 1000
     text = (
         f"{kernels:,.0f} {pieces(facts)} a step with a median of {length:.1f} us; the device waits "

@@ -19,9 +19,10 @@ writing into a preallocated tensor); torch-compile removes many.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers, kernel_evidence, ops_named
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, ops_named
 
 CAUSE = "layout-copies"
 _CONVERSIONS = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "tonhwc", "batched_transpose")

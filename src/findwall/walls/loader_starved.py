@@ -19,18 +19,17 @@ loader-workers (num_workers up to the cores, persistent_workers=True, prefetch_f
 
 from __future__ import annotations
 
-from math import ceil
-
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
+from findwall.attribute.loader import workers_text
+from findwall.attribute.places import sampled_evidence
+from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import LOADER
 from findwall.units import format_ms
-from findwall.walls.evidence import gain, opening
-from findwall.walls.places import Wait, rows_named, sampled_evidence, wait_evidence, waits
 
 CAUSE = "loader-starved"
-MOST = 32  # workers: beyond that it is not their number
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -63,15 +62,6 @@ def _why(facts: Facts, calls: list[Wait]) -> str:
         more = f"add workers ({workers_text(facts, workers)})" if workers else "add workers"
         return f"{have} not keep up; {more}, or make the transforms cheaper"
     return "the loader does not keep up; give it workers (num_workers), or make the transforms cheaper"
-
-
-def workers_text(facts: Facts, have: int) -> str:
-    """How many workers make batches as fast as the rest of the step uses them up."""
-    waited, step = facts.spent_ms(CAUSE), facts.step / 1e6
-    made = have * step if have else waited  # what one process takes for a batch
-    rest = step - waited
-    needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else MOST + 1
-    return f"num_workers={needed}" if needed <= MOST else "num_workers: as many as the cores carry"
 
 
 def _calls(facts: Facts) -> list[Wait]:

@@ -19,9 +19,11 @@ weights are read once for more rows), smaller-model, custom-kernels that keep mo
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers, kernel_evidence
+from findwall.attribute.device_kind import device_word, pieces
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, device_word, kernel_evidence, opening, pieces
 
 CAUSE = "memory-roof"
 

@@ -21,9 +21,11 @@ itself. Where the odd size is a sequence length that changes from batch to batch
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, listed, opening
+from findwall.attribute.shapes import odd_dims, padded
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, gain, kernel_evidence, listed, odd_dims, opening, padded
 
 CAUSE = "misaligned-shapes"
 

@@ -18,10 +18,11 @@ more-microbatches, an interleaved or zero-bubble schedule, even stages (balance-
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "pipeline-bubble"
 

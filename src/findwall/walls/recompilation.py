@@ -22,11 +22,11 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
+from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import COMPILE
-from findwall.walls.evidence import gain, opening
-from findwall.walls.places import Wait, rows_named, wait_evidence, waits
 
 CAUSE = "recompilation"
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")

@@ -20,10 +20,11 @@ batch.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.units import GIB
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "recompute"
 

@@ -21,18 +21,14 @@ batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kerne
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers, kernel_evidence
+from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
+from findwall.attribute.idle_cores import cores_in_use
+from findwall.attribute.kernel_names import short_kernel
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
-from findwall.walls.evidence import (
-    carriers,
-    cores_in_use,
-    device_word,
-    gain,
-    kernel_evidence,
-    opening,
-    short_kernel,
-)
 
 CAUSE = "slow-kernels"
 

@@ -21,9 +21,10 @@ node. overlap-comms hides it, accumulate-gradients and bf16 gradients send less.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "slow-link"
 

@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.attribute.messages import message_bytes
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_bytes
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "small-collectives"
 

@@ -19,11 +19,12 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.model.run import HostLine
 from findwall.units import format_ms, format_share
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "straggler"
 

@@ -20,11 +20,12 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "throttled"
 

@@ -20,10 +20,11 @@ bf16-autocast halves the matrix.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.attribute.scores import score_shapes
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import gain, kernel_evidence, opening
 
 CAUSE = "unfused-attention"
 MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it

@@ -19,10 +19,12 @@ step does the same for others. A larger batch makes it a smaller share of the st
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.device_kind import pieces
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.structure.steps import optimizers
-from findwall.walls.evidence import gain, kernel_evidence, opening, pieces
 
 CAUSE = "unfused-optimizer"
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")

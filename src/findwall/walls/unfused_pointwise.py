@@ -22,9 +22,11 @@ graphs do not help: they save launches, not bytes.
 
 from __future__ import annotations
 
+from findwall.attribute.carriers import carriers, kernel_evidence, ops_named
+from findwall.attribute.device_kind import pieces
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
-from findwall.walls.evidence import carriers, gain, kernel_evidence, opening, ops_named, pieces
 
 CAUSE = "unfused-pointwise"
 

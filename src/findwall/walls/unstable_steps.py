@@ -23,9 +23,9 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms
-from findwall.walls.evidence import gain, opening
 
 CAUSE = "unstable-steps"
 SLOW = 1.5  # times the median

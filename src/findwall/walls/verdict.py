@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from findwall.attribute.budget import CAUSES, UNKNOWN
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.dilation import Scenario
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF
-from findwall.model.intervals import F64
+from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
+from findwall.model.causes import UNKNOWN, ByCause, cause_index
 
-WORTH_IT = 0.05  # of the step: less than this is not a wall
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
 IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
 DOMINANT = 0.6  # of the step: a wait this long stands all the same, because work suffers more than Python
@@ -60,7 +56,7 @@ def decide(facts: Facts) -> Verdict:
 def _outweighed(facts: Facts, best: str) -> bool:
     """Whether the step has more idle time that nothing traced explains than the best cause gives back."""
     unexplained = facts.reading.likely.unexplained
-    gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
+    gain = facts.recoverable().of((best,))
     return unexplained > max(gain, WORTH_IT * facts.step)
 
 
@@ -69,7 +65,7 @@ def _may_be_others(facts: Facts, best: str) -> bool:
     share = in_line_share(facts.run)
     rare = best == "unstable-steps"  # just what others cause, whatever the device
     if WALL_OF[best] in ("overhead", "data") and not rare:
-        gain = float(np.nan_to_num(facts.recoverable()[CAUSES.index(best)]))
+        gain = facts.recoverable().of((best,))
         return share >= IN_LINE and gain < DOMINANT * facts.step
     reached = best == "at-the-roof" and facts.ceilings.known  # a rate that was reached was reached
     if reached or (facts.run.device_kind != "cpu" and not rare):
@@ -81,36 +77,31 @@ def _may_be_others(facts: Facts, best: str) -> bool:
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     """Causes worth naming in one reading, the verdict first."""
     gain = facts.recoverable(scenario)
-    order = [at for at in np.argsort(-np.nan_to_num(gain, nan=-1.0), kind="stable").tolist() if gain[at] > 0]
-    worth = [
-        at for at in order if gain[at] >= WORTH_IT * scenario.step and CAUSES[at] not in (*ROOFS, UNKNOWN)
-    ]
+    # No roof is among them, nor the unknown: the one gives nothing back, of the other nobody knows.
+    worth = [cause for cause in gain.ranked() if gain[cause] >= WORTH_IT * scenario.step]
     if not worth:
         return [_roof(facts, scenario)]
     if _hidden(facts, scenario, gain) > HIDDEN * gain[worth[0]]:
         return [UNKNOWN]
     if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE * gain[worth[0]]:
         first, second = worth[0], worth[1]
-        if QUESTION_OF[CAUSES[second]] < QUESTION_OF[CAUSES[first]]:
+        if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
-    return [CAUSES[at] for at in worth]
+    return worth
 
 
-def _hidden(facts: Facts, scenario: Scenario, gain: F64) -> float:
+def _hidden(facts: Facts, scenario: Scenario, gain: ByCause) -> float:
     """Time of which nobody knows what could come back because the device's ceilings are not known."""
     if facts.ceilings.known:
         return 0.0
-    spent = facts.spent(scenario)
-    busy: float = float(spent[np.isnan(gain)].sum()) - float(scenario.idle[CAUSES.index(UNKNOWN)])
-    return busy
+    return facts.spent(scenario).of(gain.not_known()) - float(scenario.idle[cause_index(UNKNOWN)])
 
 
 def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.run.device_kind == "cpu"  # cores are judged without, with care
-    if spent[CAUSES.index(UNKNOWN)] > BLIND * scenario.step or not known:
+    if spent[UNKNOWN] > BLIND * scenario.step or not known:
         return UNKNOWN
-    compute = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "compute")
-    bandwidth = sum(spent[CAUSES.index(cause)] for cause, wall in WALL_OF.items() if wall == "bandwidth")
-    return "at-the-roof" if compute >= bandwidth else "memory-roof"
+    at_the_roof = spent.of(WALLS["compute"]) >= spent.of(WALLS["bandwidth"])
+    return "at-the-roof" if at_the_roof else "memory-roof"

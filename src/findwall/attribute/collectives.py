@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import calls_text
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
@@ -15,9 +16,8 @@ from findwall.structure.comms import HOST_COLLECTIVE
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import names_matching
 from findwall.units import format_bytes, format_ms, ms
-from findwall.walls.evidence import calls_text
 
-CAUSE = "exposed-collective"
+EXPOSED = "exposed-collective"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def _bytes(facts: Facts, row: int) -> float | None:
 def _waited(facts: Facts, groups: list[I64]) -> F64:
     """The idle time of host collectives, each gap's shared among the groups that are open in it."""
     begin, past = facts.timeline.events.start, facts.timeline.events.end
-    talk = facts.host.activities[CAUSE]
-    positions, amounts = facts.idle_rows(CAUSE)
+    talk = facts.host.activities[EXPOSED]
+    positions, amounts = facts.idle_rows(EXPOSED)
     start, end = facts.queue.before[positions], facts.queue.start[positions]
     spans = [(union(begin[rows], past[rows]) & talk).covered_within(start, end) for rows in groups]
     covered = np.array(spans, np.float64).reshape(len(groups), len(positions))

@@ -1,140 +1,28 @@
-"""Where the host stood: calls merged and named by op, enclosing range and Python line.
-
-A line is that of the nearest frame of the person's own code; where a trace has no stacks, the lines
-that a sampler saw speak instead.
-"""
+"""What the device waits for: calls of the host, merged and named, with the idle time that is theirs."""
 
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import times_text
+from findwall.attribute.places import line_of
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.causes import cause_index
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
-from findwall.model.intervals import I64
-from findwall.model.run import HostLine
+from findwall.model.intervals import F64, I64
 from findwall.structure.host import OWNERS, names_matching
-from findwall.units import format_ms, format_share, ms
+from findwall.units import format_ms, ms
 
-_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
-# Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
-_RUNS_OPS = re.compile(
-    r":(forward|_engine_run_backward|_(single_tensor|multi_tensor|fused)_\w+)$|^functional\.py:"
-)
-_LIBRARY = re.compile(
-    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
-)
 # The op a person wrote, not the ones it calls.
 _ASKED = re.compile(
     r"^aten::(item|is_nonzero|nonzero|masked_select|unique\w*|_unique2|bincount|to|cpu|tolist|equal|allclose"
     r"|repeat_interleave|argwhere|where|index|_local_scalar_dense)$"
 )
-STDLIB = frozenset(sys.stdlib_module_names)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    place: str  # "train.py:88"
-    function: str
-    own: bool  # the person's code, not a library's
-
-
-def parse_frame(name: str) -> Frame | None:
-    """ "train.py(88): main" as a frame; None for what is not one (built-ins, modules)."""
-    found = _FRAME.match(name)
-    if found is None:
-        return None
-    path = found["file"].replace("\\", "/")
-    first = path.split("/")[0].removesuffix(".py")
-    own = not (_LIBRARY.search(path) or (not path.startswith("/") and first in STDLIB))
-    return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], own)
-
-
-def frame_of(facts: Facts, row: int) -> Frame | None:
-    """The nearest frame of the person's own code around a host row."""
-    if row < 0:
-        return None
-    around = [row, *facts.links.ancestors(row)]
-    frame = _nearest_own(facts, around)
-    if frame is None and facts.links.backward[row]:
-        forward = _forward_of(facts, around)
-        frame = _nearest_own(facts, [forward, *facts.links.ancestors(forward)]) if forward >= 0 else None
-    return frame
-
-
-def line_of(facts: Facts, row: int) -> str | None:
-    frame = frame_of(facts, row)
-    return frame.place if frame is not None else None
-
-
-def _nearest_own(facts: Facts, rows: list[int]) -> Frame | None:
-    for row in rows:
-        for name in _frames_at(facts, row):
-            frame = parse_frame(name)
-            if frame is not None and frame.own:
-                return frame
-    return None
-
-
-def _frames_at(facts: Facts, row: int) -> list[str]:
-    """The frames a row carries: a Python row is one, an op of torch 1.x lists its stack."""
-    if facts.timeline.events.kind[row] == Kind.PYTHON:
-        return [facts.timeline.name_of(row)]
-    extra = facts.timeline.extra_of(row)
-    return extra.call_stack.split(";") if extra is not None and extra.call_stack else []
-
-
-def _forward_of(facts: Facts, rows: list[int]) -> int:
-    """The forward op with the same sequence number as a backward row, -1 if there is none."""
-    events = facts.timeline.events
-    numbers = [int(events.sequence[row]) for row in rows if events.sequence[row] >= 0]
-    if not numbers:
-        return -1
-    same = np.flatnonzero((events.sequence == numbers[0]) & ~facts.links.backward)
-    return int(same[np.argmin(events.start[same])]) if len(same) else -1
-
-
-def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
-    """The line on which a sampler most often saw the host: one of the person's own, if there is one.
-
-    `between_ops`: where no op was running, as far as the samples tell.
-    """
-    return next(iter(_sampled(facts, between_ops)), None)
-
-
-def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
-    """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
-    shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
-    lines = facts.run.host_lines
-    if between_ops:
-        lines = tuple(line for line in lines if not _RUNS_OPS.search(line.inside)) or lines
-    for line in lines:
-        shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
-    found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
-    return [
-        HostLine("/".join(place.split("/")[-2:]), function, min(shares[place, function], 1.0))
-        for place, function in found
-    ]
-
-
-def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
-    """What the sampler saw, where the run had one."""
-    lines = _sampled(facts, between_ops)[:2]
-    return [
-        Evidence(
-            f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "
-            "samples",
-            line=line.place,
-        )
-        for line in lines
-    ]
-
-
-# -- calls of the host -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +61,8 @@ def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
     reach = np.maximum.accumulate(events.end[rows]) if len(rows) else rows
     outer = np.concatenate([[True], events.end[rows[1:]] > reach[:-1]]) if len(rows) else np.empty(0, bool)
-    outermost: I64 = rows[outer]
-    return outermost
+    kept: I64 = rows[outer]
+    return kept
 
 
 def in_window(facts: Facts, rows: I64) -> I64:
@@ -251,9 +139,55 @@ def _asked(facts: Facts, row: int) -> _Asked:
     return _Asked(facts.timeline.name_of(op) if op >= 0 else None, op if op >= 0 else row, within)
 
 
-def times_text(times: float) -> str:
-    return "once" if times < 1.5 else f"{times:,.0f} times"
-
-
 def wait_evidence(found: list[Wait], limit: int = 3) -> list[Evidence]:
     return [Evidence(wait.text, None, wait.op, wait.line, wait.ms) for wait in found[:limit] if wait.ms > 0]
+
+
+def sync_rows(facts: Facts) -> I64:
+    """Calls in the window with which the host waits for the device, copies to it left out."""
+    return in_window(facts, blocking_rows(facts, "host-sync"))
+
+
+def syncs(facts: Facts) -> list[Wait]:
+    """The same, merged and named, the costliest first."""
+    return waits(facts, "host-sync", sync_rows(facts))
+
+
+def outermost(facts: Facts, rows: I64) -> I64:
+    """For each call the op it lies in that no other op contains; the call itself where there is none."""
+    found: I64 = rows.copy()
+    at = rows.copy()
+    while (at >= 0).any():
+        above = np.maximum(at, 0)
+        is_op = (at >= 0) & (facts.timeline.events.kind[above] == Kind.OP)
+        found[is_op] = at[is_op]
+        at = np.where(at >= 0, facts.links.parent[above], -1)
+    return found
+
+
+def common_sync(facts: Facts) -> str | None:
+    """What most calls that wait for the device lie in."""
+    names, counts = np.unique(
+        facts.timeline.events.name[outermost(facts, sync_rows(facts))], return_counts=True
+    )
+    return facts.timeline.names[int(names[np.argmax(counts)])] if len(names) else None
+
+
+def launch_idle(facts: Facts) -> float:
+    """Idle time that waits for launches, in ms a step: what the host alone takes of `launch-bound`."""
+    scenario = facts.reading.likely
+    return ms(max(float(scenario.idle[cause_index("launch-bound")]) - scenario.turnaround, 0.0))
+
+
+def idle_before(facts: Facts, cause: str, class_name: str) -> float:
+    """Idle time of one cause in front of kernels of one class, in ms a step."""
+    positions, amounts = facts.idle_rows(cause)
+    rows = facts.queue.row[positions]
+    at = np.searchsorted(facts.kernels.row, rows)
+    mine: F64 = amounts[facts.kernels.class_index[at] == KERNEL_CLASSES.index(class_name)]
+    return ms(float(mine.sum()))
+
+
+def optimizer_launches(facts: Facts) -> float:
+    """Waiting for the optimizer's own launches, in ms a step: nothing done to the model changes it."""
+    return min(idle_before(facts, "launch-bound", "optimizer"), facts.recoverable_ms("launch-bound") or 0.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from book import Book
+from findwall.attribute.places import line_of, parse_frame, sampled, sampled_evidence
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
-from findwall.walls.evidence import padded, short_kernel
-from findwall.walls.places import line_of, parse_frame, sampled, sampled_evidence
 from sketch import facts_of, sketch
 
 
@@ -43,6 +43,20 @@ def test_the_nearest_own_frame_counts() -> None:
     assert line_of(facts, -1) is None
 
 
+def test_backward_work_stands_where_the_op_was_called_that_made_its_node() -> None:
+    book = Book()
+    for line, op in ((3, "aten::ones_like"), (4, "aten::mul")):
+        frame = book.open(f"train.py({line}): forward", kind=Kind.PYTHON)
+        book.op(op, [], [], "mul_kernel", sequence=7)  # the number is used up by the last of them
+        book.close(frame)
+    engine = book.open("autograd::engine::evaluate_function: MulBackward0", sequence=7)
+    book.op("aten::mul", [], [], "mul_kernel")
+    book.close(engine)
+    facts = facts_of(book.timeline())
+    row = int(facts.links.op[facts.timeline.rows(Kind.KERNEL)[-1]])
+    assert facts.links.backward[row] and line_of(facts, row) == "train.py:4"
+
+
 def test_a_samplers_own_lines_come_first() -> None:
     lines = (
         HostLine("venv/lib/python3.11/site-packages/torch/collate.py:275", "f", 0.9),
@@ -59,27 +73,3 @@ def test_a_line_seen_in_several_callees_is_one_line() -> None:
     lines = (HostLine("a.py:3", "g", 0.3), HostLine("b.py:1", "f", 0.4), HostLine("a.py:3", "g", 0.2))
     found = sampled_evidence(facts_of(sketch(cpu="o", gpu="k"), host_lines=lines))
     assert [one.line for one in found] == ["a.py:3", "b.py:1"] and "50 % of the samples" in found[0].text
-
-
-@pytest.mark.parametrize(
-    ("extent", "expected"), [(50257, 50304), (4093, 4096), (1023, 1024), (30, 32), (7, 8), (100, 104)]
-)
-def test_sizes_are_padded_to_what_costs_little(extent: int, expected: int) -> None:
-    assert padded(extent) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("void cutlass::Kernel2<cutlass_75_tensorop_align1>(Params)", "cutlass_75_tensorop_align1"),
-        (
-            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<MulFunctor<float>>>",
-            "elementwise_kernel<MulFunctor>",
-        ),
-        ("nvjet_sm90_tst_128x256_NNT", "nvjet_sm90_tst_128x256_NNT"),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
-        ("x" * 100, "x" * 27 + "…" + "x" * 28),
-    ],
-)
-def test_kernel_names_are_cut_to_what_tells(name: str, expected: str) -> None:
-    assert short_kernel(name) == expected

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-from findwall.attribute.facts import Facts
-from findwall.units import format_ms, ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +23,6 @@ class Advice:
         return not self.applies and self.at_most_ms is None
 
 
-class Fix(Protocol):
-    """A file of `fixes/`, as the rest of the program sees it."""
-
-    MOVES: tuple[str, ...]
-    SAFETY: str
-
-    def advise(self, facts: Facts) -> Advice: ...
-
-
 def use(how: str, at_most_ms: float | None = None, moves: tuple[str, ...] | None = None) -> Advice:
     """It applies, in this way."""
     return Advice(True, how=how, at_most_ms=at_most_ms, moves=moves)
@@ -49,17 +36,3 @@ def no_use(why_not: str) -> Advice:
 def cannot_tell(why_not: str) -> Advice:
     """The trace does not hold what would decide it."""
     return Advice(False, why_not=why_not)
-
-
-def gain_ms(facts: Facts, *causes: str) -> float:
-    """What these causes together could give back; what is unknown adds nothing."""
-    return sum(facts.recoverable_ms(cause) or 0.0 for cause in causes)
-
-
-def step_ms(facts: Facts) -> float:
-    return ms(facts.step)
-
-
-def a_step(value_ms: float) -> str:
-    """ "3.20 ms a step"; nothing measurable is "0.0 ms a step"."""
-    return f"{format_ms(value_ms)} a step" if value_ms >= 0.0005 else "0.0 ms a step"

@@ -1,0 +1,137 @@
+"""What carries a cause on the device: its kernels merged and named, with their shapes and rates.
+
+Every figure is a step's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import calls_text, listed
+from findwall.attribute.kernel_names import short_kernel, shorten
+from findwall.attribute.messages import collective_name
+from findwall.attribute.places import line_of
+from findwall.attribute.shapes import shapes_text
+from findwall.model.diagnosis import Evidence
+from findwall.units import format_ms, format_share, ms
+
+TOP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Device rows of one cause with the same kernel, op and shapes."""
+
+    kernel: str
+    op: str | None
+    op_row: int  # of the longest of them; -1 unknown
+    atom: int  # the longest of them
+    ms: float
+    calls: float
+    floor_ms: float | None
+
+    @property
+    def reached(self) -> float | None:
+        """Share of the ceiling: what must remain over what is spent."""
+        return None if self.floor_ms is None or self.ms <= 0 else min(self.floor_ms / self.ms, 1.0)
+
+
+def carriers(facts: Facts, cause: str, limit: int = TOP) -> list[Carrier]:
+    """The kernels that carry a cause, longest first."""
+    atoms = facts.atoms.of(cause)
+    if len(atoms) == 0:
+        return []
+    group, width = _groups(facts, atoms)
+    own = facts.own[atoms]
+    total = np.bincount(group, own, minlength=width)
+    calls = np.bincount(group, minlength=width) / facts.steps.count
+    with np.errstate(invalid="ignore", divide="ignore"):
+        floor = facts.atoms.floor[atoms] * (own / facts.atoms.own[atoms])
+    floor_total = np.bincount(group, floor, minlength=width)
+    order = np.lexsort((-own, group))
+    longest = atoms[order[np.searchsorted(group[order], np.arange(width))]]
+    found = [
+        Carrier(
+            facts.kernel_name(atom),
+            facts.op_name(atom),
+            facts.op_row(atom),
+            atom,
+            ms(float(total[at])),
+            float(calls[at]),
+            None if np.isnan(floor_total[at]) or not facts.ceilings.known else ms(float(floor_total[at])),
+        )
+        for at, atom in _longest_groups(total, longest, limit)
+    ]
+    # Equal times are told apart by name: the order must not depend on the file's order.
+    return sorted(found, key=lambda one: (-one.ms, one.kernel, one.op or ""))[:limit]
+
+
+def _longest_groups(total: np.ndarray, longest: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    least = np.sort(total)[::-1][min(limit, len(total)) - 1]
+    wanted = np.flatnonzero((total >= least) & (total > 0))[: 16 * limit]
+    return [(at, int(longest[at])) for at in wanted.tolist()]
+
+
+def _groups(facts: Facts, atoms: np.ndarray) -> tuple[np.ndarray, int]:
+    """A number for each distinct (kernel name, op name, recorded inputs)."""
+    events = facts.timeline.events
+    index = facts.atoms.index[atoms]
+    op = facts.kernels.op[index]
+    op_name = np.where(op >= 0, events.name[np.maximum(op, 0)], -1).astype(np.int64) + 1
+    inputs = np.where(op >= 0, events.inputs[np.maximum(op, 0)], -1).astype(np.int64) + 1
+    key = events.name[facts.kernels.row[index]].astype(np.int64)
+    key = (key * (len(facts.timeline.names) + 1) + op_name) * (
+        len(facts.timeline.details.inputs) + 1
+    ) + inputs
+    distinct, group = np.unique(key, return_inverse=True)
+    return group.reshape(-1), len(distinct)
+
+
+def name_carrier(facts: Facts, carrier: Carrier) -> str:
+    """ "aten::addmm [8192×768]·[768×50257] bf16 (ampere_bf16_s1688gemm…align1)"."""
+    kernel = short_kernel(carrier.kernel)
+    if facts.kernel_class(carrier.atom) == "collective":
+        return f"{_doing(facts, carrier)} ({kernel})"
+    if carrier.op is None:
+        return kernel
+    described = f"{carrier.op} {shapes_text(facts, carrier.op_row)}".strip()
+    return described if on_cores(facts) else f"{described} ({kernel})"
+
+
+def kernel_evidence(facts: Facts, cause: str, note: str = "") -> list[Evidence]:
+    """The three longest carriers; `note` says what `reached` is a share of, empty to leave it out."""
+    found = []
+    for carrier in carriers(facts, cause):
+        parts = [calls_text(carrier.calls), format_ms(carrier.ms)]
+        if note and carrier.reached is not None:
+            parts.append(f"{format_share(carrier.reached)} of {note}")
+        found.append(as_evidence(facts, carrier, f"{name_carrier(facts, carrier)}: {', '.join(parts)}"))
+    return found
+
+
+def as_evidence(facts: Facts, carrier: Carrier, text: str) -> Evidence:
+    line = line_of(facts, carrier.op_row)
+    if line is not None:
+        text += f", at {line}"
+    return Evidence(text, carrier.kernel, carrier.op, line, carrier.ms)
+
+
+def _doing(facts: Facts, carrier: Carrier) -> str:
+    """What a carrier does, in one name."""
+    if facts.kernel_class(carrier.atom) == "collective":
+        row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
+        return collective_name(facts.timeline, facts.links, row)
+    return carrier.op or short_kernel(carrier.kernel)
+
+
+def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
+    """The ops that carry a cause: "mul, add and tanh"."""
+    seen: dict[str, float] = {}
+    for carrier in carriers(facts, cause, 12):
+        name = shorten(_doing(facts, carrier).removeprefix("aten::"), 40)
+        seen[name] = seen.get(name, 0.0) + carrier.ms
+    return listed(sorted(seen, key=lambda name: (-seen[name], name))[:most])

@@ -1,0 +1,55 @@
+"""Device time of some atoms: what it is, what of it could come back, of which class and name they are."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.events import Bool
+from findwall.model.intervals import I64
+from findwall.units import ms
+
+
+def gains(facts: Facts, atoms: I64) -> float:
+    """What some atoms could give back, in ms a step; where no floor is known, nothing."""
+    own = facts.own[atoms]
+    window = facts.atoms.own[atoms]
+    floor = np.divide(facts.atoms.floor[atoms] * own, window, out=np.full(len(own), np.nan), where=window > 0)
+    return ms(float(np.nansum(np.maximum(own - floor, 0.0))))
+
+
+def time_of(facts: Facts, atoms: I64) -> float:
+    """In ms a step."""
+    return ms(float(facts.own[atoms].sum()))
+
+
+def of_class(facts: Facts, *names: str) -> Bool:
+    """Which atoms are of these kernel classes."""
+    wanted = [KERNEL_CLASSES.index(name) for name in names]
+    mask: Bool = np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
+    return mask
+
+
+def small_kernels(facts: Facts) -> float:
+    """Device rows a step."""
+    return len(facts.atoms.index) / max(facts.steps.count, 1)
+
+
+def busy_share(facts: Facts) -> float:
+    return facts.reading.likely.busy / facts.step if facts.step > 0 else 0.0
+
+
+def rows_of(facts: Facts, atoms: I64) -> I64:
+    """The device rows of some atoms."""
+    return facts.kernels.row[facts.atoms.index[atoms]]
+
+
+def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
+    """Which of these rows have such a name; each distinct name is looked at once."""
+    distinct, inverse = np.unique(facts.timeline.events.name[rows], return_inverse=True)
+    hits = np.array([bool(pattern.search(facts.timeline.names[at])) for at in distinct.tolist()], bool)
+    mask: Bool = hits[inverse.reshape(-1)]
+    return mask

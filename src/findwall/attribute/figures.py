@@ -1,0 +1,68 @@
+"""The figures of a cause in words: what it takes of the step, what of that comes back, how often it occurs.
+
+What the trace does not say is left out of a text, or named as missing.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.device_kind import device_word
+from findwall.attribute.facts import Facts
+from findwall.units import format_ms, format_share, ms
+
+
+def opening(facts: Facts, cause: str) -> str:
+    """ "15.5 ms of the 41.3 ms step (37 %)"."""
+    spent, step = facts.spent_ms(cause), format_ms(ms(facts.step))
+    if spent <= 0:
+        return f"Nothing of the {step} step"
+    return f"{format_ms(spent)} of the {step} step ({format_share(facts.share(cause))})"
+
+
+def gain(facts: Facts, cause: str) -> str:
+    """The upper bound of what a fix gives back, as the end of a sentence."""
+    value = facts.recoverable_ms(cause)
+    if value is None:
+        return f"how much comes back is unknown because {missing(facts) or 'these kernels have no model'}"
+    work = ms(float(facts.own[facts.atoms.of(cause)].sum()))
+    # Idle time is known without any floor.
+    doubtful = missing(facts) if work > 0.5 * facts.spent_ms(cause) else None
+    doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
+    return f"at most {format_ms(value)} come back{doubt}" if value > 0 else "nothing of it comes back"
+
+
+def missing(facts: Facts) -> str | None:
+    """What keeps floors from being known, if anything does; ends a sentence."""
+    if not facts.ceilings.known:
+        name = facts.ceilings.device or "the trace does not name it"
+        return f"this {device_word(facts)}'s ceilings are not known ({name})"
+    if not facts.timeline.header.shapes and not facts.timeline.details.inputs:
+        return "the trace has no shapes (record_shapes=True)"
+    return None
+
+
+def calls_text(calls: float) -> str:
+    if calls < 0.95:
+        return f"{calls:.2g} calls a step"
+    return "1 call" if calls < 1.05 else f"{calls:,.0f} calls"
+
+
+def times_text(times: float) -> str:
+    return "once" if times < 1.5 else f"{times:,.0f} times"
+
+
+def gain_ms(facts: Facts, *causes: str) -> float:
+    """What these causes together could give back; what is unknown adds nothing."""
+    return sum(facts.recoverable_ms(cause) or 0.0 for cause in causes)
+
+
+def step_ms(facts: Facts) -> float:
+    return ms(facts.step)
+
+
+def a_step(value_ms: float) -> str:
+    """ "3.20 ms a step"; nothing measurable is "0.0 ms a step"."""
+    return f"{format_ms(value_ms)} a step" if value_ms >= 0.0005 else "0.0 ms a step"
+
+
+def listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

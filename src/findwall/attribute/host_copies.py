@@ -1,0 +1,50 @@
+"""Copies between the host and the device."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.device_time import matching
+from findwall.attribute.facts import Facts
+from findwall.model.events import Kind
+from findwall.structure.copies import DOWNLOAD, PAGEABLE, UPLOAD
+from findwall.units import ms
+
+BULK = 1e6  # bytes a step copied to the host: more than a logged value, as a checkpoint is
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of one direction in the window, a step."""
+
+    ms: float
+    nbytes: float
+    pageable_ms: float
+
+    @property
+    def pageable(self) -> bool:
+        return self.pageable_ms > 0.5 * self.ms
+
+
+def uploads(facts: Facts) -> Copies:
+    return _copies(facts, UPLOAD)
+
+
+def downloads(facts: Facts) -> Copies:
+    return _copies(facts, DOWNLOAD)
+
+
+def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
+    events = facts.timeline.events
+    talk = facts.kernels.row[facts.kernels.communication]
+    rows = facts.queue.row[~np.isin(facts.queue.row, talk)]  # a collective's own copies are no batch's
+    rows = rows[events.kind[rows] == Kind.MEMCPY]
+    rows = rows[matching(facts, rows, direction)]
+    pageable = matching(facts, rows, PAGEABLE)
+    count = max(facts.steps.count, 1)
+    length = events.duration[rows]
+    moved = float(np.maximum(events.nbytes[rows], 0).sum())
+    return Copies(ms(float(length.sum())) / count, moved / count, ms(float(length[pageable].sum())) / count)

@@ -1,0 +1,44 @@
+"""Cores of a CPU job that nobody uses, and what they could take over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import time_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.unmeasured import cores_at_work
+
+NOTICED_IDLE = 0.25  # of the cores: fewer are what any job leaves
+
+
+@dataclass(frozen=True, slots=True)
+class CoresInUse:
+    """Of a CPU job: how many cores its ops keep busy at the most, and how many nobody does."""
+
+    cores: int
+    used: float
+    idle: float  # 0 where too few for anybody to notice
+
+
+def cores_in_use(facts: Facts) -> CoresInUse | None:
+    """None where it is no CPU job or nobody counted."""
+    likely = facts.reading.likely
+    used = cores_at_work(facts.run.telemetry, likely.busy / max(likely.step, 1.0))
+    if used is None or not on_cores(facts):
+        return None
+    cpu = facts.run.telemetry["cpu"]
+    idle = cpu["cores"] * (1.0 - used) - float(cpu.get("others_busy") or 0.0)
+    return CoresInUse(
+        int(cpu["cores"]), cpu["cores"] * used, idle if idle >= NOTICED_IDLE * cpu["cores"] else 0.0
+    )
+
+
+def idle_cores_ms(facts: Facts) -> float:
+    """What matmuls and convolutions of a CPU job would save on the cores that stand idle, in ms a step."""
+    found = cores_in_use(facts)
+    if found is None or found.idle <= 0:
+        return 0.0
+    slow = time_of(facts, facts.atoms_of("slow-kernels"))
+    saved = slow * found.idle / (found.used + found.idle)
+    return min(saved, facts.recoverable_ms("slow-kernels") or 0.0)

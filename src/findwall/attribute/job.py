@@ -1,0 +1,67 @@
+"""How the job is written: training or not, compiled, replayed from graphs, by which ranges and calls."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.device_time import matching
+from findwall.attribute.facts import Facts
+from findwall.model.events import Kind
+from findwall.model.intervals import I64
+from findwall.structure.links import nearest
+from findwall.structure.steps import optimizers
+
+_GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
+_COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFunction")
+_GRAPH_LAUNCH = re.compile(r"GraphLaunch")
+
+
+def is_training(facts: Facts) -> bool:
+    return bool(facts.links.backward.any()) or bool(optimizers(facts.timeline))
+
+
+def range_names(facts: Facts) -> list[str]:
+    """Names of the ranges that a person or a library put around host work."""
+    rows = facts.timeline.rows(Kind.ANNOTATION)
+    return [facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist()]
+
+
+def compiled_share(facts: Facts) -> float:
+    """Share of the device's time in kernels that torch.compile generated."""
+    total = float(facts.own.sum())
+    generated = matching(facts, facts.kernels.row[facts.atoms.index], _GENERATED)
+    return float(facts.own[generated].sum()) / total if total > 0 else 0.0
+
+
+def is_compiled(facts: Facts) -> bool:
+    return compiled_share(facts) > 0 or any(_COMPILED_RANGE.search(name) for name in range_names(facts))
+
+
+def graph_share(facts: Facts) -> float:
+    """Share of the device's rows that a graph launch issued."""
+    launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
+    launch = launch[launch >= 0]
+    if len(launch) == 0:
+        return 0.0
+    return float(matching(facts, launch, _GRAPH_LAUNCH).mean())
+
+
+def has_shapes(facts: Facts) -> bool:
+    return bool(facts.timeline.details.inputs)
+
+
+def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
+    """For each atom the row of the op of such a name it lies in, or its forward op does; -1 where none is."""
+    events, links = facts.timeline.events, facts.links
+    named = np.array([name in names for name in facts.timeline.names], bool)
+    calls = events.is_kind(Kind.OP) & named[events.name]
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    if not calls.any():
+        return np.full(len(ops), -1, np.int64)
+    around = nearest(facts.timeline, links.parent, calls)
+    forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
+    own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
+    found: I64 = np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
+    return found

@@ -1,0 +1,38 @@
+"""Names of kernels, cut to what tells them apart."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_NAME = 56
+_WRAPPER = re.compile(r"gpu_|[AB]?(?:Unary|Binary)|func_wrapper")
+_FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|_kernel_impl|_cuda|Op|Ops))\b")
+
+
+def short_kernel(name: str) -> str:
+    """A kernel's name without return type, namespaces, template noise and arguments."""
+    if name.startswith(("Memcpy", "Memset")):
+        return name
+    name = name.replace("(anonymous namespace)::", "")
+    path = _before_templates(name)
+    base = path.rpartition("::")[2] or name
+    inner = name.partition("<")[2]
+    if base in ("Kernel", "Kernel2"):  # CUTLASS: the wrapper is always called so
+        return shorten(_before_templates(inner.removesuffix(">")).split(">")[0].rpartition("::")[2] or base)
+    telling = [word for word in _FUNCTOR.findall(inner) if not _WRAPPER.match(word)]
+    text = f"{base}<{telling[0]}>" if telling and "elementwise" in base else base
+    return shorten(text)
+
+
+def _before_templates(name: str) -> str:
+    name = name.removeprefix("void ").removeprefix("static ").removeprefix("std::enable_if")
+    cut = [at for at in (name.find("<"), name.find("(")) if at > 0]
+    return name[: min(cut)].strip() if cut else name.strip()
+
+
+def shorten(text: str, width: int = LONGEST_NAME) -> str:
+    """Cut in the middle: both ends of a name tell it apart."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[-(width - 1 - head) :]}"

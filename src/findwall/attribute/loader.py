@@ -1,0 +1,18 @@
+"""What the data loader would need to keep up."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from findwall.attribute.facts import Facts
+
+MOST_WORKERS = 32  # beyond that it is not their number
+
+
+def workers_text(facts: Facts, have: int) -> str:
+    """How many workers make batches as fast as the rest of the step uses them up."""
+    waited, step = facts.spent_ms("loader-starved"), facts.step / 1e6
+    made = have * step if have else waited  # what one process takes for a batch
+    rest = step - waited
+    needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else MOST_WORKERS + 1
+    return f"num_workers={needed}" if needed <= MOST_WORKERS else "num_workers: as many as the cores carry"

@@ -1,0 +1,111 @@
+"""Where the host stood: the nearest frame of the person's own code.
+
+Where a trace has no stacks, the lines that a sampler saw speak instead.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+
+from findwall.attribute.facts import Facts
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.model.run import HostLine
+from findwall.units import format_share
+
+_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
+# Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
+_RUNS_OPS = re.compile(
+    r":(forward|_engine_run_backward|_(single_tensor|multi_tensor|fused)_\w+)$|^functional\.py:"
+)
+_LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
+)
+STDLIB = frozenset(sys.stdlib_module_names)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    place: str  # "train.py:88"
+    function: str
+    own: bool  # the person's code, not a library's
+
+
+def parse_frame(name: str) -> Frame | None:
+    """ "train.py(88): main" as a frame; None for what is not one (built-ins, modules)."""
+    found = _FRAME.match(name)
+    if found is None:
+        return None
+    path = found["file"].replace("\\", "/")
+    first = path.split("/")[0].removesuffix(".py")
+    own = not (_LIBRARY.search(path) or (not path.startswith("/") and first in STDLIB))
+    return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], own)
+
+
+def frame_of(facts: Facts, row: int) -> Frame | None:
+    """The nearest frame of the person's own code around a host row, or around the forward op of one."""
+    if row < 0:
+        return None
+    frame = _nearest_own(facts, row)
+    forward = int(facts.links.forward[row])
+    return frame if frame is not None or forward < 0 else _nearest_own(facts, forward)
+
+
+def line_of(facts: Facts, row: int) -> str | None:
+    frame = frame_of(facts, row)
+    return frame.place if frame is not None else None
+
+
+def _nearest_own(facts: Facts, row: int) -> Frame | None:
+    for at in (row, *facts.links.ancestors(row)):
+        for name in _frames_at(facts, at):
+            frame = parse_frame(name)
+            if frame is not None and frame.own:
+                return frame
+    return None
+
+
+def _frames_at(facts: Facts, row: int) -> list[str]:
+    """The frames a row carries: a Python row is one, an op of torch 1.x lists its stack."""
+    if facts.timeline.events.kind[row] == Kind.PYTHON:
+        return [facts.timeline.name_of(row)]
+    extra = facts.timeline.extra_of(row)
+    return extra.call_stack.split(";") if extra is not None and extra.call_stack else []
+
+
+def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
+    """The line on which a sampler most often saw the host: one of the person's own, if there is one.
+
+    `between_ops`: where no op was running, as far as the samples tell.
+    """
+    return next(iter(_sampled(facts, between_ops)), None)
+
+
+def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
+    """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
+    shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
+    lines = facts.run.host_lines
+    if between_ops:
+        lines = tuple(line for line in lines if not _RUNS_OPS.search(line.inside)) or lines
+    for line in lines:
+        shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
+    found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
+    return [
+        HostLine("/".join(place.split("/")[-2:]), function, min(shares[place, function], 1.0))
+        for place, function in found
+    ]
+
+
+def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
+    """What the sampler saw, where the run had one."""
+    lines = _sampled(facts, between_ops)[:2]
+    return [
+        Evidence(
+            f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "
+            "samples",
+            line=line.place,
+        )
+        for line in lines
+    ]

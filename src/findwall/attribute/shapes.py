@@ -1,0 +1,69 @@
+"""Shapes of an op's tensors: as text, and which of them fit the hardware."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.attribute.workmodel.lookup import op_work
+
+SHORT_TYPES = {
+    "float": "fp32",
+    "double": "fp64",
+    "c10::half": "fp16",
+    "c10::bfloat16": "bf16",
+    "long int": "int64",
+    "int": "int32",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+}
+
+
+def tensors_of(facts: Facts, op_row: int) -> list[Tensor]:
+    """The op's tensor arguments; empty where shapes were not recorded."""
+    inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
+    return Arguments(inputs).tensors() if inputs is not None else []
+
+
+def _first_of_list(facts: Facts, op_row: int) -> list[Tensor]:
+    """The first tensor of the first list argument (cat, stack, foreach)."""
+    inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
+    return Arguments(inputs).tensor_list(0)[:1] if inputs is not None else []
+
+
+def shape(tensor: Tensor) -> str:
+    return "[" + "×".join(str(extent) for extent in tensor.dims) + "]"
+
+
+def short_type(dtype: str) -> str:
+    return SHORT_TYPES.get(dtype.lower(), dtype.rpartition("::")[2].lower())
+
+
+def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
+    """ "[8192×768]·[768×50257] bf16"; empty where nothing was recorded."""
+    tensors = tensors_of(facts, op_row) or _first_of_list(facts, op_row)
+    if not tensors:
+        return ""
+    name = facts.timeline.name_of(op_row)
+    if "mm" in name.rpartition("::")[2] and len(tensors) >= 2:
+        tensors = [tensor for tensor in tensors if len(tensor.dims) >= 2][-2:] or tensors
+    shown = tensors[:most]
+    sign = "·" if "mm" in name else ", "
+    return sign.join(shape(tensor) for tensor in shown) + f" {short_type(shown[0].dtype)}"
+
+
+def odd_dims(facts: Facts, op_row: int) -> list[int]:
+    """The op's dims that keep 16-bit operands off the fast kernels."""
+    if op_row < 0:
+        return []
+    work = op_work(facts.timeline.name_of(op_row), facts.timeline.inputs_of(op_row))
+    named = [text.rpartition(":")[2] for text in work.misaligned] if work is not None else []
+    return sorted({int(text) for text in named if text.isdigit()}, reverse=True)
+
+
+def padded(extent: int) -> int:
+    """The size to pad to: a multiple of 64 where that adds little, of 8 at least."""
+    for multiple in (64, 32, 16):
+        rounded = -(-extent // multiple) * multiple
+        if rounded <= 1.02 * extent:
+            return rounded
+    return -(-extent // 8) * 8
