@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.fusion import is_fusable, saved_bytes
-from findwall.attribute.idle import IDLE_CAUSES, TURNAROUND, Idle
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
@@ -27,7 +26,8 @@ from findwall.model.machine import Ceilings
 from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.structure.host import names_matching
 from findwall.structure.links import Links
-from findwall.structure.steps import Steps, optimizers
+from findwall.structure.queue import Queue
+from findwall.structure.steps import optimizers
 
 FAR_BELOW = 0.5  # of the memory's ceiling: a product this slow is bound by neither
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
@@ -81,17 +81,15 @@ class DeviceAtoms:
 
 
 def device_atoms(
-    timeline: Timeline, links: Links, kernels: KernelTable, steps: Steps, ceilings: Ceilings
+    timeline: Timeline, links: Links, kernels: KernelTable, queue: Queue, ceilings: Ceilings
 ) -> DeviceAtoms:
-    """Cut the window's device time and give each piece to its cause."""
-    on_device = timeline.events.device[kernels.row] == steps.device
-    index = np.flatnonzero(on_device & (kernels.end > steps.start) & (kernels.start < steps.end))
+    """Cut the steps' device time and give each piece to its cause."""
+    index = np.flatnonzero(np.isin(kernels.row, queue.row))
     index = index[np.argsort(kernels.start[index], kind="stable")]
-    start = np.maximum(kernels.start[index], steps.start)
-    end = np.minimum(kernels.end[index], steps.end)
+    start, end = kernels.start[index], kernels.end[index]
     own = share_out(start, end, _level(timeline, kernels, index))
     cause, floor = _claims(timeline, kernels, index, ceilings)
-    _claim_messages(timeline, links, kernels, index, steps.count, cause)
+    _claim_messages(timeline, links, kernels, index, queue.steps, cause)
     share = own / np.maximum(kernels.duration[index], 1)
     return DeviceAtoms(index, own, cause, np.minimum(floor * share, own))
 
@@ -299,23 +297,3 @@ def claim_throttled(atoms: DeviceAtoms, kernels: KernelTable, lost: float) -> De
     """Arithmetic runs at the clock: what held-down clocks took of it."""
     arithmetic = kernels.bound[atoms.index] == BOUNDS.index("compute")
     return split_off(atoms, np.where(arithmetic, lost, 0.0), "throttled") if lost > 0 else atoms
-
-
-def idle_cause_index(cause: str) -> int:
-    """Where idle time of one kind is entered: turn-around belongs to launch-bound."""
-    return CAUSES.index("launch-bound" if cause == TURNAROUND else cause)
-
-
-def idle_by_cause(gaps: Idle) -> F64:
-    """Sum the gaps' blame over the window into the budget's causes; long queued gaps are unknown."""
-    total = np.zeros(len(CAUSES))
-    for column, cause in enumerate(IDLE_CAUSES):
-        total[idle_cause_index(cause)] += gaps.blame[:, column].sum()
-    strange = gaps.queued_too_long
-    total[CAUSES.index("launch-bound")] -= strange
-    total[CAUSES.index(UNKNOWN)] += strange
-    if gaps.lacks_rows:
-        # Where rows are missing a silent host proves nothing.
-        total[CAUSES.index(UNKNOWN)] += total[CAUSES.index("host-work")]
-        total[CAUSES.index("host-work")] = 0.0
-    return total

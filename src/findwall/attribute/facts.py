@@ -9,20 +9,21 @@ import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
-from findwall.attribute.dilation import Scenario, StepReading, read_step, with_conditions
-from findwall.attribute.idle import IDLE_CAUSES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.structure.queue import Queue, line_up
+from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
-from findwall.model.causes import CAUSES, UNKNOWN, ByCause
+from findwall.model.causes import UNKNOWN, ByCause
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Run
+from findwall.replay.build import build
+from findwall.replay.graph import Graph
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
+from findwall.structure.queue import Queue, line_up
 from findwall.structure.steps import Steps, find_steps
 from findwall.structure.window import Whole, representative, survey
 from findwall.units import ms
@@ -63,6 +64,7 @@ class Facts:
     steps: Steps
     host: Host
     queue: Queue
+    graph: Graph
     kernels: KernelTable
     atoms: DeviceAtoms
     reading: StepReading
@@ -80,18 +82,19 @@ class Facts:
         return self._own(self.reading.likely)
 
     def _own(self, scenario: Scenario) -> F64:
-        paced = np.isin(self.kernels.row[self.atoms.index], self.queue.row[self.queue.paced])
-        scale = np.where(paced, scenario.shrink_paced, 1.0) * scenario.shrink
-        own: F64 = self.atoms.own * scale / self.steps.count
+        rows, scale = scenario.lengths(self.graph)
+        of_row = np.ones(len(self.timeline.events))
+        of_row[rows] = scale
+        own: F64 = self.atoms.own * of_row[self.kernels.row[self.atoms.index]] / self.steps.count
         return own
 
     def spent(self, scenario: Scenario | None = None) -> ByCause:
         """Time of every cause; it sums to the step."""
         scenario = scenario or self.reading.likely
         device = ByCause.summed(self.atoms.cause, self._own(scenario))
-        # Sharing out and linearising the queue differ by rounding only; the step is what is kept.
+        # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
         fit = scenario.busy / max(device.total, 1e-9) if scenario.busy > 0 else 0.0
-        return device * fit + ByCause(scenario.idle)
+        return device * fit + scenario.idle
 
     def recoverable(self, scenario: Scenario | None = None) -> ByCause:
         """What a perfect fix of each cause alone could give back; NaN where no floor is known."""
@@ -105,8 +108,8 @@ class Facts:
         found = ByCause.summed(self.atoms.cause[known], gain[known])
         blind = ByCause.summed(self.atoms.cause[~known], own[~known])
         # Of a cause that has idle time too, as much is known to come back.
-        found.values[(found.values == 0) & (blind.values > 0) & (scenario.idle <= 0)] = np.nan
-        found = found + ByCause(scenario.idle)
+        found.values[(found.values == 0) & (blind.values > 0) & (scenario.idle.values <= 0)] = np.nan
+        found = found + scenario.idle
         found["launch-bound"] -= scenario.turnaround
         for roof in ROOFS:
             found[roof] = 0.0
@@ -154,13 +157,12 @@ class Facts:
     def idle_rows(self, cause: str) -> tuple[I64, F64]:
         """Queue positions before which the device idled for this cause, longest first, with ns a step."""
         likely = self.reading.likely
-        column = likely.gaps.blame[:, IDLE_CAUSES.index(cause)]
-        total = float(likely.idle[CAUSES.index(cause)])
-        total -= likely.turnaround if cause == "launch-bound" else 0.0
+        column = likely.gaps.before.get(cause, np.zeros(0))
+        total = likely.idle[cause] - (likely.turnaround if cause == "launch-bound" else 0.0)
         column = column * (max(total, 0.0) / max(float(column.sum()), 1e-9))
         found = np.flatnonzero(column > 0)
         found = found[np.argsort(-column[found], kind="stable")]
-        return found, column[found]
+        return self.queue.positions(likely.gaps.row[found]), column[found]
 
     @property
     def turnaround_ms(self) -> float:
@@ -182,14 +184,16 @@ def establish(
     links = link(timeline)
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links)
-    queue = line_up(timeline, links, steps, synchronous=on_cores)
+    queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
-    reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
-    reading = with_conditions(reading, pauses_ns(run), collections_ns(run), loader_ns(run), on_cores)
+    measured = source == "measured"
+    conditions = Conditions(pauses_ns(run), collections_ns(run), loader_ns(run)) if measured else Conditions()
+    graph = conditions.change().apply(build(timeline, links, host, queue, on_cores))
+    reading = read_step(graph, timeline.header, true_step_s, source, conditions.pauses)
     judged = kernels
     if on_cores and not ceilings.known:
         used = cores_at_work(run.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
         judged = taken_at_their_word(kernels, used)
-    atoms = device_atoms(timeline, links, judged, steps, ceilings)
+    atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
-    return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings, whole)
+    return Facts(run, timeline, links, steps, host, queue, graph, kernels, atoms, reading, ceilings, whole)

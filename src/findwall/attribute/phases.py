@@ -7,7 +7,6 @@ import re
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.idle import IDLE_CAUSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.copies import DOWNLOAD, UPLOAD
@@ -39,18 +38,17 @@ def split_by_phase(facts: Facts) -> dict[str, float]:
 
 def _idle_by_phase(facts: Facts) -> F64:
     """Idle time belongs to what the device waited for; a host busy loading is in the loader."""
-    blame = facts.reading.likely.gaps.blame
-    scale = facts.reading.likely.idle_scale
+    likely = facts.reading.likely
     total = np.zeros(len(PHASES))
-    if len(blame) == 0:
-        return total
-    phase = _phase_of(facts, facts.queue.row)
-    for column, cause in enumerate(IDLE_CAUSES):
-        amounts = blame[:, column] * scale
+    phase = _phase_of(facts, likely.gaps.row)
+    known = likely.idle.total - likely.left_over - likely.idle["unstable-steps"]
+    scale = known / max(likely.gaps.idle.total, 1e-9)
+    columns = [*likely.gaps.before.items(), ("turn-around", likely.gaps.turning)]
+    for cause, amounts in columns:
         if cause in _IDLE_PHASE:
-            total[PHASES.index(_IDLE_PHASE[cause])] += amounts.sum()
+            total[PHASES.index(_IDLE_PHASE[cause])] += amounts.sum() * scale
         else:
-            total += np.bincount(phase, amounts, minlength=len(PHASES))
+            total += np.bincount(phase, amounts * scale, minlength=len(PHASES))
     return total
 
 

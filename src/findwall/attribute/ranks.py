@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms, split_off
-from findwall.attribute.dilation import Scenario, StepReading
 from findwall.attribute.facts import Facts, RankFindings
 from findwall.attribute.messages import collective_name, message_bytes
+from findwall.attribute.reading import Scenario, StepReading
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -169,9 +169,9 @@ def _split_idle(reading: StepReading, findings: RankFindings, at: int) -> StepRe
 
     def split(scenario: Scenario) -> Scenario:
         idle = scenario.idle.copy()
-        moved = share * idle[cause_index("exposed-collective")]
-        idle[cause_index("exposed-collective")] -= moved
-        idle[cause_index("straggler")] += moved
+        moved = share * idle["exposed-collective"]
+        idle["exposed-collective"] -= moved
+        idle["straggler"] += moved
         return replace(scenario, idle=idle)
 
     return replace(

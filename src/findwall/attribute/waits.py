@@ -11,7 +11,6 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import times_text
 from findwall.attribute.places import line_of
 from findwall.model.catalogue import KERNEL_CLASSES
-from findwall.model.causes import cause_index
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
@@ -176,7 +175,7 @@ def common_sync(facts: Facts) -> str | None:
 def launch_idle(facts: Facts) -> float:
     """Idle time that waits for launches, in ms a step: what the host alone takes of `launch-bound`."""
     scenario = facts.reading.likely
-    return ms(max(float(scenario.idle[cause_index("launch-bound")]) - scenario.turnaround, 0.0))
+    return ms(max(scenario.idle["launch-bound"] - scenario.turnaround, 0.0))
 
 
 def idle_before(facts: Facts, cause: str, class_name: str) -> float:

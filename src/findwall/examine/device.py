@@ -14,7 +14,7 @@ from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
-from findwall.model.causes import UNKNOWN, cause_index
+from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
     SCHEMA,
     BudgetRow,
@@ -88,7 +88,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
         )
     if verdict.why_not == "unexplained":
         return (
-            f"For {format_ms(ms(reading.likely.unexplained))} of the {format_ms(ms(facts.step))} step the "
+            f"For {format_ms(ms(reading.likely.left_over))} of the {format_ms(ms(facts.step))} step the "
             "device idles and the trace does not show why: the steps it holds are shorter. Trace steps that "
             "are as slow as the ones timed, or let `findwall run` measure the job."
         )
@@ -103,7 +103,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "Nothing but its own work holds this step up, and how near the device's ceiling that runs is not "
             "known: `findwall ceilings` measures it in under 30 s, then read this again."
         )
-    standing = float(reading.likely.idle[cause_index(UNKNOWN)]) / max(facts.step, 1.0)
+    standing = reading.likely.idle[UNKNOWN] / max(facts.step, 1.0)
     if standing > facts.share(UNKNOWN) / 2:
         return (
             f"For {format_share(standing)} of the step the device stands still for a reason that the trace "
@@ -175,7 +175,7 @@ def _quality(facts: Facts) -> Quality:
         dilation=Dilation(
             profiled / facts.step if facts.step > 0 else None,
             "measured" if known else "estimated",
-            reading.likely.cost_us,
+            reading.likely.calibration.cost_us,
         ),
         damaged=quality.damaged,
         repaired=quality.repaired,

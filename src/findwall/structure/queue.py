@@ -40,6 +40,12 @@ class Queue:
     closes: int  # and at which the last one ends
     repeats: bool  # the trace goes on into the next step: these come again
 
+    def positions(self, rows: I64) -> I64:
+        """Where rows of this queue stand in it."""
+        order = np.argsort(self.row, kind="stable")
+        found: I64 = order[np.searchsorted(self.row[order], rows)]
+        return found
+
 
 def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = None) -> Queue:
     """The rows of the counted steps, or of one of them alone."""

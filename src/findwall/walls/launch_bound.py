@@ -30,7 +30,6 @@ from findwall.attribute.device_kind import on_cores, pieces
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening, times_text
 from findwall.attribute.places import line_of, sampled
-from findwall.model.causes import cause_index
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
 
@@ -71,7 +70,7 @@ def _kernels(facts: Facts) -> tuple[float, float]:
 
 def _pace(facts: Facts) -> Evidence:
     kernels, length = _kernels(facts)
-    idle = float(facts.reading.likely.idle[cause_index(CAUSE)])
+    idle = facts.reading.likely.idle[CAUSE]
     each = idle / max(kernels, 1) / 1000
     text = (
         f"{kernels:,.0f} {pieces(facts)} a step with a median of {length:.1f} us; the device waits "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from findwall.attribute.conditions import in_line_share, others_share
-from findwall.attribute.dilation import Scenario
 from findwall.attribute.facts import Facts
+from findwall.attribute.reading import Scenario
 from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
-from findwall.model.causes import UNKNOWN, ByCause, cause_index
+from findwall.model.causes import UNKNOWN, ByCause
 
 NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
 IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
@@ -55,9 +55,9 @@ def decide(facts: Facts) -> Verdict:
 
 def _outweighed(facts: Facts, best: str) -> bool:
     """Whether the step has more idle time that nothing traced explains than the best cause gives back."""
-    unexplained = facts.reading.likely.unexplained
+    left_over = facts.reading.likely.left_over
     gain = facts.recoverable().of((best,))
-    return unexplained > max(gain, WORTH_IT * facts.step)
+    return left_over > max(gain, WORTH_IT * facts.step)
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:
@@ -94,7 +94,7 @@ def _hidden(facts: Facts, scenario: Scenario, gain: ByCause) -> float:
     """Time of which nobody knows what could come back because the device's ceilings are not known."""
     if facts.ceilings.known:
         return 0.0
-    return facts.spent(scenario).of(gain.not_known()) - float(scenario.idle[cause_index(UNKNOWN)])
+    return facts.spent(scenario).of(gain.not_known()) - scenario.idle[UNKNOWN]
 
 
 def _roof(facts: Facts, scenario: Scenario) -> str:

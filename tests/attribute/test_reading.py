@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.dilation import COST_WITH_SHAPES_US, COST_WITHOUT_SHAPES_US, costs_us
+from findwall.replay.calibrate import COST_WITH_SHAPES_US, COST_WITHOUT_SHAPES_US, costs_us
 from findwall.attribute.facts import Facts
 from findwall.errors import InputError
 from findwall.model.events import Header, Timeline
