@@ -93,7 +93,7 @@ def test_on_cores_the_loader_takes_what_it_was_timed_to_take() -> None:
     """The traced steps hardly waited, others did; meanwhile nothing else can have run."""
     timed = StepTimes((0.010,) * 20, "measured", loader_s=0.008)
     facts = cores("doooo", "|    ", step_times=timed, known=ceilings(2.2e12))
-    assert facts.spent_ms("loader-starved") == pytest.approx(8)
+    assert facts.spent_ms("loader-starved") == pytest.approx(8, abs=0.01)
     assert facts.spent().total == pytest.approx(facts.step)
     assert decide(facts).cause == "loader-starved"
 

@@ -39,7 +39,7 @@ mmmm     mmmm     mmmm
   nnnn     nnnn     nnnn
 """
     facts = facts_of(sketch(cpu=CPU, gpu=gpu, steps=STEPS))
-    assert facts.spent_ms("exposed-collective") == pytest.approx(2)
+    assert facts.spent_ms("exposed-collective") == pytest.approx(2, abs=0.01)
 
 
 def test_a_collective_on_the_host_is_one_too() -> None:
@@ -57,5 +57,6 @@ def test_a_collective_on_the_host_is_one_too() -> None:
     text = exposed_collective.sentence(facts)
     assert "(gloo:all_reduce)" in text and "use the NCCL backend with one GPU a rank" in text
     first, *others = exposed_collective.evidence(facts)
-    assert (first.text, first.op) == ("gloo:all_reduce: 1 call, 4.00 ms not hidden", "gloo:all_reduce")
+    assert first.op == "gloo:all_reduce" and first.ms == pytest.approx(4, abs=0.1)
+    assert first.text.startswith("gloo:all_reduce: 1 call")
     assert len(others) == 2 and all("Memcpy" in one.text for one in others)

@@ -31,8 +31,9 @@ def cannot_tell() -> Facts:
 def test_a_measured_collection_is_taken_out_of_host_work() -> None:
     timed = StepTimes((0.01,) * 20, "measured", gc_s=0.004)
     facts = facts_of(sketch(cpu=SILENT, gpu=GPU, steps=STEPS), step_times=timed)
-    assert facts.spent_ms("gc-pause") == pytest.approx(4)
-    assert facts.spent_ms("host-work") == pytest.approx(5)
+    # Some of it falls while the device works: that part keeps nobody waiting.
+    assert 3.5 < facts.spent_ms("gc-pause") <= 4
+    assert facts.spent_ms("gc-pause") + facts.spent_ms("host-work") == pytest.approx(9, abs=0.01)
     assert "gc.freeze()" in gc_pause.sentence(facts)
 
 

@@ -88,7 +88,7 @@ def _waited(facts: Facts, groups: list[I64]) -> F64:
     begin, past = facts.timeline.events.start, facts.timeline.events.end
     talk = facts.host.activities[EXPOSED]
     positions, amounts = facts.idle_rows(EXPOSED)
-    start, end = facts.queue.before[positions], facts.queue.start[positions]
+    start, end = facts.queue.idle_from[positions], facts.queue.idle_until[positions]
     spans = [(union(begin[rows], past[rows]) & talk).covered_within(start, end) for rows in groups]
     covered = np.array(spans, np.float64).reshape(len(groups), len(positions))
     waited: F64 = (covered / np.maximum(covered.sum(axis=0), 1.0) * amounts).sum(axis=1)

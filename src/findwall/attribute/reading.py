@@ -118,9 +118,10 @@ def _from_truth(graph: Graph, header: Header, step: float, source: str, pauses: 
     found = fit(graph, step - pauses, costs_us(header)[1])
     one = _scenario(graph, found.calibration)
     notes = _about_missing_rows(one)
-    if found.left_over >= 0:
-        one.idle[UNKNOWN] += found.left_over
-        one = replace(one, step=step - pauses, left_over=found.left_over)
+    left_over = step - pauses - one.step
+    if left_over >= 0:
+        one.idle[UNKNOWN] += left_over
+        one = replace(one, step=step - pauses, left_over=left_over)
     else:
         one, note = _squeezed(one, step - pauses, refuse=source == "given")
         notes = (*note, *notes)

@@ -88,7 +88,7 @@ def waits(facts: Facts, cause: str, rows: I64) -> list[Wait]:
         return []
     positions, amounts = facts.idle_rows(cause)
     start = facts.timeline.events.start[rows]
-    at = np.maximum(np.searchsorted(start, facts.queue.start[positions], side="right") - 1, 0)
+    at = np.maximum(np.searchsorted(start, facts.queue.idle_until[positions], side="right") - 1, 0)
     idle = np.bincount(at, amounts, minlength=len(rows)) if len(positions) else np.zeros(len(rows))
     return _merged(facts, rows.tolist(), idle.tolist())
 

@@ -1,10 +1,11 @@
-"""Why the device stands still: the same replay with one cause after the other left out.
+"""Why the device stands still: the same replay with a cause left out.
 
-What the step is shorter by without a cause, all earlier ones being out already, is that cause's idle time. So
-the parts sum to the idle time by construction. The order decides who is blamed where two causes overlap: what
-the host does (it waits for a batch, compiles, saves) comes before what makes it wait for the device (without
-the work the wait would hurt nobody), and launching comes last: a launch that is late only because a blocking
-call had emptied the queue is that call's fault.
+What the step is shorter by without a cause, all earlier ones being out already, is that cause's idle time, so
+the parts sum to the idle time by construction. Launching is left out last: a launch that is late only because
+a blocking call had emptied the queue is that call's fault. What the host does (it waits for a batch, compiles,
+saves) is left out before what makes it wait for the device: without the work the wait would hurt nobody. Of
+several things that the host does in one step each would often shorten it alone; they are left out together, and
+share what that saves by what the host was doing while the device stood still.
 """
 
 from __future__ import annotations
@@ -15,26 +16,24 @@ import numpy as np
 
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64, I64
-from findwall.replay.calibrate import Calibration, play_with
-from findwall.replay.change import LAUNCHING, without
+from findwall.replay.calibrate import Calibration, host_parts, play_with
+from findwall.replay.change import Change, without
 from findwall.replay.device_side import LONGEST_TURNAROUND_NS
-from findwall.replay.graph import Graph
+from findwall.replay.graph import LAUNCHING, Graph, Node
 from findwall.replay.simulate import Replay
 
 # Of the step: more idle time with rows long queued than real jobs ever show.
 LACKING_SHARE = 0.05
-ORDER = (
-    "exposed-collective",
+DOING = (
     "loader-starved",
     "allocator",
     "recompilation",
     "gc-pause",
     "graph-breaks",
     "host-work",
-    "copy-exposed",
-    "host-sync",
-    LAUNCHING,
+    "exposed-collective",
 )
+WAITING = ("copy-exposed", "host-sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +54,95 @@ class Blame:
 
 
 def blame(graph: Graph, calibration: Calibration) -> Blame:
-    """Leave the causes out one by one, until only the device is left."""
+    """Leave the causes out one after the other, until only the device is left."""
     whole = play_with(graph, calibration)
+    doing = [cause for cause in DOING if _has(graph, cause)]
+    waiting = [cause for cause in WAITING if _has(graph, cause)]
+    bare = sum((without(cause) for cause in doing), Change()).apply(graph)
+    left = play_with(bare, calibration) if doing else whole
+    before = _shared(graph, calibration, whole, left, doing)
+    then, bare, left = _leave_out(bare, calibration, left, [*waiting, LAUNCHING])
+    before |= then
+    idle = ByCause.zeros()
+    for cause, column in before.items():
+        idle[cause] = float(column.sum())
     row = graph.row[graph.rows]
-    idle, before = ByCause.zeros(), {}
-    left, step = whole, whole.step
-    for cause in ORDER:
-        if not _has(graph, cause):
-            continue
+    found = Blame(whole, idle, 0.0, row, before, np.zeros(len(row)))
+    return _fitting(_with_own_gaps(bare, left, found), graph.steps)
+
+
+def _shared(
+    graph: Graph, calibration: Calibration, whole: Replay, left: Replay, doing: list[str]
+) -> dict[str, F64]:
+    """What leaving all of it out saves, given to each by what the host did in the gaps that go."""
+    saved = _spread(np.maximum(whole.gap - left.gap, 0.0), max(whole.step - left.step, 0.0))
+    if len(doing) < 2:
+        return dict.fromkeys(doing, saved)
+    parts, waits = host_parts(graph, calibration), _waits(graph, whole)
+    did = {
+        cause: parts.get(cause, 0.0) + np.where(graph.owner == cause_index(cause), waits, 0.0)
+        for cause in doing
+    }
+    found = {cause: _meanwhile(graph, whole, did[cause], _after(graph, whole, cause)) for cause in doing}
+    total = sum(found.values(), np.zeros(len(saved)))
+    most = max(sum(float(part.sum()) for part in did.values()), 1e-9)
+    return {
+        cause: saved
+        * np.divide(column, total, out=np.full(len(saved), did[cause].sum() / most), where=total > 0)
+        for cause, column in found.items()
+    }
+
+
+def _waits(graph: Graph, replay: Replay) -> F64:
+    """How long each node waited for something else than its own thread or stream."""
+    times = np.concatenate([replay.before, replay.times])
+    ready = times[graph.chain + len(graph)] + replay.lags.chain
+    waited: F64 = np.maximum(replay.times - replay.lags.own - ready, 0.0)
+    return waited
+
+
+def _after(graph: Graph, replay: Replay, cause: str) -> F64:
+    """How long before each node the host stopped doing this."""
+    part = graph.parts.get(cause)
+    if part is None:
+        return np.zeros(len(graph))
+    recorded = graph.host.length
+    stretch = np.divide(replay.lags.chain, recorded, out=np.zeros(len(graph)), where=recorded > 0)
+    found: F64 = part.after * stretch
+    return found
+
+
+def _meanwhile(graph: Graph, replay: Replay, part: F64, after: F64) -> F64:
+    """Of the gap before each device row, how long the host's threads did this."""
+    rows = graph.rows
+    until = replay.times[rows] - replay.lags.own[rows]
+    since = until - replay.gap
+    found = np.zeros(len(rows))
+    host = ~np.isin(graph.kind, (Node.ROW, Node.WAIT))
+    for track in np.unique(graph.track[host & (part > 0)]).tolist():
+        mine = np.flatnonzero(host & (graph.track == track))
+        end = np.concatenate([replay.before[mine] - after[mine], replay.times[mine] - after[mine]])
+        length = np.tile(part[mine], 2)
+        # How long it has been done until each moment: it grows while it is done and stands in between.
+        moment = np.maximum.accumulate(np.stack([end - length, end], axis=1).reshape(-1))
+        done = np.repeat(np.cumsum(length), 2)
+        done[::2] -= length
+        found += np.interp(until, moment, done) - np.interp(since, moment, done)
+    return found
+
+
+def _leave_out(
+    graph: Graph, calibration: Calibration, left: Replay, causes: list[str]
+) -> tuple[dict[str, F64], Graph, Replay]:
+    """Idle time before each row that goes with each cause, ns a step; what is left of the graph."""
+    before = {}
+    step = left.step
+    for cause in causes:
         graph = without(cause).apply(graph)
         now = play_with(graph, calibration)
-        idle[cause] = max(step - now.step, 0.0)
-        before[cause] = _spread(np.maximum(left.gap - now.gap, 0.0), idle[cause])
+        before[cause] = _spread(np.maximum(left.gap - now.gap, 0.0), max(step - now.step, 0.0))
         left, step = now, min(step, now.step)
-    return _fitting(_with_own_gaps(graph, left, Blame(whole, idle, 0.0, row, before, row * 0.0)), graph.steps)
+    return before, graph, left
 
 
 def _with_own_gaps(graph: Graph, alone: Replay, found: Blame) -> Blame:

@@ -9,10 +9,12 @@ that waits for another (silent while the other worked, and back when that was do
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from findwall.model.events import Timeline
+from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.replay.device_side import DeviceSide, line_up_rows
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
@@ -34,7 +36,10 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
     turn = np.zeros(count)
     turn[nodes.kind == Node.ROW] = device.turn[nodes.of[nodes.kind == Node.ROW]]
     if not queue.repeats:
-        turn[on_device & (chain < 0)] = NOTHING
+        # Nothing came before: a row waits for its launch, or was seen to start so long after the beginning.
+        first = np.flatnonzero(on_device & (chain < 0))
+        alone = np.where(queue.launched, NOTHING, queue.start - queue.begins)
+        turn[first] = alone[nodes.of[first]]
     length, parts = _host_times(host, nodes, since, on_device, queue)
     return Graph(
         kind=nodes.kind.astype(np.uint8),
@@ -96,16 +101,16 @@ def _in_order(points: Points, queue: Queue, device: DeviceSide) -> _Nodes:
     return _Nodes(kind[order], time[order], until[order], track[order], of[order])
 
 
-def _of_rows(nodes: _Nodes, column: F64 | I64, default: float) -> F64:
+def _of_rows(nodes: _Nodes, column: NDArray[Any], default: float) -> NDArray[Any]:
     mine = np.isin(nodes.kind, (Node.ROW,))
-    found: F64 = np.full(len(nodes.kind), default, dtype=np.asarray(column).dtype)
+    found = np.full(len(nodes.kind), default, dtype=column.dtype)
     found[mine] = column[nodes.of[mine]]
     return found
 
 
-def _of_points(nodes: _Nodes, column: F64 | I64, default: float) -> F64:
+def _of_points(nodes: _Nodes, column: NDArray[Any], default: float) -> NDArray[Any]:
     mine = ~np.isin(nodes.kind, (Node.ROW, Node.WAIT))
-    found: F64 = np.full(len(nodes.kind), default, dtype=np.asarray(column).dtype)
+    found = np.full(len(nodes.kind), default, dtype=column.dtype)
     found[mine] = column[nodes.of[mine]]
     return found
 
@@ -203,7 +208,7 @@ def _in_the_repeat_before(timeline: Timeline, queue: Queue, row_node: I64, targe
 
 
 def _host_times(
-    host: Host, nodes: _Nodes, since: I64, on_device: F64, queue: Queue
+    host: Host, nodes: _Nodes, since: I64, on_device: Bool, queue: Queue
 ) -> tuple[HostTime, dict[str, HostTime]]:
     """Host time before each node and what the host did in it; none before device rows."""
     since = np.where(on_device, nodes.until, since)

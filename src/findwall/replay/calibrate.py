@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.model.events import Header
-from findwall.replay.graph import Graph
+from findwall.model.intervals import F64
+from findwall.replay.graph import LAUNCHING, Graph
 from findwall.replay.simulate import Lags, Replay, play
 from findwall.units import NS_PER_US
 
@@ -35,9 +36,9 @@ SLOWEST_ON_CORES, FASTEST_ON_CORES = 2.0, 0.25
 COST_DOUBT_US = 0.8
 PACE_DOUBT = 0.05
 FURTHEST = 28.0  # units of doubt: there both costs stand at their ends, on cores too
-CLOSE = 1e-4  # of the step: near enough
+CLOSE = 1e-5  # of the step: near enough
 LEAST_LEFT = 0.1  # of host time without a name: an op never costs nothing, however dear its recording was
-HALVINGS = 16
+HALVINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +63,31 @@ def costs_us(header: Header) -> tuple[float, float, float]:
     return COST_WITH_SHAPES_US if header.shapes is not False else COST_WITHOUT_SHAPES_US
 
 
-def lags(graph: Graph, calibration: Calibration) -> Lags:
-    """What the recursion is played with for a host that ran so."""
+def host_parts(graph: Graph, calibration: Calibration) -> dict[str, F64]:
+    """What the host does before each node, in ns, for a host that ran so; by the cause it counts for."""
     cost = calibration.cost_us * NS_PER_US
     named, recorded = np.zeros(len(graph)), np.zeros(len(graph))
-    host, timed = np.zeros(len(graph)), np.zeros(len(graph))
+    found = {}
     for name, part in graph.parts.items():
-        if name in graph.measured:
-            timed += part.length
-        else:
-            host += np.maximum(part.length - cost * part.events, 0.0)
+        timed = name in graph.measured
+        kept = part.length if timed else np.maximum(part.length - cost * part.events, 0.0) * calibration.pace
+        found[name] = kept
         named += part.length
         recorded += part.events
     rest = np.maximum(graph.host.length - named, 0.0)
     events = np.maximum(graph.host.events - recorded, 0.0)
-    host += np.maximum(rest - cost * events, LEAST_LEFT * rest)
-    own = graph.own - cost * graph.inside if graph.on_cores else graph.own
-    paced = graph.paced | graph.on_cores
-    own = np.where(paced, np.maximum(own, LEAST_LEFT * graph.own) * calibration.pace, own)
-    return Lags(host * calibration.pace + timed + graph.turn, graph.lag, own)
+    found[LAUNCHING] = np.maximum(rest - cost * events, LEAST_LEFT * rest) * calibration.pace
+    return found
+
+
+def lags(graph: Graph, calibration: Calibration) -> Lags:
+    """What the recursion is played with for a host that ran so."""
+    host = sum(host_parts(graph, calibration).values(), np.zeros(len(graph)))
+    own = graph.own
+    if graph.on_cores:
+        own = np.maximum(own - calibration.cost_us * NS_PER_US * graph.inside, LEAST_LEFT * own)
+    own = np.where(graph.paced | graph.on_cores, own * calibration.pace, own)
+    return Lags(host + graph.turn, graph.lag, own)
 
 
 def play_with(graph: Graph, calibration: Calibration) -> Replay:

@@ -8,16 +8,15 @@ the same, the stronger wins (times are scaled by both, what one drops stays drop
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from findwall.model.causes import cause_index
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
-from findwall.replay.graph import NOTHING, Graph, HostTime, Node
-
-LAUNCHING = "launch-bound"  # the cause that host time without another name counts for
+from findwall.replay.graph import LAUNCHING, NOTHING, Graph, HostTime, Node
 
 
 class Edit(Protocol):
@@ -108,9 +107,10 @@ class HostWork:
         if part is None:
             return graph
         saved = 1.0 - self.factor
-        host = HostTime(graph.host.length - saved * part.length, graph.host.events - saved * part.events)
-        less = HostTime(part.length * self.factor, part.events * self.factor)
-        return replace(graph, host=host, parts={**graph.parts, self.cause: less})
+        host = HostTime(
+            graph.host.length - saved * part.length, graph.host.events - saved * part.events, graph.host.after
+        )
+        return replace(graph, host=host, parts={**graph.parts, self.cause: part.scaled(self.factor)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Measured:
 
     def apply(self, graph: Graph) -> Graph:
         total = self.ns * graph.steps
-        part = graph.parts.get(self.cause, HostTime(np.zeros(len(graph)), np.zeros(len(graph))))
+        part = graph.parts.get(self.cause, HostTime.none(len(graph)))
         shown = float(part.length.sum())
         if shown > 0 and not self.hidden:
             graph = HostWork(self.cause, 0.0).apply(graph)
@@ -230,12 +230,12 @@ def _scaled_rest(graph: Graph, nodes: Bool, factor: float) -> Graph:
     saved = np.where(nodes & ~graph.is_kind(Node.ARRIVAL), 1.0 - factor, 0.0)
     length = graph.host.length - saved * np.maximum(graph.host.length - named, 0.0)
     events = graph.host.events - saved * np.maximum(graph.host.events - recorded, 0.0)
-    return replace(graph, host=HostTime(length, events))
+    return replace(graph, host=HostTime(length, events, graph.host.after))
 
 
 def _with_part(graph: Graph, cause: str, length: F64) -> Graph:
-    part = HostTime(length, np.zeros(len(graph)))
-    host = HostTime(graph.host.length + length, graph.host.events)
+    part = HostTime(length, np.zeros(len(graph)), np.zeros(len(graph)))
+    host = HostTime(graph.host.length + length, graph.host.events, graph.host.after)
     return replace(
         graph, host=host, parts={**graph.parts, cause: part}, measured=graph.measured | frozenset({cause})
     )
@@ -280,7 +280,8 @@ def _rechained(graph: Graph, track: I64) -> I64:
     last = np.concatenate([~same, [True]])
     chain[order[1:]] = np.where(same, order[:-1], -1)
     chain[order[first]] = order[last] - count
-    return chain
+    found: I64 = chain
+    return found
 
 
 def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
@@ -297,8 +298,8 @@ def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Gra
         found: I64 = np.where(index >= 0, moved[real], moved[real] - (count + more))
         return found
 
-    def stretched(column: F64 | I64 | Bool, value: float) -> F64:
-        out = np.full(count + more, value, dtype=np.asarray(column).dtype)
+    def stretched(column: NDArray[Any], value: float) -> NDArray[Any]:
+        out = np.full(count + more, value, dtype=column.dtype)
         out[moved] = column
         return out
 
@@ -321,9 +322,9 @@ def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Gra
         turn=stretched(graph.turn, 0.0),
         lag=lag,
         own=stretched(graph.own, 0.0),
-        host=HostTime(length, events),
+        host=HostTime(length, events, np.zeros(count + more)),
         parts={
-            name: HostTime(stretched(one.length, 0.0), stretched(one.events, 0.0))
+            name: HostTime(stretched(one.length, 0.0), stretched(one.events, 0.0), stretched(one.after, 0.0))
             for name, one in graph.parts.items()
         },
         owner=owners,

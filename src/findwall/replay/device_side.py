@@ -38,11 +38,10 @@ class DeviceSide:
 
 def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide:
     """Each row's place: what it follows on its stream, and how long after its launch it could start."""
-    gap = (queue.start - queue.free).astype(np.float64)
-    waited = (queue.start - queue.issued).astype(np.float64)
+    gap, waited = queue.since_free.astype(np.float64), queue.since_issue.astype(np.float64)
     late = queue.launched & (gap > 0)
-    latency = _typical(waited[late & (queue.issued >= queue.free)], LATENCY_NS)
-    queued = ~queue.launched | (queue.issued + min(latency, LATENCY_NS) <= queue.free)
+    latency = _typical(waited[late & (waited <= gap)], LATENCY_NS)
+    queued = ~queue.launched | (waited - min(latency, LATENCY_NS) >= gap)
     if on_cores:
         queued = np.zeros(len(queue.row), bool)
     turnaround = _typical(gap[late & queued & (gap <= LONGEST_TURNAROUND_NS)], TURNAROUND_NS)
@@ -77,7 +76,7 @@ def _event_waits(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64,
     if len(np.unique(events.stream[every])) < 2 or not names_matching(timeline, WAITS).any():
         return waits_for, lag
     every = every[np.argsort(events.end[every], kind="stable")]
-    ready = np.maximum(queue.issued + int(latency), queue.free)
+    ready = queue.start - np.minimum(queue.since_issue - int(latency), queue.since_free)
     ends = events.end[every]
     for at in np.flatnonzero(queue.launched & (queue.start - ready >= READY_NS)).tolist():
         here = int(np.searchsorted(ends, queue.start[at], side="right")) - 1

@@ -27,6 +27,7 @@ from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 
 NOTHING = -np.inf  # the lag of a predecessor that is not there
+LAUNCHING = "launch-bound"  # the cause that host time without another name counts for
 
 
 class Node(enum.IntEnum):
@@ -35,10 +36,10 @@ class Node(enum.IntEnum):
     OPEN = 0  # a thread at the start of the first step
     RESUME = 1  # a thread takes over from another
     ARRIVAL = 2  # a batch that other processes made is there
-    ISSUE = 3  # a launch call begins
-    WAIT = 4  # a stream has waited for an event of another
-    ROW = 5  # a device row ends
-    RETURN = 6  # a blocking call returns
+    RETURN = 3  # a blocking call returns
+    ISSUE = 4  # a launch call begins
+    WAIT = 5  # a stream has waited for an event of another
+    ROW = 6  # a device row ends
     CLOSE = 7  # a thread at the end of the last step
 
 
@@ -48,6 +49,14 @@ class HostTime:
 
     length: F64  # ns
     events: F64  # weighted: a Python frame costs the profiler less than an op
+    after: F64  # ns: of a part of a node's host time, how much of that time comes after it
+
+    def scaled(self, factor: F64 | float) -> HostTime:
+        return HostTime(self.length * factor, self.events * factor, self.after)
+
+    @classmethod
+    def none(cls, count: int) -> HostTime:
+        return cls(np.zeros(count), np.zeros(count), np.zeros(count))
 
 
 @dataclass(frozen=True, slots=True)

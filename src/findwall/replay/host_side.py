@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
-from findwall.replay.graph import NOTHING, HostTime, Node
+from findwall.replay.graph import HostTime, Node
 from findwall.structure.host import LOADER, OWNERS, Host, names_matching
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue, device_rows
@@ -53,9 +54,9 @@ class Points:
 def points(kind: Node, time: I64, thread: I64, **columns: I64 | F64) -> Points:
     """Moments of one kind; what is not given is "none"."""
     none = np.full(len(time), -1, np.int64)
-    filled = {"until": time, "since": none, "row": none, "target": none, "owner": none}
-    filled |= {"tail": np.zeros(len(time))} | columns
-    return Points(np.full(len(time), kind, np.int64), time, thread=thread, **filled)  # type: ignore[arg-type]
+    filled: dict[str, Any] = {"until": time, "since": none, "row": none, "target": none, "owner": none}
+    filled |= {"tail": np.zeros(len(time)), **columns}
+    return Points(kind=np.full(len(time), kind, np.int64), time=time, thread=thread, **filled)
 
 
 def joined(parts: list[Points]) -> Points:
@@ -76,7 +77,8 @@ def host_points(timeline: Timeline, links: Links, host: Host, queue: Queue, on_c
         found.append(_full_queue(timeline, links, queue, calls))
     found.append(_batches(timeline, host, queue))
     every = joined(found)
-    threads = np.unique(every.thread) if len(every) else host.threads
+    threads = np.unique(every.thread[every.thread >= 0])
+    threads = threads if len(threads) else host.threads
     ends = [
         points(Node.OPEN, np.full(len(threads), queue.opens), threads),
         points(Node.CLOSE, np.full(len(threads), queue.closes), threads),
@@ -233,12 +235,21 @@ def host_time(host: Host, when: Intervals | None, since: I64, until: I64) -> Hos
     until = np.maximum(since, until)
     if when is None:
         events = host.weight_before(until) - host.weight_before(since)
-        return HostTime((until - since).astype(np.float64), events / 1000.0)
+        return HostTime((until - since).astype(np.float64), events / 1000.0, np.zeros(len(since)))
     inside = np.concatenate([[0], np.cumsum(np.diff(host.event_weight) * _inside(when, host.event_time))])
     first = np.searchsorted(host.event_time, since, side="left")
     past = np.searchsorted(host.event_time, until, side="left")
     length = when.covered_within(since, until).astype(np.float64)
-    return HostTime(length, (inside[past] - inside[first]) / 1000.0)
+    return HostTime(length, (inside[past] - inside[first]) / 1000.0, _after(when, until))
+
+
+def _after(when: Intervals, until: I64) -> F64:
+    """From the last moment of some intervals before each time to that time."""
+    if len(when) == 0:
+        return np.zeros(len(until))
+    last = np.maximum(np.searchsorted(when.start, until, side="left") - 1, 0)
+    since: F64 = np.maximum(until - when.end[last], 0).astype(np.float64)
+    return since
 
 
 def _inside(when: Intervals, at: I64) -> I64:
@@ -247,6 +258,3 @@ def _inside(when: Intervals, at: I64) -> I64:
     index = np.searchsorted(when.start, at, side="right") - 1
     inside: I64 = ((index >= 0) & (at < when.end[np.maximum(index, 0)])).astype(np.int64)
     return inside
-
-
-__all__ = ["NOTHING", "Points", "host_points", "host_time", "host_work"]

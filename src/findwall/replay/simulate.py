@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.model.intervals import F64, I64
-from findwall.replay.graph import Graph, Node
+from findwall.replay.graph import Graph
 
-SETTLED = 5e-4  # of the step: repeats that differ by less are the steady state
+SETTLED = 1e-6  # of the step: repeats that differ by less are the steady state
 MOST_REPEATS = 8
 
 
@@ -119,6 +119,3 @@ def critical_path(graph: Graph, replay: Replay) -> Path:
         node = past
     columns = list(zip(*found, strict=True)) if found else [(), (), ()]
     return Path(np.array(columns[0], np.int64), np.array(columns[1], float), np.array(columns[2], np.int64))
-
-
-__all__ = ["Lags", "Node", "Path", "Replay", "critical_path", "play"]

@@ -29,14 +29,16 @@ class Queue:
     stream: I64
     launched: Bool  # the trace has its launch call
     issued: I64  # start of that call; before all others where there is none
-    before: I64  # when the device ran out of work before this row
-    gap: I64  # idle before it, in the trace
-    free: I64  # when its own stream was free: the end of the row before it there
+    idle_from: I64  # when the device ran out of work before this row
+    idle_until: I64  # when it had work again: with this row, or with its like of the next steps
+    since_free: I64  # from the end of the row before it on its stream to its start; negative: they overlap
+    since_issue: I64  # from its launch to its start
     paced: Bool  # a copy from or to pageable memory: its length is the host's, not the device's
     elsewhere: F64  # share of the gap in which this process has another device at work
     device: int
     steps: int
-    opens: int  # host time at which the first of the steps begins
+    begins: int  # when the first of the steps begins, on either side
+    opens: int  # host time at which it begins
     closes: int  # and at which the last one ends
     repeats: bool  # the trace goes on into the next step: these come again
 
@@ -58,9 +60,8 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
     launched = launch >= 0
     first = int(events.start[launch[launched]].min()) if launched.any() else steps.start
     issued = np.where(launched, events.start[np.maximum(launch, 0)], min(first, steps.start))
-    opened = int(start[0]) if repeats and len(rows) else steps.start
-    reach = np.maximum.accumulate(np.maximum(end, opened)) if len(rows) else end
-    before = np.concatenate([[opened], reach[:-1]]) if len(rows) else end
+    idle_from, idle_until = _idle(timeline, steps, rows, repeats)
+    since_free, since_issue = _waited(timeline, links, steps.device, rows, repeats)
     pageable = names_matching(timeline, PAGEABLE)
     return Queue(
         row=rows,
@@ -70,13 +71,15 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
         stream=events.stream[rows],
         launched=launched,
         issued=issued,
-        before=before,
-        gap=np.maximum(start - before, 0),
-        free=_stream_free(timeline, steps.device, rows),
+        idle_from=idle_from,
+        idle_until=idle_until,
+        since_free=since_free,
+        since_issue=since_issue,
         paced=(events.kind[rows] == Kind.MEMCPY) & pageable[events.name[rows]],
-        elsewhere=_elsewhere(timeline, links, steps.device, before, start),
+        elsewhere=_elsewhere(timeline, links, steps.device, idle_from, idle_until),
         device=steps.device,
         steps=max(len(used), 1),
+        begins=steps.start,
         opens=int(steps.host[used[0]]) if len(used) else steps.start,
         closes=int(steps.host[used[-1] + 1]) if len(used) else steps.end,
         repeats=repeats,
@@ -110,16 +113,46 @@ def _rows_of(timeline: Timeline, steps: Steps, used: I64) -> I64:
     return found
 
 
-def _stream_free(timeline: Timeline, device: int, rows: I64) -> I64:
-    """When the row before each on its stream ended; its own start where it is the first of the trace."""
+def _idle(timeline: Timeline, steps: Steps, rows: I64, repeats: bool) -> tuple[I64, I64]:
+    """From when to when the device idled before each row; nothing where it had work all along.
+
+    What came before the first row may not be in the trace: then the same gap after the last step is looked at.
+    """
+    events = timeline.events
+    start, end = events.start[rows], events.end[rows]
+    if len(rows) == 0:
+        return start, start
+    every = device_rows(timeline, steps.device)
+    earlier = events.end[every[events.start[every] < start[0]]]
+    opened = int(earlier.max()) if len(earlier) else int(start[0]) if repeats else steps.start
+    idle_from = np.concatenate([[opened], np.maximum(np.maximum.accumulate(end), opened)[:-1]])
+    idle_until = np.maximum(start, idle_from)
+    if repeats and len(earlier) == 0 and steps.end > end.max():
+        idle_from[0], idle_until[0] = end.max(), steps.end
+    return idle_from, idle_until
+
+
+def _waited(timeline: Timeline, links: Links, device: int, rows: I64, repeats: bool) -> tuple[I64, I64]:
+    """How long each row started after the row before it on its stream, and after its launch.
+
+    The first row of the trace on a stream has none before it; the like of it in the next steps has.
+    """
     events = timeline.events
     every = device_rows(timeline, device)
     order = every[np.lexsort((events.end[every], events.start[every], events.stream[every]))]
     before = np.full(len(events), -1, np.int64)
     before[order[1:]] = np.where(events.stream[order[1:]] == events.stream[order[:-1]], order[:-1], -1)
-    found = before[rows]
-    free: I64 = np.where(found >= 0, events.end[np.maximum(found, 0)], events.start[rows])
-    return free
+    like = rows.copy()
+    for at in np.flatnonzero(before[rows] < 0).tolist() if repeats else []:
+        mine = rows[events.stream[rows] == events.stream[rows[at]]]
+        later = np.flatnonzero(before == mine[-1])
+        like[at] = later[0] if len(later) else rows[at]
+    launch = links.launch[like]
+    issued = np.where(launch >= 0, events.start[np.maximum(launch, 0)], events.start[like])
+    found = before[like]
+    unknown = np.minimum(issued, events.start[like])
+    free = np.where(found >= 0, events.end[np.maximum(found, 0)], unknown)
+    return events.start[like] - free, events.start[like] - issued
 
 
 def _elsewhere(timeline: Timeline, links: Links, device: int, start: I64, end: I64) -> F64:

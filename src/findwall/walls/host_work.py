@@ -88,12 +88,13 @@ def _silences(facts: Facts) -> list[_Silence]:
 
 def _doing(facts: Facts, position: int) -> tuple[str, str | None]:
     """What the host did in one gap: a line of Python, else the ops the silence lies between."""
-    start, end = int(facts.queue.before[position]), int(facts.queue.start[position])
+    start, end = int(facts.queue.idle_from[position]), int(facts.queue.idle_until[position])
     frame = _frame(facts, start, end)
     if frame is not None:
         return frame
     before, after = _neighbours(facts, start, end)
-    return _between(before or _launcher(facts, position - 1), after or _launcher(facts, position)), None
+    earlier = (position - 1) % len(facts.queue.row) if facts.queue.repeats else position - 1
+    return _between(before or _launcher(facts, earlier), after or _launcher(facts, position)), None
 
 
 def _between(before: str | None, after: str | None) -> str:
