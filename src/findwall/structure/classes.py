@@ -18,7 +18,6 @@ CLASS_INDEX = {name: index for index, name in enumerate(KERNEL_CLASSES)}
 MATH_INDEX = {name: index for index, name in enumerate(MATH_TYPES)}
 # Distinct names remembered: more than any trace we have holds (868 in all of them together).
 _NAMES_KEPT = 65536
-
 # The name repeats its template in the parameters after this many characters. Chosen by hand, not calibrated.
 _TELLING_CHARACTERS = 320
 
