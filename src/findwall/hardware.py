@@ -27,6 +27,7 @@ GIGA = 1e9
 MIB = 1024 * 1024
 
 # A measured ceiling may beat the datasheet a little (boost clocks); beyond this the measurement is wrong.
+# Chosen by hand, not calibrated.
 SPEC_TOLERANCE = 1.1
 
 # Dense rate of each format as a multiple of fp16, by architecture. Absent: the hardware has no such format.

@@ -194,8 +194,8 @@ def test_small_blocks_give_the_same(
     whole = read_trace(plain)
     assert whole.quality.damaged == 0
     for size in (300, 700, 2000, 9000):
-        monkeypatch.setattr(blocks, "BLOCK", size)
-        monkeypatch.setattr(blocks, "_TAIL", 200)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
+        monkeypatch.setattr(blocks, "_TAIL_BYTES", 200)
         for path in (plain, packed):
             cut = read_trace(path, workers=1)
             assert same_timeline(whole, cut), (size, path)
@@ -206,8 +206,8 @@ def test_small_blocks_give_the_same(
 @pytest.mark.skipif(threading.active_count() > 1, reason="forking needs a single thread")
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_workers_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(blocks, "BLOCK", 4000)
-    monkeypatch.setattr(blocks, "_TAIL", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4000)
+    monkeypatch.setattr(blocks, "_TAIL_BYTES", 1000)
     monkeypatch.setattr(pool, "_may_fork", lambda: True)
     path = save(tmp_path / name, modern(steps=30))
     heard: list[tuple[int, int]] = []
@@ -218,8 +218,8 @@ def test_workers_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_worker_that_dies_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK", 4000)
-    monkeypatch.setattr(blocks, "_TAIL", 1000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4000)
+    monkeypatch.setattr(blocks, "_TAIL_BYTES", 1000)
     monkeypatch.setattr(pool, "_may_fork", lambda: True)
     parent, decode = os.getpid(), pool.decode_block
 

@@ -105,8 +105,8 @@ def _durations(timeline: Timeline) -> Counter[tuple[str, int]]:
 
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(blocks, "BLOCK", 5000)  # several blocks even in a small file
-    monkeypatch.setattr(blocks, "_TAIL", 1500)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 5000)  # several blocks even in a small file
+    monkeypatch.setattr(blocks, "_TAIL_BYTES", 1500)
     return tmp_path / "trace.json"
 
 

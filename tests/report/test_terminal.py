@@ -130,7 +130,7 @@ def test_small_causes_are_folded_but_never_the_wall(document: Document) -> None:
 def test_many_causes_become_few_rows(document: Document) -> None:
     diagnosis = document("full")
     diagnosis.budget = [BudgetRow("overhead", f"cause-{n}", 2.0, None, None, None) for n in range(20)]
-    assert len(phrases.bars(diagnosis)) <= phrases.MOST_BARS + 1
+    assert len(phrases.bars(diagnosis)) <= phrases.BARS_SHOWN + 1
 
 
 def test_a_predicted_gain_is_an_interval(document: Document) -> None:

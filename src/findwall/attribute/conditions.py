@@ -14,17 +14,22 @@ from findwall.units import NS_PER_S
 
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
-HELD_SHARE = 0.05  # of the samples: a shorter spell is not worth a word
+# All of these are chosen by hand, not calibrated.
+HELD_BACK_SHARE = 0.05  # of the samples: a shorter spell of low clocks is not worth a word
 STEADY_SPREAD = 0.20  # (p90 - p10) / median up to which steps count as stable
-RARE = 1.5  # times the median: a step this long is a slow one
-FULL = 0.9  # of the cores' time
-RARELY = 0.2  # of the steps: where more are slow, that is how this job runs
+STEADY_MEAN_EXCESS = STEADY_SPREAD / 2  # of the median: how far the mean of stable steps may lie above it
+SLOW_STEP_RATIO = 1.5  # times the median: a step this long is a slow one
+RARE_STEPS_SHARE = 0.2  # of the steps: where more are slow, that is how this job runs
+FEWEST_STEPS_FOR_PAUSES = 5  # from fewer, one slow step is a fifth of all and no rare one
+CORES_FULL_SHARE = 0.9  # of the cores' time: at least this busy, no core is left over
 
 
 def throttle_reasons(telemetry: dict[str, Any]) -> dict[str, float]:
     """Thermal and hardware reasons with the share of samples in which each held the clocks."""
     reasons = telemetry.get("throttle") or {}
-    return {name: float(reasons[name]) for name in HELD_BY if float(reasons.get(name) or 0) >= HELD_SHARE}
+    return {
+        name: float(reasons[name]) for name in HELD_BY if float(reasons.get(name) or 0) >= HELD_BACK_SHARE
+    }
 
 
 def throttled_share(telemetry: dict[str, Any]) -> float:
@@ -38,15 +43,15 @@ def throttled_share(telemetry: dict[str, Any]) -> float:
 def pauses_ns(run: Run) -> float:
     """Time a step that rare slow steps add to the typical one, beyond what loader and collector explain."""
     timed = run.step_times
-    if timed is None or timed.source != "measured" or len(timed.seconds) < 5:
+    if timed is None or timed.source != "measured" or len(timed.seconds) < FEWEST_STEPS_FOR_PAUSES:
         return 0.0
     seconds = np.array(timed.seconds)
     low, median, high = np.percentile(seconds, [10, 50, 90])
-    slow = seconds > RARE * median
+    slow = seconds > SLOW_STEP_RATIO * median
     if (
         not slow.any()
-        or slow.mean() > RARELY
-        or (high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_SPREAD / 2) * median)
+        or slow.mean() > RARE_STEPS_SHARE
+        or (high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_MEAN_EXCESS) * median)
     ):
         return 0.0
     explained = (timed.loader_s or 0.0) + (timed.gc_s or 0.0)
@@ -80,4 +85,4 @@ def others_share(run: Run) -> float:
     if not isinstance(cpu, dict) or not cpu.get("cores"):
         return 0.0
     others, own = float(cpu.get("others_busy") or 0.0), float(cpu.get("own_busy") or 0.0)
-    return others / cpu["cores"] if others + own >= FULL * cpu["cores"] else 0.0
+    return others / cpu["cores"] if others + own >= CORES_FULL_SHARE * cpu["cores"] else 0.0

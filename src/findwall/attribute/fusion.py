@@ -21,7 +21,9 @@ from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 
 FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
-LOOK_BACK = 8  # ops: how far behind an intermediate may lie and still be in registers
+# Ops: how far behind an intermediate may lie and a compiler still keep it in registers. Chosen by hand, not
+# calibrated.
+FUSION_REACH_OPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ def saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, fusable: B
     """Bytes each kernel (by its index in the table, in device order) need not move if chains were fused."""
     saved = np.zeros(len(index))
     sizes: dict[tuple[int, int], _OpSizes | None] = {}
-    chain: deque[tuple[int, float]] = deque(maxlen=LOOK_BACK)  # (position, bytes written)
+    chain: deque[tuple[int, float]] = deque(maxlen=FUSION_REACH_OPS)  # (position, bytes written)
     written_by: dict[int, float] = {}
     previous_op = -1
     for position, at in enumerate(index.tolist()):

@@ -11,7 +11,9 @@ from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES
 from findwall.units import format_share
 
-MOST_UNKNOWN = 0.1  # of the matrix time without a FLOP count: beyond this the figure is not given
+# Of the matrix time: where more than this has no FLOP count, MFU is not given. Chosen by hand, not
+# calibrated.
+UNCOUNTED_MATRIX_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def utilisation(facts: Facts) -> Utilisation:
         return Utilisation(None, None, None, None, "no matmul, convolution or attention in the step")
     flops = kernels.flops[index]
     blind = float(facts.own[matrix & np.isnan(flops)].sum()) / max(float(facts.own[matrix].sum()), 1.0)
-    if blind > MOST_UNKNOWN:
+    if blind > UNCOUNTED_MATRIX_SHARE:
         why = f"{format_share(blind)} of the matrix time has no shapes to count FLOPs from"
         return Utilisation(None, None, None, None, why)
     counted = matrix & ~np.isnan(flops)

@@ -16,8 +16,9 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 
 # FLOPs a byte. A core does 30 to 150 GFLOP/s in fp32 and has 3 to 20 GB/s of memory for itself.
-MEMORY_BELOW, ARITHMETIC_ABOVE = 2.0, 50.0
-SHORT_NS = 5_000  # a product this short is over before its cores are up to speed
+MEMORY_BOUND_BELOW, COMPUTE_BOUND_ABOVE = 2.0, 50.0
+# A product this short is over before its cores are up to speed. Chosen by hand, not calibrated.
+SHORT_PRODUCT_NS = 5_000
 
 
 def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable:
@@ -26,9 +27,9 @@ def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable
         kernels.flops, kernels.bytes, out=np.full(len(kernels.row), np.nan), where=kernels.bytes > 0
     )
     matrix = np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES])
-    short = matrix & (kernels.duration <= SHORT_NS) & kernels.modelled
-    arithmetic = matrix & ~short & (intensity > ARITHMETIC_ABOVE)
-    memory = kernels.modelled & ~short & (~matrix | (intensity < MEMORY_BELOW))
+    short = matrix & (kernels.duration <= SHORT_PRODUCT_NS) & kernels.modelled
+    arithmetic = matrix & ~short & (intensity > COMPUTE_BOUND_ABOVE)
+    memory = kernels.modelled & ~short & (~matrix | (intensity < MEMORY_BOUND_BELOW))
     bound = kernels.bound.copy()
     for where, name in ((short, "latency"), (arithmetic, "compute"), (memory, "bandwidth")):
         bound[where] = BOUNDS.index(name)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from findwall.measure.ceilings import CeilingsReport, Rate
 
 
+LONGEST_BAR = 30  # characters, so that a line of the curve fits into 80 columns
+PETA_FROM = 10  # of 10^15: 790 TFLOP/s reads better than 0.79 P
+
+
 class ShapeType(click.ParamType):  # type: ignore[type-arg]
     name = "M,N,K"
 
@@ -170,8 +174,7 @@ def _amount(value: float | None, unit: str) -> str:
     if unit == "s":
         return f"{value * 1e6:.2f} us"
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        # 790 TFLOP/s reads better than 0.79 P; from 10 P on the larger unit does.
-        if value >= (10 * size if prefix == "P" else size):
+        if value >= (PETA_FROM * size if prefix == "P" else size):
             return f"{value / size:.3g} {prefix}{'FLOP/s' if unit == 'FLOP/s' else 'B/s'}"
     return f"{value:.3g} {unit}"
 
@@ -186,7 +189,7 @@ def _curve(report: CeilingsReport) -> Table:
     table.add_column("")
     top = max(point.flops for point in report.curve)
     for point in report.curve:
-        bar = "#" * max(1, round(30 * point.flops / top))
+        bar = "#" * max(1, round(LONGEST_BAR * point.flops / top))
         table.add_row(
             f"{point.intensity:.3g}", _amount(point.flops, "FLOP/s"), _amount(point.bandwidth, "bytes/s"), bar
         )

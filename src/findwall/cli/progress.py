@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
-PATIENCE_S = 1.0
+QUIET_S = 1.0  # what is done by then needs no bar
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def _callback(label: str, stack: ExitStack, clock: Callable[[], float]) -> Progr
     bar: list[Progress] = []
 
     def update(done: int, total: int) -> None:
-        if not bar and clock() - began >= PATIENCE_S:
+        if not bar and clock() - began >= QUIET_S:
             bar.append(_start(label, stack))
         if bar:
             bar[0](done, total)

@@ -17,7 +17,8 @@ from findwall.units import format_ms, format_share
 SM_BUSY, SM_IDLE = 85.0, 60.0
 PIPE_BUSY = 60.0
 TENSOR_UNUSED = 5.0
-MOST_OF_IT = 0.5  # of the idle time: a cause that explains this much has it
+# Of the idle time: a wait that explains this much is its cause. Chosen by hand, not calibrated.
+EXPLAINS_IDLE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def _waiting(
         ("loader-starved", timed.loader_s, "waits for the next batch: give the DataLoader more workers"),
         ("gc-pause", timed.gc_s, "stands in the garbage collector: gc.freeze() after setting up"),
     ):
-        if seconds is not None and seconds >= MOST_OF_IT * idle * step:
+        if seconds is not None and seconds >= EXPLAINS_IDLE_SHARE * idle * step:
             return (
                 cause,
                 (),

@@ -35,7 +35,9 @@ from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
 from findwall.walls.verdict import Verdict, decide
 
-LEAST_ROW = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
+# Both chosen by hand, not calibrated.
+LISTED_CAUSE_SHARE = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
+MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
 def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
@@ -104,7 +106,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "known: `findwall ceilings` measures it in under 30 s, then read this again."
         )
     standing = reading.likely.idle[UNKNOWN] / max(facts.step, 1.0)
-    if standing > facts.share(UNKNOWN) / 2:
+    if standing > MOSTLY_IDLE_SHARE * facts.share(UNKNOWN):
         return (
             f"For {format_share(standing)} of the step the device stands still for a reason that the trace "
             "does not show, and nothing else in it is worth 5 %."
@@ -192,7 +194,7 @@ def _budget(facts: Facts) -> list[BudgetRow]:
     rows = []
     small = 0.0
     for cause, took in sorted(spent.items(), key=lambda item: -item[1]):
-        if took <= LEAST_ROW * facts.step or cause == UNKNOWN:
+        if took <= LISTED_CAUSE_SHARE * facts.step or cause == UNKNOWN:
             small += took
             continue
         evidence = cause_modules()[cause].evidence(facts)

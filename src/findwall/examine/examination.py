@@ -16,7 +16,7 @@ from findwall.model.machine import Ceilings
 from findwall.model.run import Run
 from findwall.units import NS_PER_MS, NS_PER_S
 
-LONGEST_STEP_MS = 86_400_000.0  # a day
+LONGEST_STEP_MS = 86_400_000.0  # a day: more is a mistyped unit
 
 
 def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> Diagnosis:

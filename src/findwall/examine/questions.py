@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.budget import ROOF_SHARE
+from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
 
-STABLE_SPREAD = 0.20  # (p90 - p10) / median
-BUSY_SHARE = 0.90
-MATRIX_SHARE = 0.50
+# All chosen by hand, not calibrated.
+BUSY_SHARE = 0.90  # of the step: the device is busy
+MATRIX_SHARE = 0.50  # of the busy time: the job is mostly matrix products
+KNOWN_FLOOR_SHARE = 0.5  # of the matrix time: with floors for less, how near the ceiling it runs is not told
 
 
 def answer_questions(facts: Facts) -> list[Question]:
@@ -42,7 +44,7 @@ def _stable(facts: Facts) -> Question:
         )
     of = f"over {len(seconds)} {'steps' if measured else 'profiled steps'}"
     text = f"Step times vary by {format_share(value)} {of}."
-    return Question("stable", _yes(value <= STABLE_SPREAD), value, text)  # type: ignore[arg-type]
+    return Question("stable", _yes(value <= STEADY_SPREAD), value, text)  # type: ignore[arg-type]
 
 
 def _device(facts: Facts) -> str:
@@ -86,7 +88,7 @@ def _peak(facts: Facts) -> Question:
     time = float(facts.kernels.duration[index][known].sum())
     if not float(facts.kernels.duration[index][matrix].sum()):
         return Question("peak", "unknown", None, "There are no matmuls to hold against the ceiling.")
-    if time < 0.5 * float(facts.kernels.duration[index][matrix].sum()):
+    if time < KNOWN_FLOOR_SHARE * float(facts.kernels.duration[index][matrix].sum()):
         why = "no ceilings are known for it" if not facts.ceilings.known else "most of them have no shapes"
         return Question(
             "peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}."

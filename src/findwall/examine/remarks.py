@@ -6,7 +6,9 @@ from findwall.attribute.facts import Facts
 from findwall.model.causes import UNKNOWN
 from findwall.units import format_ms, format_share, ms
 
-MATTERS = 0.01  # of the step or of the kernel time: less is not worth a sentence
+# Both chosen by hand, not calibrated.
+ABOVE_SPEC_SHARE = 0.01  # of the kernel time: less above the spec is not worth a sentence
+UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
 
 
 def gather_notes(facts: Facts) -> list[str]:
@@ -74,11 +76,11 @@ def _about_model(facts: Facts) -> list[str]:
     notes = []
     total = float(facts.kernels.duration.sum())
     above = float(facts.kernels.duration[facts.kernels.above_spec].sum())
-    if total and above > MATTERS * total:
+    if total and above > ABOVE_SPEC_SHARE * total:
         notes.append(
             f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "
             "sat in cache, or its work is overestimated."
         )
-    if facts.share(UNKNOWN) > 5 * MATTERS:
+    if facts.share(UNKNOWN) > UNKNOWN_SHARE:
         notes.append(f"{format_share(facts.share(UNKNOWN))} of the step is of unknown cause.")
     return notes

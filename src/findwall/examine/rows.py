@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.attribute.facts import Facts
 from findwall.attribute.kernels import BOUNDS
-from findwall.examine.questions import STABLE_SPREAD, spread
+from findwall.examine.questions import spread
 from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
@@ -17,7 +18,8 @@ from findwall.model.machine import Ceilings
 from findwall.model.run import Run
 from findwall.units import GIB, ms
 
-MOST_KERNELS = 200
+KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
+NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
 
 
 def machine(run: Run, ceilings: Ceilings) -> Machine:
@@ -57,7 +59,9 @@ def step_of(facts: Facts) -> Step:
     of_step = measured or reading.source == "trace"
     varies = spread(seconds)
     if measured:
-        half = 1.96 * float(seconds.std(ddof=1)) / np.sqrt(len(seconds)) * 1e3 if len(seconds) > 1 else 0.0
+        half = (
+            NORMAL_95 * float(seconds.std(ddof=1)) / np.sqrt(len(seconds)) * 1e3 if len(seconds) > 1 else 0.0
+        )
         ends = (ms(facts.step) - half, ms(facts.step) + half)
     else:
         ends = (ms(reading.short.step), ms(reading.long.step))
@@ -72,7 +76,7 @@ def step_of(facts: Facts) -> Step:
         profiled_ms=ms(float(facts.whole.steps.lengths.mean())),
         count=len(seconds),
         discarded=timed.discarded if timed is not None else 0,
-        stable=None if varies is None else varies <= STABLE_SPREAD,
+        stable=None if varies is None else varies <= STEADY_SPREAD,
         found_by=facts.steps.found_by,
         busy_ms=ms(reading.likely.busy),
     )
@@ -106,7 +110,7 @@ def kernel_rows(facts: Facts) -> list[KernelRow]:
     bound = np.zeros((width, len(BOUNDS)))
     np.add.at(bound, (group, kernels.bound[index].astype(np.int64)), kernels.duration[index])
     rows = []
-    for at in np.argsort(-time, kind="stable")[:MOST_KERNELS].tolist():
+    for at in np.argsort(-time, kind="stable")[:KERNELS_LISTED].tolist():
         name, op, kind = distinct[at].tolist()
         rows.append(
             KernelRow(

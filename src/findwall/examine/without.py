@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
-from findwall.examine.questions import BUSY_SHARE, STABLE_SPREAD, spread
+from findwall.examine.questions import BUSY_SHARE, spread
 from findwall.examine.rows import machine, memory, throughput, warnings
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
@@ -76,7 +77,7 @@ def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
         profiled_ms=None,
         count=len(seconds),
         discarded=timed.discarded if timed is not None else 0,
-        stable=None if varies is None else varies <= STABLE_SPREAD,
+        stable=None if varies is None else varies <= STEADY_SPREAD,
     )
 
 
@@ -86,7 +87,7 @@ def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Questio
     stable = Question("stable", "unknown", None, "No steps were timed.")
     if timed is not None and varies is not None:
         text = f"Step times vary by {format_share(varies)} over {len(timed.seconds)} steps."
-        stable = Question("stable", "yes" if varies <= STABLE_SPREAD else "no", varies, text)
+        stable = Question("stable", "yes" if varies <= STEADY_SPREAD else "no", varies, text)
     busy = Question("busy", "unknown", None, nothing)
     if verdict.busy is not None:
         text = f"Counters see work on the multiprocessors {format_share(verdict.busy)} of the time."

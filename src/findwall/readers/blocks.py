@@ -18,13 +18,15 @@ from findwall.errors import InputError
 from findwall.readers.repair import BOUNDARY, UNDECODABLE, mend
 from findwall.readers.source import Source
 
-BLOCK = 2 << 20
-_TAIL = 1 << 18  # the last block is small: finding where the events end costs more a byte
-LONGEST = 16 << 20  # text without any cut beyond this is taken as it is
-_PREFIX_LIMIT = 64 << 20
-_MOST_PLACES = 16  # a key that keeps turning up inside other things is not ours
-_MENDABLE = 1 << 20
-_WINDOW = 1 << 15
+# Sizes in bytes, all chosen by hand: large enough for a worker to be worth its start, small enough to hold
+# many.
+BLOCK_BYTES = 2 << 20
+_TAIL_BYTES = 1 << 18  # the last block is small: finding where the events end costs more a byte
+LONGEST_UNCUT_BYTES = 16 << 20  # text without any cut beyond this is taken as it is
+_PREFIX_LIMIT_BYTES = 64 << 20  # what precedes the events is small; more than this is not a header
+_KEY_PLACES_TRIED = 16  # a key that keeps turning up inside other things is not ours
+_MENDABLE_BYTES = 1 << 20  # a header larger than this is not mended
+_SEARCH_BYTES = 1 << 15  # the first look for a cut; each next one looks further
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _HINT = "Give a file written by torch.profiler (export_chrome_trace or tensorboard_trace_handler)."
@@ -72,12 +74,12 @@ def _find_key(source: Source, text: bytearray, offset: int) -> Opening:
     """The first place where a member `traceEvents` of the outermost object can begin."""
     searched, places = 0, []
     while True:
-        for match in islice(_EVENTS_KEY.finditer(text, searched), _MOST_PLACES):
+        for match in islice(_EVENTS_KEY.finditer(text, searched), _KEY_PLACES_TRIED):
             places.append(match.end())
             header = decode_header(bytes(text[: match.start()]) + b'"traceEvents":[]}')
             if header is not None:
                 return Opening(header, offset + match.end(), bytes(text[match.end() :]))
-        more = source.read() if len(text) < _PREFIX_LIMIT and len(places) < _MOST_PLACES else b""
+        more = source.read() if len(text) < _PREFIX_LIMIT_BYTES and len(places) < _KEY_PLACES_TRIED else b""
         if not more:
             break
         searched = max(searched, len(text) - 64, *places)  # the key may lie across two reads
@@ -93,7 +95,7 @@ def decode_header(text: bytes) -> dict[str, Any] | None:
     try:
         decoded = msgspec.json.decode(text)
     except UNDECODABLE:
-        if len(text) > _MENDABLE:
+        if len(text) > _MENDABLE_BYTES:
             return None
         try:
             decoded = msgspec.json.decode(mend(text))
@@ -110,8 +112,8 @@ def cut(source: Source, opening: Opening) -> Iterator[Block]:
 def _cut_file(source: Source, start: int) -> Iterator[Block]:
     """Only the neighbourhood of each cut is read here; whoever decodes the block fetches it."""
     size = source.size or 0
-    while size - start > _TAIL:
-        target = min(start + BLOCK, size - _TAIL // 2)
+    while size - start > _TAIL_BYTES:
+        target = min(start + BLOCK_BYTES, size - _TAIL_BYTES // 2)
         end = _last_cut_before(source, start, target) or _first_cut_after(source, target, size)
         yield Block(None, start, end - start)
         start = end
@@ -119,7 +121,7 @@ def _cut_file(source: Source, start: int) -> Iterator[Block]:
 
 
 def _last_cut_before(source: Source, start: int, target: int) -> int | None:
-    window = _WINDOW
+    window = _SEARCH_BYTES
     while True:
         begin = max(start, target - window)
         place = _last_boundary(source.fetch(begin, target - begin))
@@ -132,29 +134,29 @@ def _last_cut_before(source: Source, start: int, target: int) -> int | None:
 
 def _first_cut_after(source: Source, target: int, size: int) -> int:
     """No cut within a block's length: one entry is longer than a block, or this is no list of entries."""
-    limit = min(size, target + LONGEST)
+    limit = min(size, target + LONGEST_UNCUT_BYTES)
     while target < limit:
-        match = BOUNDARY.search(source.fetch(target, BLOCK + 64))
+        match = BOUNDARY.search(source.fetch(target, BLOCK_BYTES + 64))
         if match:
             return target + match.end()
-        target += BLOCK
+        target += BLOCK_BYTES
     return limit
 
 
 def _cut_stream(source: Source, text: bytes) -> Iterator[Block]:
-    enough = BLOCK + _TAIL
+    enough = BLOCK_BYTES + _TAIL_BYTES
     while True:
         text = _read_until(source, text, enough)
         if len(text) < enough:
             break
-        place = _last_boundary(text[:-_TAIL])
-        if place is None and enough < LONGEST:
+        place = _last_boundary(text[:-_TAIL_BYTES])
+        if place is None and enough < LONGEST_UNCUT_BYTES:
             enough *= 2
             continue
         place = len(text) if place is None else place
         yield Block(text[:place])
-        text, enough = text[place:], BLOCK + _TAIL
-    place = _last_boundary(text[: len(text) - _TAIL // 2]) if len(text) > _TAIL else None
+        text, enough = text[place:], BLOCK_BYTES + _TAIL_BYTES
+    place = _last_boundary(text[: len(text) - _TAIL_BYTES // 2]) if len(text) > _TAIL_BYTES else None
     if place is not None:
         yield Block(text[:place])
         text = text[place:]
@@ -174,7 +176,7 @@ def _read_until(source: Source, text: bytes, enough: int) -> bytes:
 
 def _last_boundary(text: bytes) -> int | None:
     """Where the last entry that begins in this text begins."""
-    window = _WINDOW
+    window = _SEARCH_BYTES
     while True:
         begin = max(0, len(text) - window)
         place = None

@@ -31,6 +31,7 @@ CHUNK_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "process")  # a t
 Kinds = NDArray[np.int16]
 _Kind = TypeVar("_Kind")
 _NO_ARGS = Args()
+_INT64 = np.iinfo(np.int64)
 _SEPARATOR = b"\0"  # stands in no JSON text
 _KEY = _SEPARATOR.join  # one bytes object to look up, several times quicker than a tuple of them
 _INPUTS = ("dims", "dims", "types", "strides", "concrete")  # the first two: new and old spelling
@@ -175,7 +176,7 @@ class ChunkBuilder:
         try:
             return np.array(values, np.int64)
         except OverflowError:  # an id beyond 64 bits is no id: the field becomes missing
-            fitting = [value if -(2**63) <= value < 2**63 else -1 for value in values]
+            fitting = [value if _INT64.min <= value <= _INT64.max else -1 for value in values]
             self.repaired += sum(a is not b for a, b in zip(values, fitting, strict=True))
             return np.array(fitting, np.int64)
 
@@ -307,7 +308,7 @@ def _label(entry: Label) -> tuple[str, str, str]:
 
 
 def _within_32_bits(device: I64) -> I64:
-    device[(device < 0) | (device >= 2**31)] = -1
+    device[(device < 0) | (device > np.iinfo(np.int32).max)] = -1
     return device
 
 

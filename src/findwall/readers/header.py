@@ -6,6 +6,8 @@ from typing import Any
 
 from findwall.model.events import DeviceProperties, Header
 
+LARGEST_COUNT = 2**63 - 1  # what a column of 64-bit integers holds
+
 
 def read_header(members: dict[str, Any]) -> Header:
     """Take what is there and of the right type; leave the rest unknown."""
@@ -25,7 +27,7 @@ def read_header(members: dict[str, Any]) -> Header:
 
 
 def _count(value: Any) -> int | None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
     return value if fits else None
 
 

@@ -25,8 +25,10 @@ from findwall.readers.blocks import Block
 from findwall.readers.decode import Decoded, decode_block
 from findwall.readers.source import Source
 
-_AHEAD = 4  # blocks cut before a worker asks for them
-_MOST = 16  # more workers than this wait for the disk and the merge
+# All chosen by hand, not calibrated.
+_BLOCKS_AHEAD = 4  # cut before a worker asks for them; a file of fewer is read without workers
+_MOST_WORKERS = 16  # more than this wait for the disk and the merge
+_BLOCKS_BEHIND = 4  # a worker, out at a time: results wait in memory for the one before them
 
 
 class _Process(Protocol):
@@ -49,7 +51,7 @@ def worker_count(asked: int | None) -> int:
     if asked is not None:
         return asked if asked > 1 and _may_fork() else 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return min(cores, _MOST) if cores > 1 and _may_fork() else 0
+    return min(cores, _MOST_WORKERS) if cores > 1 and _may_fork() else 0
 
 
 def _may_fork() -> bool:
@@ -64,8 +66,8 @@ def _may_fork() -> bool:
 
 def decode_all(source: Source, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Decoded]]:
     """Every block with its rows, in order. A caller may stop early."""
-    first = list(islice(blocks, _AHEAD))
-    if workers == 0 or len(first) < _AHEAD:
+    first = list(islice(blocks, _BLOCKS_AHEAD))
+    if workers == 0 or len(first) < _BLOCKS_AHEAD:
         for block in chain(first, blocks):
             yield block, decode_block(block.load(source))
         return
@@ -103,11 +105,11 @@ class _Pool:
                 returned += 1
             idle = next((w for w in self._workers if w.job is None), None)
             # Results wait for the one before them: do not let them pile up behind a slow block.
-            if ready and idle and handed_out - returned < 4 * len(self._workers):
+            if ready and idle and handed_out - returned < _BLOCKS_BEHIND * len(self._workers):
                 held[handed_out] = ready.popleft()
                 self._give(idle, handed_out, held[handed_out])
                 handed_out += 1
-            elif not exhausted and len(ready) < _AHEAD:
+            elif not exhausted and len(ready) < _BLOCKS_AHEAD:
                 block = next(blocks, None)
                 exhausted = block is None
                 if block is not None:

@@ -49,8 +49,9 @@ _VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+', re.DOTALL)
 _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]]', re.DOTALL)
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_GUESSES = 8  # ends tried before the braces are counted
-_PATIENCE = 1000  # failures in a row before the rest of a block is given up
+# Both chosen by hand, not calibrated.
+_ENDS_TRIED = 8  # before the braces are counted
+_FAILURES_IN_A_ROW = 1000  # before the rest of a block is given up
 
 _CLASSES: dict[str, type[Any]] = {"X": Complete, "i": Instant, "M": Label, "B": Begin, "E": End}
 _CLASSES.update({phase: kind for kind, phase in PHASE_OF.items()})
@@ -84,7 +85,7 @@ def walk(text: bytes) -> Salvage:
     """Entries one after the other through text that does not decode as a whole."""
     found = Salvage()
     position, failures = 0, 0
-    while failures < _PATIENCE:
+    while failures < _FAILURES_IN_A_ROW:
         match = _SEPARATORS.match(text, position)
         position = match.end() if match else position
         if position >= len(text):
@@ -105,7 +106,7 @@ def _read_one(text: bytes, start: int, found: Salvage) -> int | None:
     """Take the entry that begins here; returns where it ends, or None if the text ends first."""
     for attempt, match in enumerate(_POSSIBLE_END.finditer(text, start)):
         end: int | None = match.end()
-        if attempt == _GUESSES:
+        if attempt == _ENDS_TRIED:
             end = _object_end(text, start)
             if end is None:
                 break
@@ -115,9 +116,9 @@ def _read_one(text: bytes, start: int, found: Salvage) -> int | None:
             return end
         except UNDECODABLE as error:
             truncated = _is_truncated(error, piece)
-        if not truncated or attempt == _GUESSES:
+        if not truncated or attempt == _ENDS_TRIED:
             mended = mend(piece)
-            if attempt < _GUESSES and _is_truncated(None, mended):
+            if attempt < _ENDS_TRIED and _is_truncated(None, mended):
                 continue
             return end if _take(found, mended) else _next_start(text, start)
     found.cut_at = start

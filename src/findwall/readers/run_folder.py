@@ -25,7 +25,7 @@ from findwall.model.measurement import (
 from findwall.model.run import HostLine, Run, StepTimes
 from findwall.readers.torch_trace import read_trace
 
-EVALUATION_IS_RARE = 0.2  # in more steps than that it is part of the step
+EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step; chosen by hand
 
 
 def is_run_folder(path: Path) -> bool:
@@ -151,7 +151,7 @@ def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
     every = list(range(len(steps)))
     plain = [index for index in every if not steps.evaluated[index]]
     left_out = len(every) - len(plain)
-    if not left_out or left_out > EVALUATION_IS_RARE * len(every):
+    if not left_out or left_out > EVALUATION_STEPS_SHARE * len(every):
         return every
     notes.append(f"{left_out} of {len(every)} timed steps held an evaluation and are left out")
     return plain

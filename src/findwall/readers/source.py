@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from findwall.errors import InputError
 
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_READ = 1 << 18
-_STEP = 1 << 14  # compressed bytes handed to zstd at a time: it does not bound its output
-_FIRST_BYTE_S, _NEXT_BYTE_S = 10.0, 60.0  # how long a pipe may stay silent
+_READ_BYTES = 1 << 18  # a read; chosen by hand
+_ZSTD_INPUT_BYTES = 1 << 14  # compressed, handed to zstd at a time: it does not bound its output
+_FIRST_BYTE_S, _NEXT_BYTE_S = 10.0, 60.0  # how long a pipe may stay silent; chosen by hand
 
 
 class Source:
@@ -31,7 +31,7 @@ class Source:
         self.consumed = 0  # bytes of the file itself, for the progress bar
         self._heard = False
         try:
-            head = self._raw(_READ)
+            head = self._raw(_READ_BYTES)
             self.is_plain = not head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
             self._pending = head
             self._decoder = None if self.is_plain else _decoder_for(head, path)
@@ -59,7 +59,7 @@ class Source:
     def read(self) -> bytes:
         """The next piece of text; empty at the end."""
         if self._decoder is None:
-            raw, self._pending = self._pending or self._raw(_READ), b""
+            raw, self._pending = self._pending or self._raw(_READ_BYTES), b""
             return raw
         while not self._ended:
             text = self._next_text(self._decoder)
@@ -70,7 +70,7 @@ class Source:
     def _next_text(self, decoder: _Decoder) -> bytes:
         raw = b""
         if decoder.hungry:
-            raw, self._pending = self._pending or self._raw(_READ), b""
+            raw, self._pending = self._pending or self._raw(_READ_BYTES), b""
             if not raw:
                 self._ended = True
                 if not decoder.finished:
@@ -145,12 +145,12 @@ class _Gzip:
             self._stream, self.finished = zlib.decompressobj(wbits=31), False
         before = self._stream.copy()
         try:
-            text = self._stream.decompress(self._input, _READ)
+            text = self._stream.decompress(self._input, _READ_BYTES)
         except zlib.error as error:
             raise DamageError(str(error), self._rescue(before)) from error
         self.finished = self._stream.eof
         self._input = self._stream.unused_data if self.finished else self._stream.unconsumed_tail
-        self.hungry = not self._input and len(text) < _READ
+        self.hungry = not self._input and len(text) < _READ_BYTES
         return text
 
     def _rescue(self, stream: zlib._Decompress) -> bytes:
@@ -176,7 +176,7 @@ class _Zstd:
         self._input += raw
         if self.finished:
             self._stream, self.finished = self._make(), False
-        piece, self._input = self._input[:_STEP], self._input[_STEP:]
+        piece, self._input = self._input[:_ZSTD_INPUT_BYTES], self._input[_ZSTD_INPUT_BYTES:]
         try:
             text: bytes = self._stream.decompress(piece)
         except self._error as error:

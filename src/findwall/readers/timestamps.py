@@ -14,11 +14,14 @@ import numpy as np
 
 from findwall.model.events import U8, Bool
 from findwall.model.intervals import I64
+from findwall.units import NS_PER_US
 
 LIMIT_NS = 4 * 10**18  # beyond the year 2090 nothing is a time; also keeps start + duration in int64
-_WIDEST = 16  # digits of whole microseconds below that limit
+_MOST_DIGITS = 16  # of whole microseconds below that limit
+_FRACTION = 4  # characters of a fraction in nanoseconds: the point and three digits
+_ROUNDED_UP_FROM = 5  # the first digit below a nanosecond
 _NUMBER = re.compile(rb'("?)(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\1')  # also as text, as some writers do
-_POWERS = np.array([0, 1, *(10**k for k in range(1, _WIDEST + 3))], np.int64)  # index: exponent + 4
+_POWERS = np.array([0, 1, *(10**k for k in range(1, _MOST_DIGITS + 3))], np.int64)  # index: exponent + 4
 
 
 def to_nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[I64, Bool]:
@@ -37,14 +40,14 @@ def _plain(lines: bytes) -> tuple[I64, Bool]:
     ends = np.flatnonzero(letters == ord("\n"))
     starts = np.concatenate([[0], ends[:-1] + 1])
     dots = np.flatnonzero(letters == ord("."))
-    whole = ends - starts - (0 if len(dots) == 0 else 4)
-    if whole.min() > 0 and whole.max() <= _WIDEST:
+    whole = ends - starts - (0 if len(dots) == 0 else _FRACTION)
+    if whole.min() > 0 and whole.max() <= _MOST_DIGITS:
         everywhere = np.ones(len(ends), np.bool_)
         if len(dots) == 0:
             microseconds = _digits(lines)
-            if microseconds.max() < LIMIT_NS // 1000:
-                return microseconds * 1000, everywhere
-        elif len(dots) == len(ends) and (ends - dots == 4).all():
+            if microseconds.max() < LIMIT_NS // NS_PER_US:
+                return microseconds * NS_PER_US, everywhere
+        elif len(dots) == len(ends) and (ends - dots == _FRACTION).all():
             nanoseconds = _digits(lines.translate(None, b"."))
             if nanoseconds.max() < LIMIT_NS:
                 return nanoseconds, everywhere
@@ -68,10 +71,10 @@ def _by_place(letters: U8, starts: I64, ends: I64, dots: I64) -> tuple[I64, Bool
     exponent -= exponent > 0
     digit = letters.astype(np.int64) - ord("0")
     digit[(digit < 0) | (digit > 9)] = 0
-    places = np.clip(exponent + 4, 0, len(_POWERS) - 1)
+    places = np.clip(exponent + _FRACTION, 0, len(_POWERS) - 1)
     value = np.add.reduceat(digit * _POWERS[places], starts)
-    value += np.add.reduceat((exponent == -4) & (digit >= 5), starts).astype(np.int64)
-    fits = (whole < _WIDEST) | ((whole == _WIDEST) & (letters[starts] < ord("4")))
+    value += np.add.reduceat((exponent == -_FRACTION) & (digit >= _ROUNDED_UP_FROM), starts).astype(np.int64)
+    fits = (whole < _MOST_DIGITS) | ((whole == _MOST_DIGITS) & (letters[starts] < ord("4")))
     valid = single & (whole > 0) & fits & (ends - point != 1)
     return np.where(valid, value, 0), valid
 
@@ -92,8 +95,8 @@ def _exactly(text: bytes) -> int | None:
         return None
     try:
         microseconds = Decimal(number[2].decode("ascii"))
-        if abs(microseconds) * 1000 >= LIMIT_NS:
+        if abs(microseconds) * NS_PER_US >= LIMIT_NS:
             return None
-        return int((microseconds * 1000).to_integral_value(ROUND_HALF_UP))
+        return int((microseconds * NS_PER_US).to_integral_value(ROUND_HALF_UP))
     except ArithmeticError:  # an exponent beyond even decimals
         return None

@@ -13,14 +13,14 @@ from typing import Any
 from findwall.errors import InputError
 from findwall.model.events import ReadQuality, Timeline
 from findwall.readers.assemble import Assembler
-from findwall.readers.blocks import LONGEST, Block, cut, decode_header, find_events
+from findwall.readers.blocks import LONGEST_UNCUT_BYTES, Block, cut, decode_header, find_events
 from findwall.readers.decode import Decoded, decode_block
 from findwall.readers.header import read_header
 from findwall.readers.pool import decode_all, worker_count
 from findwall.readers.source import Source
 
 Progress = Callable[[int, int], None]
-_SUFFIX_LIMIT = 64 << 20  # what follows the events is small; more than this is not a header
+_SUFFIX_LIMIT_BYTES = 64 << 20  # what follows the events is small; more than this is not a header
 
 
 def read_trace(path: Path, progress: Progress | None = None, workers: int | None = None) -> Timeline:
@@ -73,7 +73,7 @@ class _Reading:
         for block, decoded in self.decoded:
             if self.closed:
                 self.suffix += block.load(self.source)
-                if len(self.suffix) > _SUFFIX_LIMIT:
+                if len(self.suffix) > _SUFFIX_LIMIT_BYTES:
                     return
             elif self._carried:
                 # The block before ended inside an entry: this one began there too.
@@ -100,7 +100,7 @@ class _Reading:
         elif decoded.cut_at is not None:
             self._carried += text[decoded.cut_at :]
             self._enough = 2 * len(self._carried)  # trying at every block would take quadratic time
-            if len(self._carried) > LONGEST:
+            if len(self._carried) > LONGEST_UNCUT_BYTES:
                 self._carried.clear()
                 reasons = decoded.chunk.damaged
                 reasons["without an end"] = reasons.get("without an end", 0) + 1

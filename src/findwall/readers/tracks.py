@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 from findwall.model.events import Kind
 
 _ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION, Kind.SYNC)
-_MOST_DEVICES = 4096  # a larger pid is a process, not a device
+_MOST_DEVICES = 4096  # a larger pid is a process, not a device; chosen by hand
+_DEVICE_DIGITS = (
+    5  # at most, and _STREAM_DIGITS: what is longer is no number of either, and may not fit 64 bits
+)
+_STREAM_DIGITS = 17
 
 
 def settle_tracks(columns: dict[str, NDArray[Any]], threads: list[tuple[str, str]]) -> None:
@@ -46,9 +50,9 @@ def _settled(
 
 
 def _device_number(pid: str) -> int:
-    return int(pid) if pid.isdecimal() and len(pid) < 6 and int(pid) < _MOST_DEVICES else -1
+    return int(pid) if pid.isdecimal() and len(pid) <= _DEVICE_DIGITS and int(pid) < _MOST_DEVICES else -1
 
 
 def _stream_number(track: tuple[str, str]) -> int:
     digits = track[1].removeprefix("stream ")  # torch 1.8 writes "stream 7"
-    return int(digits) if digits.isdecimal() and len(digits) < 18 else -1
+    return int(digits) if digits.isdecimal() and len(digits) <= _STREAM_DIGITS else -1

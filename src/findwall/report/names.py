@@ -7,7 +7,7 @@ import unicodedata
 
 # CSI and OSC sequences whole, so that no "[31m" is left behind; then any lone control character.
 _ESCAPES = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b.?")
-_LONGEST = 4000  # no name is longer for a reason; what follows stays cheap
+_LONGEST_NAME = 4000  # characters: no name is longer for a reason; what follows stays cheap
 
 # Template arguments that say what a kernel computes, and the wrappers around them that do not.
 _TELLING = re.compile(r"functor|kernel|impl|ops?$|gemm|conv|epilogue|cutlass|launch_", re.IGNORECASE)
@@ -18,7 +18,7 @@ _WRAPPERS = re.compile(
 
 def clean(text: str) -> str:
     """One line of printable text: no escapes, control or bidirectional characters, no lone surrogates."""
-    text = _ESCAPES.sub("", text[:_LONGEST])
+    text = _ESCAPES.sub("", text[:_LONGEST_NAME])
     text = "".join(" " if character.isspace() else character for character in text)
     kept = (
         character for character in text if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co")

@@ -10,8 +10,16 @@ from findwall.model.diagnosis import BudgetRow, Diagnosis, Evidence, Prescriptio
 from findwall.report.names import clean, fit, kernel_name
 from findwall.units import format_ms, format_share
 
-MOST_BARS = 9
-SMALL_SHARE = 0.015  # of the step; smaller causes are folded into one row
+# What is shown is chosen by hand: one screen, and nothing that changes no decision.
+BARS_SHOWN = 9
+FOLDED_SHARE = 0.015  # of the step: smaller causes are folded into one row
+NOTED_DIFFERENCE = 0.02  # of the step: times closer than that are given once, without an interval
+FEWEST_STEPS_FOR_SPREAD = 3  # percentiles of fewer are the steps themselves
+WHOLE_FROM = 100.0  # units a second: from here on decimals say nothing
+PHASE_SHOWN_SHARE = 0.005  # of the step: shorter phases are left out
+BAD_EVENTS_SHARE = 0.01  # of the events: fewer mended or unlinked ones do not change the answer
+MODELLED_SHARE = 0.9  # of the kernel time: less with known work is said
+ABOVE_SPEC_SHARE = 0.01  # of the kernel time: more that beats the ceiling is said
 SAFETY = {"safe": "", "changes-numerics": "changes numerics", "needs-review": "needs review"}
 SAFETY_MEANS = {
     "changes-numerics": "changes numerics: results round differently, so compare losses",
@@ -60,7 +68,11 @@ def step(diagnosis: Diagnosis) -> str:
     if _wide(step.low_ms, step.high_ms):
         text += f" ({_bare_interval(step.low_ms, step.high_ms)})"
     parts = [f"{text} {_STEP_SOURCES[step.source]}", _count(step), *_spread(step)]
-    if step.profiled_ms is not None and step.source != "trace" and abs(step.profiled_ms / step.ms - 1) > 0.02:
+    if (
+        step.profiled_ms is not None
+        and step.source != "trace"
+        and abs(step.profiled_ms / step.ms - 1) > NOTED_DIFFERENCE
+    ):
         parts.append(f"{format_ms(step.profiled_ms)} under the profiler")
     return " · ".join(parts)
 
@@ -74,7 +86,12 @@ _STEP_SOURCES = {
 
 
 def _spread(step: Step) -> list[str]:
-    if step.p10_ms is None or step.p90_ms is None or step.count < 3 or step.source in ("given", "estimated"):
+    if (
+        step.p10_ms is None
+        or step.p90_ms is None
+        or step.count < FEWEST_STEPS_FOR_SPREAD
+        or step.source in ("given", "estimated")
+    ):
         return []  # then the percentiles are of profiled steps, another quantity than the step beside them
     return [f"p10–p90 {interval(step.p10_ms, step.p90_ms)}"]
 
@@ -99,7 +116,7 @@ def _bare_interval(low: float | None, high: float | None) -> str:
 
 def _wide(low: float | None, high: float | None) -> bool:
     """Whether an interval says more than its middle does."""
-    return low is not None and high is not None and high - low > 0.02 * max(high, 1e-9)
+    return low is not None and high is not None and high - low > NOTED_DIFFERENCE * max(high, 1e-9)
 
 
 def speed(diagnosis: Diagnosis) -> str:
@@ -107,7 +124,7 @@ def speed(diagnosis: Diagnosis) -> str:
     parts = []
     if diagnosis.throughput is not None:
         value, unit = diagnosis.throughput.value, clean(diagnosis.throughput.unit)
-        parts.append(f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}")
+        parts.append(f"{value:,.0f} {unit}" if value >= WHOLE_FROM else f"{value:.3g} {unit}")
     memory = diagnosis.memory
     if memory.peak_gib is not None:
         total = f" of {memory.total_gib:.0f}" if memory.total_gib else ""
@@ -134,11 +151,11 @@ def bars(diagnosis: Diagnosis) -> list[Bar]:
     rows = sorted((row for row in diagnosis.budget if row.ms > 0), key=lambda row: -row.ms)
     named = {diagnosis.wall.cause, diagnosis.wall.next.cause if diagnosis.wall.next else None}
     named |= {pair[-1] for pair in diagnosis.wall.between or [] if pair}
-    smallest = SMALL_SHARE * (diagnosis.step.ms or sum(row.ms for row in rows))
+    smallest = FOLDED_SHARE * (diagnosis.step.ms or sum(row.ms for row in rows))
     shown = [
         row
         for index, row in enumerate(rows)
-        if row.cause in named or (row.ms >= smallest and index < MOST_BARS)
+        if row.cause in named or (row.ms >= smallest and index < BARS_SHOWN)
     ]
     folded = [row for row in rows if row not in shown]
     if len(folded) == 1:
@@ -223,14 +240,14 @@ def next_wall(diagnosis: Diagnosis) -> str:
 
 
 def phases(diagnosis: Diagnosis) -> str:
-    shown = [phase for phase in diagnosis.phases if phase.ms > 0.005 * (diagnosis.step.ms or 0)]
+    shown = [phase for phase in diagnosis.phases if phase.ms > PHASE_SHOWN_SHARE * (diagnosis.step.ms or 0)]
     return " · ".join(f"{phase.phase} {format_ms(phase.ms)}" for phase in shown)
 
 
 def quality(diagnosis: Diagnosis) -> str:
     """What is wrong with the input, where that matters to the answer; else nothing."""
     quality = diagnosis.quality
-    few = 0.01 * quality.events
+    few = BAD_EVENTS_SHARE * quality.events
     found = [
         ("the file is cut off: what came after is lost", quality.cut_off),
         (f"{quality.damaged:,} events were damaged and left out", quality.damaged),
@@ -246,9 +263,9 @@ def quality(diagnosis: Diagnosis) -> str:
         ),
     ]
     problems = [text for text, matters in found if matters]
-    if quality.modelled_share is not None and quality.modelled_share < 0.9:
+    if quality.modelled_share is not None and quality.modelled_share < MODELLED_SHARE:
         problems.append(f"the work of only {format_share(quality.modelled_share)} of kernel time is known")
-    if quality.above_spec_share is not None and quality.above_spec_share > 0.01:
+    if quality.above_spec_share is not None and quality.above_spec_share > ABOVE_SPEC_SHARE:
         problems.append(
             f"{format_share(quality.above_spec_share)} of kernel time beats the ceiling (model or cache)"
         )

@@ -20,8 +20,12 @@ from findwall.report.names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
 
-WIDEST = 100  # longer lines are hard to read
-MOST_FIXES = 4
+# Columns and lines are chosen by hand, for one screen of 80 columns.
+WIDEST_LINE = 100  # columns: longer lines are hard to read
+NARROWEST_LINE = 40  # columns: below that the budget's table breaks
+FIXES_SHOWN = 4
+SHORTEST_BAR = 6  # columns: with less room for a bar, the intervals beside it go first
+LEGEND_ROOM = 22  # columns that the legend above the bars takes
 WALL_STYLES = {
     "compute": "magenta",
     "bandwidth": "blue",
@@ -50,7 +54,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     """Draw the view on a console: in colour if it has any, in ASCII if it has no more."""
     text = to_text(
         diagnosis,
-        width=min(console.width, WIDEST),
+        width=min(console.width, WIDEST_LINE),
         color=console.color_system is not None,
         unicode=is_unicode(console.encoding),
     )
@@ -62,7 +66,7 @@ def to_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, unicode:
     """The view as text of at most `width` columns."""
     paper = Console(
         file=io.StringIO(),
-        width=max(width, 40),
+        width=max(width, NARROWEST_LINE),
         color_system="standard" if color else None,
         force_terminal=color,
         markup=False,
@@ -127,11 +131,11 @@ def _budget(
     places = _places(diagnosis.step.ms or longest)
     around = 2 + 10 + 19 + 8 + 13  # what stands left and right of the bar and its time
     times = [_time(row, places) for row in rows]
-    if width - around - max(map(len, times)) < 6:  # a narrow window: intervals go before bars do
+    if width - around - max(map(len, times)) < SHORTEST_BAR:  # a narrow window: intervals go before bars do
         times = [f"{row.ms:.{places}f}" for row in rows]
     wide = max(map(len, times))
     room = max(width - around - wide, 4)
-    legend = f"{glyphs.recoverable} recoverable {glyphs.floor} floor" if room >= 22 else ""
+    legend = f"{glyphs.recoverable} recoverable {glyphs.floor} floor" if room >= LEGEND_ROOM else ""
     header = f"  {'wall':<10}{'cause':<19}{legend:<{room}}{'ms':>{wide}}{'share':>8}{'recoverable':>13}"
     yield Text(header, "dim", no_wrap=True, overflow="ellipsis")
     for row, time in zip(rows, times, strict=True):
@@ -147,9 +151,12 @@ def _budget(
         )
 
 
+_PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
+
+
 def _places(longest_ms: float) -> int:
     """Decimals that give every row of one budget the same unit and the longest three figures."""
-    return 0 if longest_ms >= 1000 else 1 if longest_ms >= 10 else 2 if longest_ms >= 1 else 3
+    return next((places for places, from_ms in enumerate(_PLACES_FROM_MS) if longest_ms >= from_ms), 3)
 
 
 def _time(row: phrases.Bar, places: int) -> str:
@@ -186,8 +193,8 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
 
 def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _list("evidence", [Text(brief(line, 200)) for line in phrases.evidence(diagnosis)], 3)
-    yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], MOST_FIXES)
-    meaning = phrases.safety(diagnosis.prescriptions[:MOST_FIXES])
+    yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], FIXES_SHOWN)
+    meaning = phrases.safety(diagnosis.prescriptions[:FIXES_SHOWN])
     if meaning:
         yield Padding(Text(f"({meaning})", style="dim"), (0, 0, 0, 2))
     refused = [

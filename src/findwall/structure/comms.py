@@ -36,7 +36,9 @@ _COLLECTIVE = re.compile(
 )
 # Collectives that run on the host, on threads of their own: the device sees their copies, if anything.
 HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):", re.IGNORECASE)
-_STREAM_SHARE = 0.8  # of a stream's rows known to be communication before its nameless rows count too
+# Of a stream's rows: where this share is known to be communication, its nameless rows are too.
+# Chosen by hand, not calibrated.
+_COMMUNICATION_STREAM_SHARE = 0.8
 
 
 def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
@@ -132,6 +134,6 @@ def _on_their_stream(timeline: Timeline, links: Links, rows: I64, known: Bool) -
     track = events.thread[rows]
     for stream in np.unique(track[known]).tolist():
         here = track == stream
-        if known[here].mean() >= _STREAM_SHARE:
+        if known[here].mean() >= _COMMUNICATION_STREAM_SHARE:
             found |= here & nameless
     return found

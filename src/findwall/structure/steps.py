@@ -18,11 +18,15 @@ from findwall.structure.links import Links
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
-MIN_PERIOD = 3  # kernels: a shorter repeat is a loop inside a step, not a step
-MIN_REPEATS = 3
+# A repeat of fewer kernels is a loop inside a step, and one seen fewer times is chance. Both chosen by hand,
+# not calibrated.
+SHORTEST_STEP_KERNELS = 3
+FEWEST_REPEATS = 3
 # The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
-MOST_OPTIMIZERS = 8  # a step, of one class
+# Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
+MOST_ALTERNATING_OPTIMIZERS = 8
+_STEPS_NAMED = 5  # steps without device work that the note lists by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def _calls_a_step(timeline: Timeline, calls: I64) -> int:
     # Of what precedes the first call only a part may be in the trace.
     ends = np.searchsorted(before[order], np.arange(1, len(calls) + 1), side="left")
     trained = [part.tolist() for part in np.split(events.inputs[rows[order]], ends)[1:-1]]
-    for period in range(1, min(MOST_OPTIMIZERS, len(trained) // 2) + 1):
+    for period in range(1, min(MOST_ALTERNATING_OPTIMIZERS, len(trained) // 2) + 1):
         if all(trained) and trained[period:] == trained[:-period]:
             return period
     return 1
@@ -173,7 +177,7 @@ def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
     events = timeline.events
     rows = timeline.rows(Kind.KERNEL)
     rows = rows[(events.device[rows] == device) & (links.launch[rows] >= 0)]
-    if len(rows) < MIN_PERIOD * MIN_REPEATS:
+    if len(rows) < SHORTEST_STEP_KERNELS * FEWEST_REPEATS:
         return None
     issued = events.start[links.launch[rows]]
     order = np.lexsort((events.start[rows], issued))
@@ -194,9 +198,9 @@ def _smallest_period(sequence: I64) -> int | None:
     length = len(sequence)
     counts = np.unique(sequence, return_counts=True)[1]
     # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
-    for repeats in range(min(length // MIN_PERIOD, int(counts.min()) + 1), MIN_REPEATS - 1, -1):
+    for repeats in range(min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1), FEWEST_REPEATS - 1, -1):
         for period in range(length // repeats, length // (repeats + 1), -1):
-            if period >= MIN_PERIOD and np.array_equal(sequence[period:], sequence[:-period]):
+            if period >= SHORTEST_STEP_KERNELS and np.array_equal(sequence[period:], sequence[:-period]):
                 return period
     return None
 
@@ -249,7 +253,7 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
     missing = tuple(markers.labels[step] for step in empty)
     notes = list(markers.notes)
     if missing:
-        notes.append(f"{len(missing)} steps launched no device work: {', '.join(missing[:5])}.")
+        notes.append(f"{len(missing)} steps launched no device work: {', '.join(missing[:_STEPS_NAMED])}.")
     if len(firsts) < 2:
         step = int(of_row[rows].max())
         mine = rows[of_row[rows] == step]

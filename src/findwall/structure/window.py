@@ -14,8 +14,10 @@ from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.structure.links import Links, link_launches
 from findwall.structure.steps import Steps, find_steps
 
-MOST_EVENTS = 100_000
-LEAST_STEPS = 3
+# Events looked at closely: a trace of more is cut to typical steps, so that reading stays a matter of
+# seconds.
+CLOSE_LOOK_EVENTS = 100_000
+FEWEST_STEPS_KEPT = 3  # so that one odd step does not speak for the job; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,9 @@ def survey(timeline: Timeline) -> Whole:
 def representative(whole: Whole) -> Timeline:
     """The timeline itself, or the part of it around a run of steps of about the mean length."""
     count, events = whole.steps.count, len(whole.timeline.events)
-    if events <= MOST_EVENTS or count <= LEAST_STEPS or whole.steps.found_by == "span":
+    if events <= CLOSE_LOOK_EVENTS or count <= FEWEST_STEPS_KEPT or whole.steps.found_by == "span":
         return whole.timeline
-    keep = min(max(LEAST_STEPS, count * MOST_EVENTS // events), count)
+    keep = min(max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // events), count)
     if keep >= count:
         return whole.timeline
     lengths = whole.steps.lengths.astype(np.float64)

@@ -32,7 +32,8 @@ _SIZES = {
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
 }
-SECTOR = 32  # bytes: the least DRAM hands out
+SECTOR = 32  # bytes: the least that DRAM hands out
+_HALF_BYTES = 2  # of an element of either 16-bit float
 
 
 def item_size(dtype: str) -> int | None:
@@ -196,7 +197,7 @@ def promoted(tensors: Sequence[Tensor]) -> str:
     floats = [tensor.dtype for tensor in shaped if is_floating(tensor.dtype)]
     if floats:
         widest = max(floats, key=lambda dtype: item_size(dtype) or 0)
-        if {"c10::Half", "c10::BFloat16"} <= set(floats) and item_size(widest) == 2:
+        if {"c10::Half", "c10::BFloat16"} <= set(floats) and item_size(widest) == _HALF_BYTES:
             return "float"
         return widest
     if any(is_floating(tensor.dtype) for tensor in tensors):

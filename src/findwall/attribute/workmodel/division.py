@@ -22,6 +22,12 @@ from findwall.model.intervals import F64, I64
 
 # Roles beside the numbers 0.. of a work's parts.
 _MAIN, _ASIDE, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6
+# A role beside the number of its op or work in one key: so many roles at most, the lowest of them shifted
+# to zero.
+_ROLES = 64
+_ROLE_SHIFT = 8
+# Kernels that add up the slices of a product split along its inner dimension. cuBLAS and cuDNN write these
+# names.
 _SLICE_WORDS = (
     "splitkreduce",
     "reducesplitk",
@@ -33,7 +39,7 @@ _SLICE_WORDS = (
 )
 # Kernels that carry a convolution into the Winograd or Fourier domain and back: the products are elsewhere.
 _TRANSFORM_WORDS = ("winograd_nonfused", "generatewinograd", "fft2d_", "fft1d_", "flip_filter")
-_CHUNK = 65536  # elements a block of a multi-tensor kernel takes
+_CHUNK_ELEMENTS = 65536  # of a multi-tensor kernel's block: kChunkSize in PyTorch's MultiTensorApply.cuh
 
 
 @dataclass(slots=True)
@@ -149,9 +155,9 @@ def _share_out(
     charged = np.flatnonzero((role >= _MAIN) | (role == _SLICES))
     if len(charged) == 0:
         return
-    part = role[charged] + 8  # keys must not be negative
+    part = role[charged] + _ROLE_SHIFT
     figures, inverse = _figures(owned, owned.work[charged], role[charged], cache)
-    groups = owned.op[charged] * 64 + part
+    groups = owned.op[charged] * _ROLES + part
     fraction = _fractions(groups, rows.duration[charged])
     scale = _list_scale(rows, owned, charged, groups, parameters)
     shares.flops[charged] = figures[inverse, 0] * fraction * scale
@@ -162,10 +168,10 @@ def _share_out(
 
 def _figures(owned: Owners, work: I64, role: I64, cache: Cache) -> tuple[F64, I64]:
     """(FLOPs, bytes) of each distinct (work, role)."""
-    distinct, inverse = np.unique(work * 64 + role + 8, return_inverse=True)
+    distinct, inverse = np.unique(work * _ROLES + role + _ROLE_SHIFT, return_inverse=True)
     table = np.zeros((len(distinct), 2))
     for at, key in enumerate(distinct.tolist()):
-        whole, kind = owned.works[key // 64], key % 64 - 8
+        whole, kind = owned.works[key // _ROLES], key % _ROLES - _ROLE_SHIFT
         if kind >= 0:
             table[at] = whole.parts[kind].flops, whole.parts[kind].nbytes
         elif kind == _SLICES:
@@ -205,7 +211,7 @@ def _list_scale(rows: Rows, owned: Owners, charged: I64, groups: I64, parameters
     listless = np.array([work.per_parameter for work in owned.works], bool)[owned.work[charged]]
     if listless.any():
         _, inverse = np.unique(groups[listless], return_inverse=True)
-        chunks = np.bincount(inverse, weights=rows.blocks[charged[listless]]) * _CHUNK
+        chunks = np.bincount(inverse, weights=rows.blocks[charged[listless]]) * _CHUNK_ELEMENTS
         elements = np.fmin(chunks, np.nan if parameters is None else parameters)
         scale[listless] *= elements[inverse]
     return scale

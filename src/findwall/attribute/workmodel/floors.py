@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,8 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.structure.classes import CLASS_INDEX
+from findwall.structure.names.sources import H200, V100_RESNET
+from findwall.structure.names.table import NameRow, NameTable
 
 I8 = NDArray[np.int8]
 
@@ -22,10 +23,37 @@ COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
 MATRIX_INDEX = np.array([CLASS_INDEX[name] for name in MATRIX_CLASSES])
 # Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
 _START_NS = 5000.0
+# All of these are chosen by hand, not calibrated.
+_FAR_FROM_FLOOR = 0.5  # of the duration: a kernel whose floor is less is held up by something else
+_VERY_FAR_FROM_FLOOR = 0.25  # the same, where the only other sign is a small grid
+_HALF_EMPTY_DEVICE = 0.5  # blocks a multiprocessor: with fewer, half of them have nothing to do
+_TELLING_NS = 4 * _START_NS  # a matrix kernel without shapes is judged by its name only if it takes longer
+_WORTH_A_FAST_PATH = 1.5  # times the vector pipe's speed: tensor cores below that are no fast path
 _REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
-# A kernel picked for operands that are not laid out on 16 bytes, or of a generation that predates the rule.
-_FALLBACK = re.compile(r"align[124](?!\d)|_75_|sm75|turing|cutlass_7\d|volta_|wmma")
-_ALIGNED = re.compile(r"align(?:8|16)(?!\d)|nvjet")
+# Whether a kernel was picked for operands that lie on 16 bytes. Those of a generation that predates the
+# rule were not.
+ALIGNED: NameTable[bool] = NameTable(
+    NameRow(
+        r"align(?:8|16)(?!\d)",
+        True,
+        "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_64x64_64x6_nt_align8>(Params)",
+        f"CUTLASS: {H200}",
+    ),
+    NameRow(r"nvjet", True, "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", f"cuBLAS: {H200}"),
+    NameRow(
+        r"align[124](?!\d)|_75_|sm75|cutlass_7\d",
+        False,
+        "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)",
+        f"CUTLASS: {H200}",
+    ),
+    NameRow(r"volta_|turing", False, "volta_sgemm_64x64_nn", f"cuBLAS: {V100_RESNET}"),
+    NameRow(
+        r"wmma",
+        False,
+        "cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x128_1x4x1",
+        f"cuDNN 9: {H200}",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +87,7 @@ def floors_of(
     slow_pipe &= on_tensors & (bound == COMPUTE)
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
-    blind &= rows.duration > 4 * _START_NS
+    blind &= rows.duration > _TELLING_NS
     fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
@@ -83,9 +111,9 @@ def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, ceilings: Ceiling
     known = ~np.isnan(least)
     bound = np.full(len(least), UNKNOWN, np.int8)
     bound[known] = np.where(compute[known] > memory[known], COMPUTE, BANDWIDTH)
-    short = (least + _START_NS >= rows.duration) & (least < 0.5 * rows.duration)
+    short = (least + _START_NS >= rows.duration) & (least < _FAR_FROM_FLOOR * rows.duration)
     sms = ceilings.sm_count or 0
-    few = (rows.blocks < 0.5 * sms) & (least < 0.25 * rows.duration)
+    few = (rows.blocks < _HALF_EMPTY_DEVICE * sms) & (least < _VERY_FAR_FROM_FLOOR * rows.duration)
     bound[known & (short | few) & (rows.kind != Kind.MEMCPY)] = LATENCY
     return bound
 
@@ -96,10 +124,11 @@ def _misaligned(rows: Rows, works: list[Work], of_work: I64, candidates: Bool, f
     found: Bool = candidates & odd
     for index in np.flatnonzero(found).tolist():
         name = rows.timeline.names[int(rows.name[index])].lower()
-        if _ALIGNED.search(name):
+        aligned = ALIGNED.read(name)
+        if aligned:
             found[index] = False
-        elif not _FALLBACK.search(name):
-            found[index] = bool(floor[index] < 0.5 * rows.duration[index])
+        elif aligned is None:
+            found[index] = bool(floor[index] < _FAR_FROM_FLOOR * rows.duration[index])
     return found
 
 
@@ -122,7 +151,7 @@ def _fast_path(
     better = np.full(len(flops), np.nan)
     vector = ceilings.flops.get("fp32")
     fast = next((ceilings.flops[name] for name in ("tf32", "fp16") if name in ceilings.flops), None)
-    if vector is None or fast is None or fast < 1.5 * vector:
+    if vector is None or fast is None or fast < _WORTH_A_FAST_PATH * vector:
         return np.zeros(len(flops), bool), better
     reach = np.maximum(1e9 * flops / fast, memory)
     better[candidates] = np.fmin(reach, duration)[candidates]

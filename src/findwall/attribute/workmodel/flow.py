@@ -24,8 +24,10 @@ _ROW_A_BLOCK = re.compile(
 )
 _TILES = re.compile(r"(?:nvjet\w*?_[a-z]+_|tilesize|gemm_(?:\w*?_)?|MT)(\d+)x(\d+)")
 _SPLIT = re.compile(r"split_?k", re.IGNORECASE)
-_SHORT_NS = 10000.0  # attention whose length is unknown is start-up below this, whatever it computes
-_REDUCTION_BYTES = 2 * 4.0  # an element of two fp32 slices
+# Attention whose length is unknown is all start-up if it takes less than this. Chosen by hand, not
+# calibrated.
+_START_UP_ATTENTION_NS = 10000.0
+_SLICES_BYTES = 2 * 4.0  # an element of two fp32 slices: a product is split in two at least
 
 
 @dataclass(slots=True)
@@ -157,8 +159,8 @@ def _fill(
     flops[product] = (2 * height * inner * columns)[product]
     nbytes[product] = (2.0 * (given + inner * columns + wanted))[product]
     nbytes[chain.norm] = (2 * chain.elements * size)[chain.norm]
-    nbytes[chain.slices] = ((_REDUCTION_BYTES + 2) * following)[chain.slices]
-    brief = chain.attention & (rows.duration[chain.at] < _SHORT_NS)
+    nbytes[chain.slices] = ((_SLICES_BYTES + 2) * following)[chain.slices]
+    brief = chain.attention & (rows.duration[chain.at] < _START_UP_ATTENTION_NS)
     nbytes[brief] = (4 * 2 * stream)[brief]
     flops[~product] = np.where(np.isnan(nbytes), np.nan, 0.0)[~product]
     seconds = rows.duration[chain.at] / 1e9

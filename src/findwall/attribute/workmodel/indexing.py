@@ -7,7 +7,7 @@ import math
 from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
 
-_CACHED = 40e6  # bytes: about what the L2 of a large device keeps
+_CACHED_TABLE_BYTES = 40e6  # about what the L2 of a large device keeps: an A100 has 40 MB, an H200 50 MB
 _SORT_WORDS = (
     "sort",
     "cub::",
@@ -68,7 +68,7 @@ def _row_bytes(tensor: Tensor) -> float:
 
 def _fetched(table: Tensor, nbytes: float) -> float:
     """Bytes fetched out of a table by number: one that a cache holds is read once at most."""
-    return min(nbytes, table.nbytes) if table.nbytes <= _CACHED else nbytes
+    return min(nbytes, table.nbytes) if table.nbytes <= _CACHED_TABLE_BYTES else nbytes
 
 
 def _embedding(arguments: Arguments) -> Work | None:

@@ -31,6 +31,8 @@ _FORMS: dict[str, tuple[int, int, int | None, bool]] = {
     "cutlass_scaled_mm": (1, 2, None, False),
 }
 OPS = frozenset(_FORMS)
+_HALF_BYTES = 2  # of an element: only 16-bit operands must lie on whole vectors
+_ALIGNED_ELEMENTS = 8  # of 16 bits in the 16 bytes that one load takes
 
 
 def matmul_work(op: str, arguments: Arguments) -> Work | None:
@@ -83,14 +85,14 @@ def _misaligned(a: Tensor, b: Tensor, columns: int) -> tuple[str, ...]:
 
     What counts is each matrix's leading dimension: the distance between its rows as it lies in memory.
     """
-    if a.size != 2 or b.size != 2:
+    if a.size != _HALF_BYTES or b.size != _HALF_BYTES:
         return ()
     found = []
     for name, tensor in (("A", a), ("B", b)):
         leading = _leading(tensor)
-        if leading is not None and leading % 8:
+        if leading is not None and leading % _ALIGNED_ELEMENTS:
             found.append(f"{name}:{leading}")
-    if columns % 8 and columns > 1:
+    if columns % _ALIGNED_ELEMENTS and columns > 1:
         found.append(f"N:{columns}")
     return tuple(found)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.work import Work
 
-_DEFAULT_SIZE = 4.0  # bytes; the kernel's own name corrects it
+_FP32_BYTES = 4.0  # assumed of every element; the kernel's own name corrects it
 # op -> (lists read, lists written) an element, and vector operations
 _FUSED: dict[str, tuple[int, int, float]] = {
     "_fused_adam_": (4, 3, 60.0),
@@ -34,8 +34,8 @@ def optimizer_work(op: str, arguments: Arguments) -> Work | None:
     elements = float(sum(sizes)) if sizes else 1.0
     return Work(
         flops=operations * elements,
-        read_bytes=reads * elements * _DEFAULT_SIZE,
-        write_bytes=writes * elements * _DEFAULT_SIZE,
+        read_bytes=reads * elements * _FP32_BYTES,
+        write_bytes=writes * elements * _FP32_BYTES,
         math="fp32",
         per_parameter=not sizes,
         type_from_kernel=True,

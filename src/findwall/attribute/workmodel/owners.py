@@ -62,7 +62,8 @@ class _Evaluated:
         return index
 
 
-_CLIMB = 12  # ops above the innermost one at most
+# Ops above the innermost one that may own its work. Chosen by hand: wrappers nest a handful deep.
+_HIGHEST_CLIMB_OPS = 12
 
 
 def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
@@ -72,7 +73,7 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
     op[_replayed(timeline, links, rows)] = -1
     work = np.full(len(rows), -1, np.int64)
     climbed = np.zeros(len(rows), bool)
-    for step in range(_CLIMB):
+    for step in range(_HIGHEST_CLIMB_OPS):
         open_rows = np.flatnonzero((work < 0) & (op >= 0))
         if len(open_rows) == 0:
             break
@@ -80,7 +81,7 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
         still = open_rows[work[open_rows] < 0]
         op[still] = _op_above(links, op[still])
         climbed[still] = True
-        if step == _CLIMB - 1:
+        if step == _HIGHEST_CLIMB_OPS - 1:
             op[still] = -1
     unowned = climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)
     work[unowned] = -1
@@ -111,7 +112,7 @@ def _shared_with_inner_ops(links: Links, op: I64, work: I64, climbed: np.ndarray
     """Rows that climbed to an op whose other kernels are already paid for by ops inside it."""
     covered: set[int] = set()
     above = op[(work >= 0) & ~climbed]
-    for _ in range(_CLIMB):
+    for _ in range(_HIGHEST_CLIMB_OPS):
         above = np.unique(_op_above(links, above[above >= 0]))
         if len(above) == 0:
             break

@@ -13,8 +13,11 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.links import ENGINE, Links
 
-_DEPTH = 64
-_DOUBLE_BACKWARD = 0.5  # of the nodes that issue ops
+_DEEPEST_NESTING = 64  # ops one inside the other; deeper is no job's, and a ring of parents must end
+# Of the nodes that issue ops: where more than this record themselves, it is a second derivative. Needs a few
+# nodes to say so. Both chosen by hand, not calibrated.
+_SECOND_DERIVATIVE_SHARE = 0.5
+_FEW_NODES = 4
 
 
 def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
@@ -29,7 +32,7 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     if not forward.any() or _second_derivatives(links, engine, forward):
         return found
     current = links.op[rows].copy()
-    for _ in range(_DEPTH):
+    for _ in range(_DEEPEST_NESTING):
         open_rows = current >= 0
         if not open_rows.any():
             break
@@ -54,4 +57,4 @@ def _second_derivatives(links: Links, engine: Bool, forward: Bool) -> bool:
     issuing = np.unique(links.parent[links.parent >= 0])
     nodes = nodes[np.isin(nodes, issuing)]
     recording = np.unique(links.parent[np.flatnonzero(forward)])
-    return len(nodes) > 4 and float(np.isin(nodes, recording).mean()) > _DOUBLE_BACKWARD
+    return len(nodes) > _FEW_NODES and float(np.isin(nodes, recording).mean()) > _SECOND_DERIVATIVE_SHARE

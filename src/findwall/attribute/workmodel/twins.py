@@ -13,7 +13,9 @@ from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 
-_ALIKE = 0.2  # of the duration: how near a twin must be where twins differ in work
+# Both chosen by hand, not calibrated.
+_NEAR_IN_TIME = 0.2  # of the duration: how near a twin must be where twins differ in work
+_SAME_WORK = 0.01  # of the bytes: twins that differ by less do the same
 
 
 def fill_from_twins(rows: Rows, shares: Shares, math_index: NDArray[np.int8], allowed: Bool) -> None:
@@ -40,7 +42,7 @@ def _match(
     twin = _nearest(key, rows.duration, unknown, known)
     found = twin >= 0
     unknown, twin = unknown[found], twin[found]
-    near = np.abs(rows.duration[twin] - rows.duration[unknown]) <= _ALIKE * rows.duration[unknown]
+    near = np.abs(rows.duration[twin] - rows.duration[unknown]) <= _NEAR_IN_TIME * rows.duration[unknown]
     fits = near | np.isin(key[unknown], _uniform(key[known], shares.nbytes[known]))
     unknown, twin = unknown[fits], twin[fits]
     for column in (shares.flops, shares.nbytes, shares.cast, shares.saving, shares.work, math_index):
@@ -76,5 +78,5 @@ def _uniform(key: I64, work: NDArray[np.float64]) -> I64:
     distinct, first = np.unique(key[order], return_index=True)
     highest = np.maximum.reduceat(work[order], first)
     lowest = np.minimum.reduceat(work[order], first)
-    same: I64 = distinct[highest - lowest <= 0.01 * highest]
+    same: I64 = distinct[highest - lowest <= _SAME_WORK * highest]
     return same

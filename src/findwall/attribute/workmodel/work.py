@@ -19,7 +19,8 @@ class Part:
 
 
 # Outputs a multiprocessor works on at a time: a tile of 128 by 256, as the large kernels have it.
-_TILE = 128 * 256
+_TILE_OUTPUTS = 128 * 256
+_USABLE_CACHE = 0.5  # of its bytes for one operand: the rest streams through. Chosen by hand, not calibrated.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,10 @@ class Product:
         The device works on a block of outputs at a time, as square as it can. An operand that does not stay
         in cache is read again for every block beside it; a small one stays, and so both are read once.
         """
-        usable = cache / 2
+        usable = cache * _USABLE_CACHE
         if min(self.left, self.right) <= usable or min(self.rows, self.columns) == 0:
             return 0.0
-        outputs = multiprocessors * _TILE
+        outputs = multiprocessors * _TILE_OUTPUTS
         across = min(self.columns, math.isqrt(outputs))
         down = min(self.rows, max(outputs // across, 1))
         left = self.left * (math.ceil(self.columns / across) - 1)

@@ -1,0 +1,36 @@
+"""What names give away, as tables: the class of a kernel, the class of an op, the pipe and the format.
+
+Names that a compiler or a multi-tensor launcher put together are read word by word in `classes.py` instead.
+"""
+
+from __future__ import annotations
+
+from findwall.structure.names.formats import FORMATS
+from findwall.structure.names.matrix import ATTENTION, CONVOLUTIONS, PRODUCTS
+from findwall.structure.names.movement import BOOKKEEPING, COLLECTIVES, COPIES, EMBEDDINGS, GATHERS, SORTS
+from findwall.structure.names.ops import OPS
+from findwall.structure.names.pipes import TENSOR_CORES
+from findwall.structure.names.table import NameTable
+from findwall.structure.names.vector import ELEMENTWISE, LAUNCHERS, NORMS, OPTIMIZERS, REDUCTIONS, SOFTMAX
+
+__all__ = ["FORMATS", "KERNELS", "OPS", "TENSOR_CORES"]
+
+# The rank of the groups. A layout kernel inside a library names the library too, and an attention kernel is
+# full of the word gemm: the narrower meaning comes first.
+KERNELS: NameTable[str] = NameTable(
+    *LAUNCHERS,
+    *COLLECTIVES,
+    *COPIES,
+    *BOOKKEEPING,
+    *EMBEDDINGS,
+    *SOFTMAX,
+    *OPTIMIZERS,
+    *ATTENTION,
+    *NORMS,
+    *CONVOLUTIONS,
+    *PRODUCTS,
+    *GATHERS,
+    *SORTS,
+    *REDUCTIONS,
+    *ELEMENTWISE,
+)

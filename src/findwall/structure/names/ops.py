@@ -1,0 +1,44 @@
+"""What an op's name says about the kernels it launched, for kernels whose own name says nothing."""
+
+from __future__ import annotations
+
+from findwall.structure.names.sources import B200_VLLM, H200, MI300X_SGLANG, RECSYS, UNSEEN, V100_DLRM
+from findwall.structure.names.table import NameRow, NameTable
+
+OPS: NameTable[str] = NameTable(
+    NameRow(r"c10d::|record_param_comms", "collective", "c10d::allreduce_", f"c10d: {RECSYS}, {V100_DLRM}"),
+    NameRow(
+        r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|nccl:",
+        "collective",
+        "vllm::all_reduce",
+        f"{B200_VLLM}; torch's ranges around NCCL",
+    ),
+    NameRow(r"attention|flash_attn|sdpa", "attention", "aten::_flash_attention_forward", H200),
+    NameRow(r"softmax", "softmax", "aten::_softmax", H200),
+    # Not `aten::normal_`, which draws numbers.
+    NameRow(r"norm(?!al)", "norm", "aten::native_layer_norm", f"{H200}; {MI300X_SGLANG}"),
+    NameRow(r"convolution|conv\dd|conv_", "conv", "aten::cudnn_convolution", H200),
+    NameRow(
+        r"(?:^|[:_])(?:add)?b?(?:add)?(?:mm|mv|matmul|linear|bilinear|dot|einsum)(?:$|_)|_int_mm",
+        "matmul",
+        "aten::addmm",
+        H200,
+    ),
+    NameRow(r"moe", "matmul", "vllm::moe_forward", B200_VLLM),
+    NameRow(r"_fused_(?:adam|sgd|adagrad)|foreach|optimizer", "optimizer", "aten::_fused_adamw_", H200),
+    NameRow(
+        r"embedding|index|gather|scatter|take|lookup", "gather", "aten::index_select", f"{H200}; {RECSYS}"
+    ),
+    NameRow(r"copy|clone|contiguous|cat$|stack|pad|roll|flip|repeat", "copy", "aten::_to_copy", H200),
+    NameRow(
+        r"sum|mean|reduce|loss|max_pool|avg_pool|argmax|amax|amin|std|var", "reduce", "aten::mse_loss", H200
+    ),
+    NameRow(r"sort|topk|unique|nonzero|multinomial", "other", "aten::topk", "torch" + UNSEEN),
+    NameRow(
+        r"add|mul|div|sub|gelu|relu|silu|tanh|sigmoid|exp|pow|where|dropout|fill|zero|clamp|sqrt|neg|uniform|"
+        r"normal|bernoulli|random",
+        "pointwise",
+        "aten::masked_fill_",
+        H200,
+    ),
+)
