@@ -8,7 +8,7 @@ import pytest
 
 from findwall.examine import examine
 from findwall.model.diagnosis import from_json, to_json
-from findwall.model.run import Run, StepTimes
+from findwall.model.run import Rank, Run, StepTimes
 
 # SM, tensor pipe, fp32 pipe and DRAM in percent, as GPM reported them on an H200.
 MISALIGNED_MATMULS = {"sm": 96.3, "tensor": 26.7, "fp32": 2.0, "dram": 9.0}
@@ -21,7 +21,8 @@ POINTWISE = {"sm": 95.0, "tensor": 1.0, "fp32": 20.0, "dram": 83.0}
 
 def measured(gpm: dict[str, float] | None, kind: str = "gpu", **waits: Any) -> Run:
     times = StepTimes(tuple([0.1] * 30), "measured", **waits)
-    return Run("run-folder", ("run",), (), times, telemetry={"gpm": gpm}, device_kind=kind)
+    rank = Rank(step_times=times, telemetry={"gpm": gpm}, device_kind=kind)
+    return Run("run-folder", ("run",), (rank,))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def through_gloo(device_kind: str = "gpu") -> Facts:
         gpu="mm b   h m mm b   h m mm b   h m",
     )
     facts = facts_of(timeline, step_ms=11)
-    return replace(facts, run=replace(facts.run, device_kind=device_kind))
+    return replace(facts, rank=replace(facts.rank, device_kind=device_kind))
 
 
 def on_one_core(used: float = 1.0) -> Facts:
@@ -213,7 +213,7 @@ def test_an_unknown_gpu_is_not_a_no(fix: str) -> None:
 @pytest.mark.parametrize("name", ["conv_fp32", "odd_widths", "inference"])
 def test_on_a_cpu_no_fix_speaks_of_gpus(name: str) -> None:
     facts = job(name)
-    cores = replace(facts, run=replace(facts.run, device_kind="cpu"), ceilings=table_ceilings("Some CPU"))
+    cores = replace(facts, rank=replace(facts.rank, device_kind="cpu"), ceilings=table_ceilings("Some CPU"))
     for fix in ("bf16-autocast", "tf32", "cuda-graphs", "pin-memory", "autotune-kernels", "torch-compile"):
         advice = FIXES[fix].advise(cores)
         assert not re.search(r"GPU|cuda|cudnn|reduce-overhead", advice.how + advice.why_not), fix

@@ -73,20 +73,21 @@ def write(folder: Path, *ranks: Measurement, trace: bool = True) -> Path:
 def test_a_whole_folder(tmp_path):
     assert is_run_folder(write(tmp_path, measurement()))
     run = read_run_folder(tmp_path)
-    assert run.kind == "run-folder" and len(run.ranks) == 1 and run.notes == ()
-    times = run.step_times
+    assert run.kind == "run-folder" and len(run.ranks) == len(run.traced) == 1 and run.notes == ()
+    (rank,) = run.ranks
+    times = rank.step_times
     assert times is not None
     assert times.mean == pytest.approx(0.02) and times.discarded == 7 and times.source == "measured"
     assert times.loader_s == pytest.approx(0.002) and times.optimizer_s == pytest.approx(0.001)
-    assert run.host_lines[0].place == "train.py:8"
-    assert run.cost == {"hook_share": 0.001} and run.device_kind == "cpu"
+    assert rank.host_lines[0].place == "train.py:8"
+    assert run.cost == {"hook_share": 0.001} and rank.device_kind == "cpu"
 
 
 def test_the_devices_clock_is_believed_where_it_knows_enough(tmp_path):
     steps = columns(device=True)
     steps.device_ns[-1] = None
     write(tmp_path, measurement(steps=steps, device_kind="gpu", optimizer_device_ns=[3_000_000]))
-    times = read_run_folder(tmp_path).step_times
+    times = read_run_folder(tmp_path).first.step_times
     assert times is not None and times.mean == pytest.approx(0.01)
     assert len(times.seconds) == 9 and times.optimizer_s == pytest.approx(0.003)
 
@@ -96,21 +97,21 @@ def test_rare_evaluations_are_left_out_and_usual_ones_are_not(tmp_path):
     (tmp_path / "b").mkdir()
     rare = read_run_folder(write(tmp_path / "a", measurement(steps=columns(10, 2))))
     usual = read_run_folder(write(tmp_path / "b", measurement(steps=columns(10, 5))))
-    assert rare.step_times is not None and len(rare.step_times.seconds) == 8
-    assert "held an evaluation" in rare.notes[0]
-    assert usual.step_times is not None and len(usual.step_times.seconds) == 10
+    assert rare.first.step_times is not None and len(rare.first.step_times.seconds) == 8
+    assert "held an evaluation" in rare.first.notes[0]
+    assert usual.first.step_times is not None and len(usual.first.step_times.seconds) == 10
 
 
 def test_without_a_trace_the_reason_is_a_note(tmp_path):
     run = read_run_folder(write(tmp_path, measurement(trace=Trace(why_not="--no-trace")), trace=False))
-    assert run.ranks == () and run.notes == ("no trace of rank 0: --no-trace",)
-    assert run.step_times is not None
+    assert run.traced == () and run.first.notes == ("no trace of rank 0: --no-trace",)
+    assert run.first.step_times is not None
 
 
 def test_what_was_not_measured_is_unknown(tmp_path):
     empty = measurement(steps=StepColumns(), loader_seen=False, notes=["no step was found"])
     run = read_run_folder(write(tmp_path, empty))
-    assert run.step_times is None and "no step was found" in run.notes
+    assert run.first.step_times is None and "no step was found" in run.first.notes
     assert run.peak_memory is None
 
 
@@ -144,7 +145,7 @@ def test_ranks_come_in_order_and_missing_ones_are_noted(tmp_path):
         (tmp_path / "run.json").read_text().replace('"world_size":3', '"world_size":12')
     )
     run = read_run_folder(tmp_path)
-    assert [Path(timeline.path).parent.name for timeline in run.ranks] == ["rank0", "rank2", "rank10"]
+    assert [Path(timeline.path).parent.name for timeline in run.timelines] == ["rank0", "rank2", "rank10"]
     assert "3 of 12 ranks wrote their measurement" in run.notes
 
 
@@ -154,7 +155,7 @@ def test_a_killed_job_leaves_something_readable(tmp_path):
     (tmp_path / "rank0" / "trace.json").write_text('{"traceEvents": [')
     (tmp_path / "rank1" / "measurement.json").write_text('{"rank": 1, "st')
     run = read_run_folder(tmp_path)
-    assert run.step_times is not None
+    assert run.first.step_times is not None
     assert "run.json is missing" in run.notes
     assert any("rank1/measurement.json cannot be read" in note for note in run.notes)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from findwall.model.run import Run
-from findwall.units import NS_PER_S
+from findwall.model.run import Rank
+from findwall.units import NS_PER_S, format_share
 
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
@@ -35,9 +35,20 @@ def throttled_share(telemetry: dict[str, Any]) -> float:
     return float(np.clip(1.0 - clock["mean"] / clock["max"], 0.0, 1.0))
 
 
-def pauses_ns(run: Run) -> float:
+def held_down(rank: Rank) -> str | None:
+    """What held this rank's clocks down most, in words; None where nothing did."""
+    reasons = throttle_reasons(rank.telemetry)
+    if not reasons:
+        return None
+    most = max(reasons, key=lambda reason: reasons[reason])
+    return (
+        f"{most} held down the clocks of rank {rank.number} in {format_share(reasons[most])} of the samples"
+    )
+
+
+def pauses_ns(rank: Rank) -> float:
     """Time a step that rare slow steps add to the typical one, beyond what loader and collector explain."""
-    timed = run.step_times
+    timed = rank.step_times
     if timed is None or timed.source != "measured" or len(timed.seconds) < 5:
         return 0.0
     seconds = np.array(timed.seconds)
@@ -53,30 +64,30 @@ def pauses_ns(run: Run) -> float:
     return max(float(seconds.mean() - median) - explained, 0.0) * NS_PER_S
 
 
-def collections_ns(run: Run) -> float:
+def collections_ns(rank: Rank) -> float:
     """Garbage collection a step, as the collector's own hook timed it."""
-    timed = run.step_times
+    timed = rank.step_times
     return (timed.gc_s or 0.0) * NS_PER_S if timed is not None and timed.source == "measured" else 0.0
 
 
-def loader_ns(run: Run) -> float | None:
+def loader_ns(rank: Rank) -> float | None:
     """The wait in the data loader a step, as its own hook timed it; None where no loader was seen."""
-    timed = run.step_times
+    timed = rank.step_times
     if timed is None or timed.source != "measured" or timed.loader_s is None:
         return None
     return timed.loader_s * NS_PER_S
 
 
-def in_line_share(run: Run) -> float:
+def in_line_share(rank: Rank) -> float:
     """The share of the time in which the training thread could have run and had no core to run on."""
-    cpu = run.telemetry.get("cpu")
+    cpu = rank.telemetry.get("cpu")
     share = cpu.get("in_line_share") if isinstance(cpu, dict) else None
     return float(share) if isinstance(share, (int, float)) else 0.0
 
 
-def others_share(run: Run) -> float:
+def others_share(rank: Rank) -> float:
     """The share of the cores that other processes kept busy while no core was left over; else nothing."""
-    cpu = run.telemetry.get("cpu")
+    cpu = rank.telemetry.get("cpu")
     if not isinstance(cpu, dict) or not cpu.get("cores"):
         return 0.0
     others, own = float(cpu.get("others_busy") or 0.0), float(cpu.get("own_busy") or 0.0)

@@ -18,7 +18,7 @@ from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
@@ -57,6 +57,7 @@ class Facts:
     """One rank with device events. Times are nanoseconds a step unless a name says otherwise."""
 
     run: Run
+    rank: Rank  # of the run: whose facts these are
     timeline: Timeline
     links: Links
     steps: Steps
@@ -169,10 +170,13 @@ class Facts:
 
 
 def establish(
-    run: Run, timeline: Timeline, ceilings: Ceilings, true_step_s: float | None, source: str
+    run: Run, rank: Rank, ceilings: Ceilings, true_step_s: float | None, source: str
 ) -> Facts | None:
-    """The facts of one rank; None if it has no device events. A CPU job's device is its cores."""
-    on_cores = run.device_kind == "cpu"
+    """The facts of one rank; None without device events. A CPU job's device is its cores."""
+    timeline = rank.timeline
+    if timeline is None:
+        return None
+    on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
     whole = survey(timeline)
@@ -185,11 +189,11 @@ def establish(
     queue = line_up(timeline, links, steps, synchronous=on_cores)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     reading = read_step(queue, host, steps.count, timeline.header, true_step_s, source)
-    reading = with_conditions(reading, pauses_ns(run), collections_ns(run), loader_ns(run), on_cores)
+    reading = with_conditions(reading, pauses_ns(rank), collections_ns(rank), loader_ns(rank), on_cores)
     judged = kernels
     if on_cores and not ceilings.known:
-        used = cores_at_work(run.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
+        used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, steps, ceilings)
-    atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
-    return Facts(run, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings, whole)
+    atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
+    return Facts(run, rank, timeline, links, steps, host, queue, kernels, atoms, reading, ceilings, whole)

@@ -30,6 +30,6 @@ def advise(facts: Facts) -> Advice:
             "clocks (-rgc): kernels of "
             f"{a_step(spent)} ran below the card's own clocks."
         )
-    if not facts.run.telemetry:
+    if not facts.rank.telemetry:
         return cannot_tell("a trace does not hold clocks; `findwall run` samples them")
     return no_use("the clocks were where the card holds them under load")

@@ -36,21 +36,57 @@ class HostLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of a run, and all that was measured of it alone."""
+
+    number: int = 0  # in the job; where traces do not say it, their place among the traces
+    timeline: Timeline | None = None  # None where no trace could be made or read
+    step_times: StepTimes | None = None
+    telemetry: dict[str, Any] = field(default_factory=dict)  # clocks, throttle reasons, GPM counters
+    host_lines: tuple[HostLine, ...] = ()
+    device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
+    device_name: str | None = None
+    peak_memory: int | None = None  # bytes, from the allocator
+    total_memory: int | None = None  # bytes, of the device
+    loader_workers: int | None = None
+    compiles: int = 0  # graphs compiled while steps were timed
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """Everything the analysis may look at. Timelines may be empty when no trace could be made."""
+    """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
     kind: str  # "torch-trace" or "run-folder"
     paths: tuple[str, ...]
-    ranks: tuple[Timeline, ...]
-    step_times: StepTimes | None = None
+    ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
-    host_lines: tuple[HostLine, ...] = ()
-    rank_lines: tuple[tuple[HostLine, ...], ...] = ()  # the same of each of `ranks`, where all were sampled
-    environment: dict[str, Any] = field(default_factory=dict)  # audit findings, versions, flags
-    telemetry: dict[str, Any] = field(default_factory=dict)  # clocks, throttle reasons, GPM counters
+    environment: dict[str, Any] = field(default_factory=dict)  # audit findings and versions
     cost: dict[str, Any] = field(default_factory=dict)  # what findwall itself cost
-    device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
-    samples_per_step: float | None = None
+    samples_per_step: float | None = None  # of one rank
     sample_unit: str | None = None
-    peak_memory: int | None = None  # bytes, from the allocator
     notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Rank:
+        """The rank that speaks where nothing tells the ranks apart."""
+        return self.ranks[0] if self.ranks else Rank()
+
+    @property
+    def traced(self) -> tuple[Rank, ...]:
+        return tuple(rank for rank in self.ranks if rank.timeline is not None)
+
+    @property
+    def timelines(self) -> tuple[Timeline, ...]:
+        return tuple(rank.timeline for rank in self.ranks if rank.timeline is not None)
+
+    @property
+    def device_name(self) -> str | None:
+        """As the first trace that names its device does, else as the first rank was told."""
+        traced = (timeline.header.devices[0].name for timeline in self.timelines if timeline.header.devices)
+        return next(traced, self.first.device_name) or None
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Bytes, of the rank that needed most: it is the one that runs out first."""
+        return max((rank.peak_memory for rank in self.ranks if rank.peak_memory is not None), default=None)

@@ -128,7 +128,7 @@ def gain(facts: Facts, cause: str) -> str:
 
 def on_cores(facts: Facts) -> bool:
     """A CPU job: the device is the cores, and its kernels are the ops themselves."""
-    return facts.run.device_kind == "cpu"
+    return facts.rank.device_kind == "cpu"
 
 
 def device_word(facts: Facts) -> str:
@@ -147,10 +147,10 @@ class CoresInUse:
 def cores_in_use(facts: Facts) -> CoresInUse | None:
     """None where it is no CPU job or nobody counted."""
     likely = facts.reading.likely
-    used = cores_at_work(facts.run.telemetry, likely.busy / max(likely.step, 1.0))
+    used = cores_at_work(facts.rank.telemetry, likely.busy / max(likely.step, 1.0))
     if used is None or not on_cores(facts):
         return None
-    cpu = facts.run.telemetry["cpu"]
+    cpu = facts.rank.telemetry["cpu"]
     idle = cpu["cores"] * (1.0 - used) - float(cpu.get("others_busy") or 0.0)
     return CoresInUse(int(cpu["cores"]), cpu["cores"] * used, idle if idle >= IDLE * cpu["cores"] else 0.0)
 
