@@ -8,6 +8,7 @@ import pytest
 from findwall.attribute.conditions import collections_ns, pauses_ns, throttled_share
 from findwall.attribute.messages import collective_name, is_point_to_point, message_bytes
 from findwall.model.events import Kind
+from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from findwall.model.run import Rank, StepTimes
 from findwall.structure.links import link
 from sketch import KERNELS, Drawn, sketch
@@ -71,9 +72,14 @@ def test_a_step_time_given_by_hand_says_nothing_of_pauses() -> None:
 
 
 @pytest.mark.parametrize(
-    "telemetry", [{}, {"throttle": None}, {"throttle": {"hw-thermal": 0.5}}, {"sm_clock_mhz": None}]
+    "telemetry",
+    [
+        NO_TELEMETRY,
+        Telemetry(throttle={"hw-thermal": 0.5}),
+        Telemetry(sm_clock_mhz=Sampled(1200.0, 1000.0, 1800.0)),
+    ],
 )
-def test_without_clocks_nothing_is_throttled(telemetry: dict[str, object]) -> None:
+def test_without_clocks_nothing_is_throttled(telemetry: Telemetry) -> None:
     assert throttled_share(telemetry) == 0
 
 

@@ -8,21 +8,22 @@ import msgspec
 import pytest
 
 from findwall.examine import examine
+from findwall.model.machine import Sampled, Telemetry
 from findwall.model.measurement import Measurement, RunInfo, StepColumns, Trace
 from findwall.model.run import Rank, Run
 from findwall.readers import open_run
 from findwall.walls import straggler
 from sketch import facts_of, sketch
 
-HOT = {"throttle": {"hw-thermal": 0.6}, "sm_clock_mhz": {"mean": 1200.0, "min": 1000.0, "max": 1800.0}}
-COOL = {"throttle": {"sw-power-cap": 1.0}, "sm_clock_mhz": {"mean": 1790.0, "min": 1780.0, "max": 1800.0}}
+HOT = Telemetry(throttle={"hw-thermal": 0.6}, sm_clock_mhz=Sampled(1200.0, 1000.0, 1800.0))
+COOL = Telemetry(throttle={"sw-power-cap": 1.0}, sm_clock_mhz=Sampled(1790.0, 1780.0, 1800.0))
 HELD = "hw-thermal held down the clocks of rank 1 in 60 % of the samples"
 STEPS = "|         |         |         "
 EARLY = sketch("oo        oo        oo", "mnnnnnnn  mnnnnnnn  mnnnnnnn", STEPS, rank=0)
 LATE = sketch("oo        oo        oo", "mmmmmmmn  mmmmmmmn  mmmmmmmn", STEPS, rank=1)
 
 
-def written(folder: Path, number: int, telemetry: dict[str, object]) -> None:
+def written(folder: Path, number: int, telemetry: Telemetry) -> None:
     count = 10
     steps = StepColumns(
         host_ns=[20_000_000] * count,
@@ -36,16 +37,20 @@ def written(folder: Path, number: int, telemetry: dict[str, object]) -> None:
         evaluated=[False] * count,
     )
     rank = Measurement(
-        rank=number, world_size=2, device_kind="gpu", steps=steps, trace=Trace(why_not="--no-trace")
+        rank=number,
+        world_size=2,
+        device_kind="gpu",
+        steps=steps,
+        telemetry=telemetry,
+        trace=Trace(why_not="--no-trace"),
     )
-    document = msgspec.to_builtins(rank) | {"telemetry": telemetry}
     place = folder / f"rank{number}"
     place.mkdir()
-    (place / "measurement.json").write_bytes(msgspec.json.encode(document))
+    (place / "measurement.json").write_bytes(msgspec.json.encode(rank))
 
 
 @pytest.mark.parametrize(("telemetry", "shown"), [(HOT, True), (COOL, False)])
-def test_its_clocks_are_noted(tmp_path: Path, telemetry: dict[str, object], shown: bool) -> None:
+def test_its_clocks_are_noted(tmp_path: Path, telemetry: Telemetry, shown: bool) -> None:
     info = RunInfo("train.py", ["train.py"], 2, "2026-01-01", "0.1.0", "3.11")
     (tmp_path / "run.json").write_bytes(msgspec.json.encode(info))
     written(tmp_path, 0, COOL)

@@ -17,6 +17,7 @@ from findwall.fixes.job import calls_around
 from findwall.fixes.prescribe import prescribe
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
+from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.walls.verdict import decide
@@ -53,8 +54,8 @@ def on_one_core(used: float = 1.0) -> Facts:
     """Products of a CPU job on one of eight cores."""
     product = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
     timeline = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": product}, device="")
-    cpu = {"cores": 8, "own_busy": used, "others_busy": 0.0}
-    return facts_of(hosts_own(timeline), device_kind="cpu", telemetry={"cpu": cpu})
+    cpu = CpuUse(cores=8, own_busy=used, others_busy=0.0)
+    return facts_of(hosts_own(timeline), device_kind="cpu", telemetry=Telemetry(cpu=cpu))
 
 
 def at(name: str) -> Callable[[], Facts]:
@@ -250,7 +251,7 @@ def pageable(device: str = "NVIDIA H200", measured: float | None = None, **telem
         device=device,
     )
     ceilings = msgspec.structs.replace(table_ceilings(device), h2d_pinned=measured)
-    facts = facts_of(drawing, ceilings=ceilings, telemetry=telemetry)
+    facts = facts_of(drawing, ceilings=ceilings, telemetry=Telemetry(**telemetry))
     advice = FIXES["pin-memory"].advise(facts)
     assert advice.applies and advice.at_most_ms is not None
     all_of_it = facts.recoverable_ms("copy-exposed")

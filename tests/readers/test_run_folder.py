@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from captures import FIXTURES
 from findwall.errors import InputError
 from findwall.examine import examine
+from findwall.model.machine import Environment, Finding, Sampled
 from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace, Warmup
 from findwall.readers.run_folder import is_run_folder, read_run_folder
 
@@ -131,12 +133,18 @@ def test_a_cpu_jobs_device_is_its_cores_however_early_it_ended(tmp_path):
 
 def test_warnings_of_the_environment_reach_the_document(tmp_path):
     found = [
-        {"id": "slow", "level": "warning", "sentence": "It is slow.", "fix": "make it fast"},
-        {"id": "known", "level": "info", "sentence": "It is known.", "fix": ""},
-        "not a finding",
+        Finding("slow", "warning", "It is slow.", "make it fast"),
+        Finding("known", "info", "It is known."),
     ]
-    write(tmp_path, measurement(environment={"findings": found}))
+    write(tmp_path, measurement(environment=Environment(tuple(found))))
     assert examine(read_run_folder(tmp_path)).environment == ["It is slow. make it fast"]
+
+
+def test_telemetry_written_before_it_was_a_type_is_read():
+    first, second = read_run_folder(FIXTURES / "runs" / "ddp_one_wire").ranks
+    assert first.telemetry.sm_clock_mhz == Sampled(1980.0, 1980.0, 1980.0)
+    assert first.telemetry.throttle == {} and first.telemetry.cpu is None
+    assert second.telemetry.gpm is not None and second.telemetry.gpm.sm is not None
 
 
 def test_ranks_come_in_order_and_missing_ones_are_noted(tmp_path):

@@ -5,10 +5,9 @@ A trace has none of these. Without a measurement nothing is claimed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
 
@@ -21,18 +20,18 @@ FULL = 0.9  # of the cores' time
 RARELY = 0.2  # of the steps: where more are slow, that is how this job runs
 
 
-def throttle_reasons(telemetry: dict[str, Any]) -> dict[str, float]:
+def throttle_reasons(telemetry: Telemetry) -> dict[str, float]:
     """Thermal and hardware reasons with the share of samples in which each held the clocks."""
-    reasons = telemetry.get("throttle") or {}
-    return {name: float(reasons[name]) for name in HELD_BY if float(reasons.get(name) or 0) >= HELD_SHARE}
+    reasons = telemetry.throttle or {}
+    return {name: reasons[name] for name in HELD_BY if reasons.get(name, 0.0) >= HELD_SHARE}
 
 
-def throttled_share(telemetry: dict[str, Any]) -> float:
+def throttled_share(telemetry: Telemetry) -> float:
     """What of arithmetic's time was lost to clocks below the level the card itself held."""
-    clock = telemetry.get("sm_clock_mhz")
-    if not throttle_reasons(telemetry) or not clock or not clock.get("max"):
+    clock = telemetry.sm_clock_mhz
+    if not throttle_reasons(telemetry) or clock is None or clock.max <= 0:
         return 0.0
-    return float(np.clip(1.0 - clock["mean"] / clock["max"], 0.0, 1.0))
+    return float(np.clip(1.0 - clock.mean / clock.max, 0.0, 1.0))
 
 
 def held_down(rank: Rank) -> str | None:
@@ -80,15 +79,14 @@ def loader_ns(rank: Rank) -> float | None:
 
 def in_line_share(rank: Rank) -> float:
     """The share of the time in which the training thread could have run and had no core to run on."""
-    cpu = rank.telemetry.get("cpu")
-    share = cpu.get("in_line_share") if isinstance(cpu, dict) else None
-    return float(share) if isinstance(share, (int, float)) else 0.0
+    cpu = rank.telemetry.cpu
+    return (cpu.in_line_share or 0.0) if cpu is not None else 0.0
 
 
 def others_share(rank: Rank) -> float:
     """The share of the cores that other processes kept busy while no core was left over; else nothing."""
-    cpu = rank.telemetry.get("cpu")
-    if not isinstance(cpu, dict) or not cpu.get("cores"):
+    cpu = rank.telemetry.cpu
+    if cpu is None or not cpu.cores:
         return 0.0
-    others, own = float(cpu.get("others_busy") or 0.0), float(cpu.get("own_busy") or 0.0)
-    return others / cpu["cores"] if others + own >= FULL * cpu["cores"] else 0.0
+    others, own = cpu.others_busy or 0.0, cpu.own_busy or 0.0
+    return others / cpu.cores if others + own >= FULL * cpu.cores else 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from findwall.model.catalogue import WALL_OF
+from findwall.model.machine import Counters
 from findwall.model.run import Rank, StepTimes
 from findwall.units import format_ms, format_share
 
@@ -32,20 +33,19 @@ class CounterVerdict:
 
 def judge_counters(rank: Rank) -> CounterVerdict:
     """The verdict that timing and counters support."""
-    timed, gpm = rank.step_times, rank.telemetry.get("gpm") or {}
+    timed, gpm = rank.step_times, rank.telemetry.gpm or Counters()
     if timed is None:
         return CounterVerdict(
             None, (), "Neither a trace nor step times were measured: no wall can be named.", None
         )
-    busy = gpm.get("sm")
-    share = None if busy is None else float(busy) / 100.0
+    share = None if gpm.sm is None else gpm.sm / 100.0
     idle = 1.0 if share is None else 1.0 - share
     waiting = _waiting(rank, timed, idle, share is not None or rank.device_kind == "cpu")
     if waiting is not None:
         return CounterVerdict(*waiting, share)
-    if busy is None:
+    if gpm.sm is None:
         return CounterVerdict(None, (), _no_counters(rank), None)
-    return CounterVerdict(*_by_pipes(timed, {name: float(value) for name, value in gpm.items()}), share)
+    return CounterVerdict(*_by_pipes(timed, gpm), share)
 
 
 def _waiting(
@@ -74,8 +74,8 @@ def _waiting(
     return None
 
 
-def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tuple[str, ...], str]:
-    sm, tensor, dram, fp32 = (gpm.get(name, 0.0) for name in ("sm", "tensor", "dram", "fp32"))
+def _by_pipes(timed: StepTimes, gpm: Counters) -> tuple[str | None, tuple[str, ...], str]:
+    sm, tensor, dram, fp32 = (value or 0.0 for value in (gpm.sm, gpm.tensor, gpm.dram, gpm.fp32))
     step = format_ms(timed.mean * 1e3)
     cause: str | None = None
     between: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from findwall.examine.questions import STABLE_SPREAD, spread
 from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
-from findwall.model.machine import Ceilings
+from findwall.model.machine import Ceilings, Finding
 from findwall.model.run import Rank, Run
 from findwall.units import GIB, ms
 
@@ -146,16 +145,15 @@ def warnings(run: Run, rank: Rank, causes: Sequence[str]) -> list[str]:
 
     `rank`: the one that speaks; `causes`: its verdict, or what that lies between.
     """
-    findings = [found for found in run.environment.get("findings", []) if found.get("level") == "warning"]
-    return [f"{_sentence(rank, found, causes)} {found.get('fix', '')}".strip() for found in findings]
+    findings = [found for found in run.environment.findings if found.level == "warning"]
+    return [f"{_sentence(rank, found, causes)} {found.fix}".strip() for found in findings]
 
 
-def _sentence(rank: Rank, found: dict[str, Any], causes: Sequence[str]) -> str:
+def _sentence(rank: Rank, found: Finding, causes: Sequence[str]) -> str:
     """A finding's sentence, with what it means for this verdict where that is known."""
-    sentence = str(found.get("sentence", ""))
     touched = [
         cause for cause in causes if rank.device_kind == "cpu" or WALL_OF.get(cause) in ("overhead", "data")
     ]
-    if found.get("id") != CONTENDED or not touched:
-        return sentence
-    return f"{sentence.removesuffix('.')}: part of the time of {' and '.join(touched)} may be theirs."
+    if found.id != CONTENDED or not touched:
+        return found.sentence
+    return f"{found.sentence.removesuffix('.')}: part of the time of {' and '.join(touched)} may be theirs."

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.fixes.advice import Advice, a_step, cannot_tell, no_use, use
+from findwall.model.machine import NO_TELEMETRY
 
 MOVES = ("throttled", "unstable-steps")
 SAFETY = "safe"
@@ -30,6 +31,6 @@ def advise(facts: Facts) -> Advice:
             "clocks (-rgc): kernels of "
             f"{a_step(spent)} ran below the card's own clocks."
         )
-    if not facts.rank.telemetry:
+    if facts.rank.telemetry == NO_TELEMETRY:
         return cannot_tell("a trace does not hold clocks; `findwall run` samples them")
     return no_use("the clocks were where the card holds them under load")

@@ -14,7 +14,7 @@ from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
 from findwall.measure.steps import StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
-from findwall.measure.telemetry import Telemetry
+from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
 from findwall.model.measurement import Measurement
 
@@ -65,7 +65,7 @@ class Engine:
         self.clock: DeviceClock | None = None
         self.thread_id = threading.get_ident()
         self.step_number = 0
-        self.telemetry = Telemetry()
+        self.telemetry = Gauges()
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
         self.phase: Phase | None = None
@@ -104,7 +104,7 @@ class Engine:
             self.phase.close(self)
         self.forget_steps()
         self.telemetry.stop()
-        self.telemetry = Telemetry()
+        self.telemetry = Gauges()
         self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
         self.device = self.clock = self.window = self.timer = self.timed = self.phase = None
         self.deferred = None

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.model.machine import Ceilings
+from findwall.model.machine import NO_TELEMETRY, UNKNOWN_ENVIRONMENT, Ceilings, Environment, Telemetry
 
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
@@ -140,8 +140,8 @@ class Measurement(msgspec.Struct):
     allocator: dict[str, Any] = {}
     host_lines: list[Line] = []
     host_samples: int = 0
-    telemetry: dict[str, Any] = {}
-    environment: dict[str, Any] = {}
+    telemetry: Telemetry = NO_TELEMETRY
+    environment: Environment = UNKNOWN_ENVIRONMENT
     ceilings: Ceilings | None = None  # measured on this machine before, with this driver and torch
     trace: Trace = msgspec.field(default_factory=Trace)
     cost: dict[str, Any] = {}

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from findwall.model.events import Timeline
-from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
+from findwall.model.machine import (
+    NO_TELEMETRY,
+    UNKNOWN_CEILINGS,
+    UNKNOWN_ENVIRONMENT,
+    Ceilings,
+    Environment,
+    Telemetry,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Rank:
     number: int = 0  # in the job; where traces do not say it, their place among the traces
     timeline: Timeline | None = None  # None where no trace could be made or read
     step_times: StepTimes | None = None
-    telemetry: dict[str, Any] = field(default_factory=dict)  # clocks, throttle reasons, GPM counters
+    telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()
     device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
     device_name: str | None = None
@@ -61,7 +68,7 @@ class Run:
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
-    environment: dict[str, Any] = field(default_factory=dict)  # audit findings and versions
+    environment: Environment = UNKNOWN_ENVIRONMENT
     cost: dict[str, Any] = field(default_factory=dict)  # what findwall itself cost
     samples_per_step: float | None = None  # of one rank
     sample_unit: str | None = None

@@ -7,7 +7,6 @@ there.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -56,7 +55,7 @@ def read_run_folder(path: Path) -> Run:
         paths=(str(path),),
         ranks=tuple(_rank(folder, measured, info) for folder, measured in ranks),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
-        environment=_environment(first),
+        environment=first.environment,
         cost=first.cost,
         samples_per_step=first.samples_per_step,
         sample_unit=first.sample_unit,
@@ -175,14 +174,6 @@ def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
         return sum(timed) / len(timed) / 1e9 if timed else None
     known = [value for value in (rank.steps.optimizer_ns[row] for row in kept) if value]
     return sum(known) / len(known) / 1e9 if known else None  # never timed where a closure ran inside
-
-
-def _environment(rank: Measurement) -> dict[str, Any]:
-    findings = rank.environment.get("findings")
-    return {
-        "findings": [one for one in findings if isinstance(one, dict)] if isinstance(findings, list) else [],
-        "versions": rank.environment.get("versions", {}),
-    }
 
 
 def _cores(info: RunInfo | None) -> str | None:

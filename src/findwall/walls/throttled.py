@@ -38,8 +38,8 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 
 def sentence(facts: Facts) -> str:
-    clock = facts.rank.telemetry.get("sm_clock_mhz")
-    if not clock:
+    clock = facts.rank.telemetry.sm_clock_mhz
+    if clock is None:
         return (
             "Whether the clocks were held down is unknown: a trace has no clocks (`findwall run` samples "
             "them)."
@@ -47,6 +47,6 @@ def sentence(facts: Facts) -> str:
     reasons = throttle_reasons(facts.rank.telemetry)
     why = max(reasons, key=lambda reason: reasons[reason]) if reasons else "no reason the driver names"
     return (
-        f"{opening(facts, CAUSE)} are lost because the GPU ran at {clock['mean']:,.0f} MHz instead of "
-        f"{clock['max']:,.0f} ({why}); cool it or look at its power: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are lost because the GPU ran at {clock.mean:,.0f} MHz instead of "
+        f"{clock.max:,.0f} ({why}); cool it or look at its power: {gain(facts, CAUSE)}."
     )
