@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from findwall.examine import examine
-from findwall.model.diagnosis import from_json, to_json
+from findwall.model.diagnosis import KindRow, from_json, to_json
 from findwall.model.machine import Counters, Environment, Finding, Telemetry
 from findwall.model.run import Rank, Run, StepTimes
 
@@ -70,6 +70,7 @@ def test_step_times_alone_name_nothing(kind: str) -> None:
     document = examine(measured(None, kind=kind))
     assert document.wall.wall is None
     assert document.step.ms == pytest.approx(100.0)
+    assert document.kinds == [KindRow("usual", 1.0, pytest.approx(100.0), 1)]
     assert [row.cause for row in document.budget] == ["unknown"]
 
 

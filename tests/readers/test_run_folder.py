@@ -85,6 +85,17 @@ def test_a_whole_folder(tmp_path):
     assert run.cost == {"hook_share": 0.001} and rank.device_kind == "cpu"
 
 
+def test_kinds_of_steps_go_with_the_steps_that_are_kept(tmp_path):
+    steps = columns(10, evaluated=1, device=True)
+    steps.kind = ["saves" if index % 3 == 2 else "usual" for index in range(10)]
+    steps.device_ns[-1] = None
+    write(tmp_path, measurement(steps=steps, trace=Trace("trace.json", steps=2, kinds=["usual", "saves"])))
+    (rank,) = read_run_folder(tmp_path).ranks
+    assert rank.traced_kinds == ("usual", "saves")
+    assert rank.step_times is not None and len(rank.step_times.kind) == len(rank.step_times.seconds) == 8
+    assert [(one.name, one.every) for one in rank.step_times.kinds()] == [("usual", None), ("saves", 3)]
+
+
 def test_the_devices_clock_is_believed_where_it_knows_enough(tmp_path):
     steps = columns(device=True)
     steps.device_ns[-1] = None

@@ -12,7 +12,7 @@ from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
-from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
+from findwall.examine.rows import kernel_rows, kind_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
@@ -66,6 +66,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
+        kinds=kind_rows(facts.rank.step_times) if facts.reading.source == "measured" else [],
     )
 
 

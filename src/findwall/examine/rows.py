@@ -11,9 +11,9 @@ from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import STABLE_SPREAD, spread
 from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
-from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
+from findwall.model.diagnosis import KernelRow, KindRow, Machine, Memory, Step, Throughput
 from findwall.model.machine import Ceilings, Finding
-from findwall.model.run import Rank, Run
+from findwall.model.run import Rank, Run, StepTimes
 from findwall.units import GIB, ms
 
 MOST_KERNELS = 200
@@ -73,6 +73,13 @@ def step_of(facts: Facts) -> Step:
         found_by=facts.steps.found_by,
         busy_ms=ms(reading.likely.busy),
     )
+
+
+def kind_rows(timed: StepTimes | None) -> list[KindRow]:
+    """The kinds of steps there are; nothing where no step was timed."""
+    if timed is None:
+        return []
+    return [KindRow(one.name, one.share, one.mean * 1e3, one.every) for one in timed.kinds()]
 
 
 def kernel_rows(facts: Facts) -> list[KernelRow]:

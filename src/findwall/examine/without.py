@@ -7,7 +7,7 @@ import numpy as np
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
 from findwall.examine.questions import BUSY_SHARE, STABLE_SPREAD, spread
 from findwall.examine.remarks import notes_of_ranks
-from findwall.examine.rows import machine, memory, throughput, warnings
+from findwall.examine.rows import kind_rows, machine, memory, throughput, warnings
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -62,6 +62,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         ],
         environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
+        kinds=kind_rows(timed) if step_ms is None else [],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from findwall.model.events import Timeline
@@ -15,6 +16,18 @@ from findwall.model.machine import (
     Telemetry,
 )
 
+USUAL = "usual"  # the kind of a step of which nothing special is known
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind:
+    """Steps that do the same: the usual ones, or those that also log, save, evaluate."""
+
+    name: str
+    share: float  # of the steps
+    mean: float  # seconds
+    every: int | None  # one step in so many, where they come at even distances
+
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
@@ -26,10 +39,33 @@ class StepTimes:
     loader_s: float | None = None  # mean wait in the data loader, a step
     optimizer_s: float | None = None
     gc_s: float | None = None
+    kind: tuple[str, ...] = ()  # of each step; empty: all are usual
 
     @property
     def mean(self) -> float:
+        """Over steps of all kinds: rare work counts."""
         return sum(self.seconds) / len(self.seconds)
+
+    def kinds(self) -> tuple[StepKind, ...]:
+        """The kinds of steps there are, the most frequent first."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self.kind or (USUAL,) * len(self.seconds)):
+            rows.setdefault(name, []).append(row)
+        found = [
+            StepKind(
+                name,
+                len(own) / len(self.seconds),
+                sum(self.seconds[row] for row in own) / len(own),
+                _even_distance(own),
+            )
+            for name, own in rows.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -one.share))
+
+
+def _even_distance(rows: list[int]) -> int | None:
+    distances = {after - before for before, after in pairwise(rows)}
+    return distances.pop() if len(distances) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +84,7 @@ class Rank:
 
     number: int = 0  # in the job; where traces do not say it, their place among the traces
     timeline: Timeline | None = None  # None where no trace could be made or read
+    traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()

@@ -71,6 +71,7 @@ def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
     return Rank(
         number=measured.rank,
         timeline=timeline,
+        traced_kinds=tuple(measured.trace.kinds),
         step_times=step_times,
         telemetry=measured.telemetry,
         host_lines=_lines(measured),
@@ -148,6 +149,7 @@ def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         loader_s=_mean_s(steps.loader_ns, kept) if rank.loader_seen else None,
         optimizer_s=_optimizer_s(rank, kept),
         gc_s=_mean_s(steps.gc_ns, kept),
+        kind=tuple(steps.kind[row] for row in steps.timed(kept)) if len(steps.kind) == len(steps) else (),
     )
 
 
