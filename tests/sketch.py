@@ -49,7 +49,7 @@ from findwall.model.events import (
     Timeline,
 )
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 
 NS = 1_000_000  # one character
 H200 = "NVIDIA H200"
@@ -284,16 +284,16 @@ def hosts_own(timeline: Timeline) -> Timeline:
 
 
 def facts_of(
-    timeline: Timeline, step_ms: float | None = None, ceilings: Ceilings | None = None, **run: Any
+    timeline: Timeline, step_ms: float | None = None, ceilings: Ceilings | None = None, **measured: Any
 ) -> Facts:
-    """The facts of a drawn timeline, on its device's ceilings; `run` fills fields of the Run."""
+    """The facts of a drawn timeline, on its device's ceilings; `measured` fills fields of the Rank."""
     names = [one.name for one in timeline.header.devices]
     ceilings = ceilings or (table_ceilings(names[0]) if names else UNKNOWN_CEILINGS)
-    whole = Run("torch-trace", (timeline.path,), (timeline,), **run)
-    timed = whole.step_times
+    rank = Rank(timeline.header.rank or 0, timeline, **measured)
+    timed = rank.step_times
     seconds = step_ms / 1e3 if step_ms is not None else timed.mean if timed is not None else None
     source = "given" if step_ms is not None else "measured" if timed is not None else "trace"
-    found = establish(whole, timeline, ceilings, seconds, source)
+    found = establish(Run("torch-trace", (timeline.path,), (rank,)), rank, ceilings, seconds, source)
     assert found is not None, "the drawing has no device row"
     return found
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from findwall.attribute.facts import establish
 from findwall.model.causes import CAUSES
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.walls.verdict import decide
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
@@ -19,9 +19,9 @@ CPU, GPU, STEPS = "ddd osso  " * 3, "    mm kk " * 3, "|         " * 3
 
 
 def test_a_rank_without_device_events_has_no_facts() -> None:
-    timeline = sketch(cpu="nnn")
-    run = Run("torch-trace", ("x",), (timeline,))
-    assert establish(run, timeline, facts_of(sketch(cpu="o", gpu="k")).ceilings, None, "trace") is None
+    ceilings = facts_of(sketch(cpu="o", gpu="k")).ceilings
+    for rank in (Rank(timeline=sketch(cpu="nnn")), Rank()):
+        assert establish(Run("torch-trace", ("x",), (rank,)), rank, ceilings, None, "trace") is None
 
 
 def test_atoms_come_longest_first() -> None:

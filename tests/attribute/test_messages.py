@@ -8,7 +8,8 @@ import pytest
 from findwall.attribute.conditions import collections_ns, pauses_ns, throttled_share
 from findwall.attribute.messages import collective_name, is_point_to_point, message_bytes
 from findwall.model.events import Kind
-from findwall.model.run import Run, StepTimes
+from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
+from findwall.model.run import Rank, StepTimes
 from findwall.structure.links import link
 from sketch import KERNELS, Drawn, sketch
 
@@ -51,29 +52,34 @@ def test_sends_are_known_by_what_stands_around_them(within: str, expected: bool)
     assert only(Drawn(KERNEL, "record_param_comms", within=within))[2] is expected
 
 
-def run(*seconds: float, source: str = "measured", gc_s: float | None = None) -> Run:
-    return Run("run-folder", ("x",), (), step_times=StepTimes(seconds, source, gc_s=gc_s))
+def rank(*seconds: float, source: str = "measured", gc_s: float | None = None) -> Rank:
+    return Rank(step_times=StepTimes(seconds, source, gc_s=gc_s))
 
 
 def test_a_steady_run_has_no_pauses() -> None:
-    assert pauses_ns(run(*[0.1] * 20)) == 0
-    assert pauses_ns(run(*np.linspace(0.095, 0.105, 20).tolist())) == 0
+    assert pauses_ns(rank(*[0.1] * 20)) == 0
+    assert pauses_ns(rank(*np.linspace(0.095, 0.105, 20).tolist())) == 0
 
 
 def test_rare_slow_steps_are_pauses() -> None:
-    assert pauses_ns(run(*[0.1] * 18, 0.6, 0.6)) == pytest.approx(0.05e9)
+    assert pauses_ns(rank(*[0.1] * 18, 0.6, 0.6)) == pytest.approx(0.05e9)
 
 
 def test_a_step_time_given_by_hand_says_nothing_of_pauses() -> None:
-    assert pauses_ns(run(*[0.1] * 18, 0.6, 0.6, source="given")) == 0
-    assert collections_ns(run(0.1, source="given", gc_s=0.1)) == 0
-    assert collections_ns(run(0.1, gc_s=0.02)) == pytest.approx(0.02e9)
+    assert pauses_ns(rank(*[0.1] * 18, 0.6, 0.6, source="given")) == 0
+    assert collections_ns(rank(0.1, source="given", gc_s=0.1)) == 0
+    assert collections_ns(rank(0.1, gc_s=0.02)) == pytest.approx(0.02e9)
 
 
 @pytest.mark.parametrize(
-    "telemetry", [{}, {"throttle": None}, {"throttle": {"hw-thermal": 0.5}}, {"sm_clock_mhz": None}]
+    "telemetry",
+    [
+        NO_TELEMETRY,
+        Telemetry(throttle={"hw-thermal": 0.5}),
+        Telemetry(sm_clock_mhz=Sampled(1200.0, 1000.0, 1800.0)),
+    ],
 )
-def test_without_clocks_nothing_is_throttled(telemetry: dict[str, object]) -> None:
+def test_without_clocks_nothing_is_throttled(telemetry: Telemetry) -> None:
     assert throttled_share(telemetry) == 0
 
 

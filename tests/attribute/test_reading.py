@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.replay.calibrate import COST_WITH_SHAPES_US, COST_WITHOUT_SHAPES_US, costs_us
 from findwall.attribute.facts import Facts
 from findwall.errors import InputError
 from findwall.model.events import Header, Timeline
 from findwall.model.run import StepTimes
+from findwall.replay.calibrate import COST_WITH_SHAPES_US, COST_WITHOUT_SHAPES_US, costs_us
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
 

@@ -14,7 +14,7 @@ from findwall.cli.doctor import command, device_name
 from findwall.measure import neighbours
 from findwall.measure.ceilings import CeilingsReport, store
 from findwall.measure.ceilings.cores import core_name
-from findwall.model.machine import Ceilings
+from findwall.model.machine import Ceilings, CpuUse
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_without_torch_and_gpu_it_says_so_and_succeeds() -> None:
 
 def test_busy_neighbours_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Nothing here slows a job down" in CliRunner().invoke(command, []).output
-    busy = {"cores": 4, "others_busy": 3.1, "own_busy": 0.0, "in_line_share": None, "seconds": 0.5}
+    busy = CpuUse(cores=4, others_busy=3.1, own_busy=0.0, seconds=0.5)
     monkeypatch.setattr(neighbours, "watch", lambda: busy)
     output = CliRunner().invoke(command, []).output
     assert "warning: Other processes kept 3.1 of 4 cores busy just now." in output

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from findwall.examine import examine
-from findwall.model.diagnosis import from_json, to_json
-from findwall.model.run import Run, StepTimes
+from findwall.model.diagnosis import KindRow, from_json, to_json
+from findwall.model.machine import Counters, Environment, Finding, Telemetry
+from findwall.model.run import Rank, Run, StepTimes
 
 # SM, tensor pipe, fp32 pipe and DRAM in percent, as GPM reported them on an H200.
-MISALIGNED_MATMULS = {"sm": 96.3, "tensor": 26.7, "fp32": 2.0, "dram": 9.0}
-TINY_KERNELS = {"sm": 2.8, "tensor": 0.2, "fp32": 0.0, "dram": 0.4}
-STARVED = {"sm": 0.9, "tensor": 0.2, "fp32": 0.0, "dram": 0.3}
-FP32_MATMULS = {"sm": 97.2, "tensor": 0.0, "fp32": 75.9, "dram": 10.7}
-BF16_MATMULS = {"sm": 87.0, "tensor": 84.0, "fp32": 1.0, "dram": 15.0}
-POINTWISE = {"sm": 95.0, "tensor": 1.0, "fp32": 20.0, "dram": 83.0}
+MISALIGNED_MATMULS = Counters(sm=96.3, tensor=26.7, fp32=2.0, dram=9.0)
+TINY_KERNELS = Counters(sm=2.8, tensor=0.2, fp32=0.0, dram=0.4)
+STARVED = Counters(sm=0.9, tensor=0.2, fp32=0.0, dram=0.3)
+FP32_MATMULS = Counters(sm=97.2, tensor=0.0, fp32=75.9, dram=10.7)
+BF16_MATMULS = Counters(sm=87.0, tensor=84.0, fp32=1.0, dram=15.0)
+POINTWISE = Counters(sm=95.0, tensor=1.0, fp32=20.0, dram=83.0)
 
 
-def measured(gpm: dict[str, float] | None, kind: str = "gpu", **waits: Any) -> Run:
+def measured(gpm: Counters | None, kind: str = "gpu", **waits: Any) -> Run:
     times = StepTimes(tuple([0.1] * 30), "measured", **waits)
-    return Run("run-folder", ("run",), (), times, telemetry={"gpm": gpm}, device_kind=kind)
+    rank = Rank(step_times=times, telemetry=Telemetry(gpm=gpm), device_kind=kind)
+    return Run("run-folder", ("run",), (rank,))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,7 @@ def test_step_times_alone_name_nothing(kind: str) -> None:
     document = examine(measured(None, kind=kind))
     assert document.wall.wall is None
     assert document.step.ms == pytest.approx(100.0)
+    assert document.kinds == [KindRow("usual", 1.0, pytest.approx(100.0), 1)]
     assert [row.cause for row in document.budget] == ["unknown"]
 
 
@@ -87,7 +91,7 @@ def test_a_rank_without_device_events_says_so_and_nothing_else() -> None:
 )
 def test_a_verdict_on_the_host_is_doubted_where_others_had_its_cores(run: Run, touched: str | None) -> None:
     sentence = "Other processes kept 1.4 of 2 cores busy."
-    found = {"id": "cpu-contended", "level": "warning", "sentence": sentence, "fix": "run it alone"}
-    run.environment["findings"] = [found]
+    found = Finding("cpu-contended", "warning", sentence, "run it alone")
+    run = replace(run, environment=Environment((found,)))
     doubt = f"{sentence[:-1]}: part of the time of {touched} may be theirs." if touched else sentence
     assert examine(run).environment == [f"{doubt} run it alone"]

@@ -13,7 +13,7 @@ from captures import FIXTURES
 from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
 from findwall.model.causes import cause_index
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.readers import read_trace
 
 TRUTH: dict[str, Any] = json.loads((FIXTURES / "jobs" / "truth.json").read_text())
@@ -28,9 +28,9 @@ def job(name: str) -> Facts:
     timeline = read_trace(path)
     ceilings = table_ceilings(timeline.header.devices[0].name)
     true_ms = TRUTH.get(name, {}).get("step_ms")
-    facts = establish(
-        Run("torch-trace", (str(path),), (timeline,)), timeline, ceilings, true_ms and true_ms / 1e3, "given"
-    )
+    rank = Rank(timeline=timeline)
+    run = Run("torch-trace", (str(path),), (rank,))
+    facts = establish(run, rank, ceilings, true_ms and true_ms / 1e3, "given")
     assert facts is not None
     return facts
 

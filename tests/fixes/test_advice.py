@@ -15,6 +15,7 @@ from findwall.fixes import fix_modules
 from findwall.fixes.prescribe import prescribe
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
+from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.walls.verdict import decide
@@ -44,15 +45,15 @@ def through_gloo(device_kind: str = "gpu") -> Facts:
         gpu="mm b   h m mm b   h m mm b   h m",
     )
     facts = facts_of(timeline, step_ms=11)
-    return replace(facts, run=replace(facts.run, device_kind=device_kind))
+    return replace(facts, rank=replace(facts.rank, device_kind=device_kind))
 
 
 def on_one_core(used: float = 1.0) -> Facts:
     """Products of a CPU job on one of eight cores."""
     product = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
     timeline = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": product}, device="")
-    cpu = {"cores": 8, "own_busy": used, "others_busy": 0.0}
-    return facts_of(hosts_own(timeline), device_kind="cpu", telemetry={"cpu": cpu})
+    cpu = CpuUse(cores=8, own_busy=used, others_busy=0.0)
+    return facts_of(hosts_own(timeline), device_kind="cpu", telemetry=Telemetry(cpu=cpu))
 
 
 def at(name: str) -> Callable[[], Facts]:
@@ -211,7 +212,7 @@ def test_an_unknown_gpu_is_not_a_no(fix: str) -> None:
 @pytest.mark.parametrize("name", ["conv_fp32", "odd_widths", "inference"])
 def test_on_a_cpu_no_fix_speaks_of_gpus(name: str) -> None:
     facts = job(name)
-    cores = replace(facts, run=replace(facts.run, device_kind="cpu"), ceilings=table_ceilings("Some CPU"))
+    cores = replace(facts, rank=replace(facts.rank, device_kind="cpu"), ceilings=table_ceilings("Some CPU"))
     for fix in ("bf16-autocast", "tf32", "cuda-graphs", "pin-memory", "autotune-kernels", "torch-compile"):
         advice = FIXES[fix].advise(cores)
         assert not re.search(r"GPU|cuda|cudnn|reduce-overhead", advice.how + advice.why_not), fix
@@ -248,7 +249,7 @@ def pageable(device: str = "NVIDIA H200", measured: float | None = None, **telem
         device=device,
     )
     ceilings = msgspec.structs.replace(table_ceilings(device), h2d_pinned=measured)
-    facts = facts_of(drawing, ceilings=ceilings, telemetry=telemetry)
+    facts = facts_of(drawing, ceilings=ceilings, telemetry=Telemetry(**telemetry))
     advice = FIXES["pin-memory"].advise(facts)
     assert advice.applies and advice.at_most_ms is not None
     all_of_it = facts.recoverable_ms("copy-exposed")

@@ -48,7 +48,7 @@ def test_dropout_on_a_cpu(tmp_path: Path) -> None:
 
 def test_fp64_on_a_gpu(tmp_path: Path) -> None:
     facts = called(tmp_path, tensor(2, 4, LENGTH, 16, dtype=torch.float64), dropout_p=0.1)
-    advice = sdpa.advise(replace(facts, run=replace(facts.run, device_kind="gpu")))
+    advice = sdpa.advise(replace(facts, rank=replace(facts.rank, device_kind="gpu")))
     assert "no fused kernel takes fp64" in advice.how and "dropout" not in advice.how
 
 

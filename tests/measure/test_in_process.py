@@ -146,7 +146,7 @@ OTHERS = {
         for _ in range(60): infer(w)
         """,
     "inference-first": """
-        for _ in range(30): session.forward_ended(7, False)
+        for _ in range(30): session.engine.forward_ended(7, False)
         train(5)
         """,
     "short": """
@@ -205,27 +205,27 @@ OTHERS = {
         train(4)
         capturing.append(True); train(5); capturing.clear()
         graph = types.SimpleNamespace()
-        for _ in range(30): session.graph_replayed(graph)
+        for _ in range(30): session.engine.graph_replayed(graph)
         vars(torch.cuda).update(whole)
         """,
     "findwall-breaks": """
-        import findwall.measure.phases as phases
-        whole, phases.Timing.close = phases.Timing.close, lambda *a: 1 / 0
+        import findwall.measure.stages as stages
+        whole, stages.Timing.close = stages.Timing.close, lambda *a: 1 / 0
         out = list(train(30).shape)
-        phases.Timing.close = whole
+        stages.Timing.close = whole
         """,
     "evaluation-first": """
         import time
-        import findwall.measure.phases as phases
-        usual, phases.LINES_AT_MOST_NS = phases.LINES_AT_MOST_NS, 10**7
+        import findwall.measure.stages as stages
+        usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
             end = time.monotonic() + 20
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
-        until_done(lambda: (time.sleep(0.0005), session.forward_ended(id(model), False)))
+        until_done(lambda: (time.sleep(0.0005), session.engine.forward_ended(id(model), False)))
         out = session.engine.record.phase, session.engine.record.step_source
         train(1)
         until_done(lambda: train(1))
-        phases.LINES_AT_MOST_NS = usual
+        stages.LINES_AT_MOST_NS = usual
         """,
     "full-disk": """
         import findwall.measure.runfolder as runfolder

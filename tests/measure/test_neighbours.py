@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from findwall.measure import neighbours
 from findwall.measure.neighbours import Look, between, contention, look
+from findwall.model.machine import CpuUse
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -75,7 +75,7 @@ FIRST = Look(0.0, 4, 100.0, 10.0, 7, 1.0)
 def test_others_are_all_less_the_own(last, others, waited):
     found = between(FIRST, last)
     assert found is not None
-    assert found["others_busy"] == pytest.approx(others) and found["in_line_share"] == waited
+    assert found.others_busy == pytest.approx(others) and found.in_line_share == waited
 
 
 @pytest.mark.parametrize("last", [None, Look(0.1, 4, 101.0, 11.0, 7, 1.0), Look(2.0, 3, 1.0, 1.0, 7, 1.0)])
@@ -83,8 +83,8 @@ def test_too_short_or_another_set_of_cores_is_unknown(last):
     assert between(FIRST, last) is None
 
 
-def cpu(others: float, waited: float | None = None) -> dict[str, Any]:
-    return {"cores": 4, "others_busy": others, "own_busy": 1.0, "in_line_share": waited, "seconds": 2.0}
+def cpu(others: float, waited: float | None = None) -> CpuUse:
+    return CpuUse(cores=4, others_busy=others, own_busy=1.0, in_line_share=waited, seconds=2.0)
 
 
 def test_most_of_the_cores_in_other_hands_is_a_warning():

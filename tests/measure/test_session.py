@@ -71,7 +71,7 @@ def test_a_whole_measurement_reaches_its_control_steps(jobs, training):
     assert measured.host_samples > 20
     assert any(line.place.startswith("job.py:") for line in measured.host_lines)
     assert "THE VERDICT" in run.stderr
-    assert measured.environment["versions"]["torch"]
+    assert measured.environment.versions["torch"]
 
 
 INFERENCE = """
@@ -125,7 +125,7 @@ def test_loader_workers(jobs, how):
     assert measured.loader_seen and measured.loader_workers == 1
     assert measured.samples_per_step == 8 and measured.sample_unit == "samples"
     assert sum(measured.steps.loader_ns) > 0
-    assert read_run_folder(run.folder).step_times.loader_s > 0
+    assert read_run_folder(run.folder).first.step_times.loader_s > 0
 
 
 def test_training_in_a_thread(jobs, training):
@@ -162,7 +162,7 @@ def test_hard_endings_leave_a_readable_folder(jobs, training, ending):
     run = jobs.run(training(f"import os\ntrain(300)\nsys.stdout.flush()\n{ending}"))
     assert run.code == (-15 if "kill" in ending else 5)
     assert len(run.measurement().steps) == 6
-    assert read_run_folder(run.folder).step_times is not None
+    assert read_run_folder(run.folder).first.step_times is not None
 
 
 COMPILED = """

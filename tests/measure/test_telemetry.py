@@ -11,7 +11,8 @@ import pytest
 
 from findwall.measure import telemetry
 from findwall.measure.neighbours import Look
-from findwall.measure.telemetry import Telemetry
+from findwall.measure.telemetry import Gauges
+from findwall.model.machine import NO_TELEMETRY, CpuUse, Sampled, Telemetry
 
 
 class Card:
@@ -108,8 +109,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     return card
 
 
-def watch(card: Card) -> dict[str, Any]:
-    watcher = Telemetry()
+def watch(card: Card) -> Telemetry:
+    watcher = Gauges()
     watcher.start(Torch, 0)
     watcher.pause(False)
     assert card.sampled.wait(5)
@@ -120,60 +121,60 @@ def watch(card: Card) -> dict[str, Any]:
 def test_a_card_that_answers(card):
     summary = watch(card)
     assert card.asked_uuid == b"GPU-abc-1"
-    assert summary["max_sm_clock_mhz"] == 1980 and summary["power_limit_w"] == 700
-    assert 1500 < summary["sm_clock_mhz"]["mean"] < 1600
-    assert summary["power_w"] == {"mean": 350, "min": 350, "max": 350}
-    assert summary["throttle"]["sw-power-cap"] == 1 and 0 < summary["throttle"]["hw-thermal"] < 1
-    assert summary["other_processes"] == 1
-    assert summary["gpm"]["tensor"] == 5 and "pcie_tx_mib_s" not in summary["gpm"]
-    assert summary["temperature_c"] is None  # not answered: unknown, not zero
+    assert summary.max_sm_clock_mhz == 1980 and summary.power_limit_w == 700
+    assert 1500 < summary.sm_clock_mhz.mean < 1600
+    assert summary.power_w == Sampled(350, 350, 350)
+    assert summary.throttle["sw-power-cap"] == 1 and 0 < summary.throttle["hw-thermal"] < 1
+    assert summary.other_processes == 1
+    assert summary.gpm.tensor == 5 and summary.gpm.pcie_tx_mib_s is None
+    assert summary.temperature_c is None  # not answered: unknown, not zero
 
 
 def test_questions_without_an_answer_are_unknown(card):
     card.silent = {"power", "gpm", "uuid"}
     summary = watch(card)
-    assert summary["power_w"] is None and summary["gpm"] is None
-    assert any("GPM" in note for note in summary["notes"])
+    assert summary.power_w is None and summary.gpm is None
+    assert any("GPM" in note for note in summary.notes)
 
 
 def test_a_broken_nvml_is_a_note(card, monkeypatch):
     card.silent = {"init"}
-    watcher = Telemetry()
+    watcher = Gauges()
     watcher.start(Torch, 0)
     watcher.stop()
-    assert "telemetry ended: NVMLError" in watcher.summary()["notes"][0]
+    assert "telemetry ended: NVMLError" in watcher.summary().notes[0]
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    watcher = Telemetry()
+    watcher = Gauges()
     watcher.start(Torch, 0)
     watcher.stop()
-    assert "telemetry ended" in watcher.summary()["notes"][0]
+    assert "telemetry ended" in watcher.summary().notes[0]
 
 
 def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
     looks = iter([Look(0.0, 2, 10.0, 1.0, 7, 0.5), Look(2.0, 2, 13.5, 1.5, 7, 0.9)])
     monkeypatch.setattr(telemetry.neighbours, "look", lambda: next(looks))
-    watcher = Telemetry()
+    watcher = Gauges()
     watcher.start(Torch, None)
     watcher.pause(False)
     watcher.pause(True)
     watcher.pause(False)  # the control steps look no more
     watcher.pause(True)
     watcher.stop()
-    cpu = watcher.summary().pop("cpu")
-    assert cpu == {"cores": 2, "others_busy": 1.5, "own_busy": 0.25, "in_line_share": 0.2, "seconds": 2.0}
+    cpu = CpuUse(cores=2, others_busy=1.5, own_busy=0.25, in_line_share=0.2, seconds=2.0)
+    assert watcher.summary() == Telemetry(cpu=cpu)
 
 
 def test_ranks_do_not_take_each_other_for_other_peoples_work(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    watcher = Telemetry()
+    watcher = Gauges()
     watcher.pause(False)
     watcher.pause(True)
-    assert watcher.summary() == {}
+    assert watcher.summary() == NO_TELEMETRY
 
 
 def test_a_fork_waits_for_nvml_and_never_forever():
-    watcher = Telemetry()
+    watcher = Gauges()
     watcher.before_fork()
     assert watcher._lock.locked()
     watcher.before_fork()  # held by a call that hangs: given up after a moment

@@ -54,7 +54,7 @@ def refusal(folder: Path) -> InputError:
 def test_headers_that_name_ranks_of_one_world_are_believed(tmp_path: Path) -> None:
     two(tmp_path, of_rank(1, 4), on("NVIDIA H100 NVL", of_rank(3, 4)), other_work())
     run = open_run([tmp_path])
-    assert [timeline.header.rank for timeline in run.ranks] == [1, 3]
+    assert [timeline.header.rank for timeline in run.timelines] == [1, 3]
     assert run.notes == ("2 of 4 ranks are here.",)
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from captures import FIXTURES
 from findwall.errors import InputError
 from findwall.examine import examine
+from findwall.model.machine import Environment, Finding, Sampled
 from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace, Warmup
 from findwall.readers.run_folder import is_run_folder, read_run_folder
 
@@ -73,20 +75,32 @@ def write(folder: Path, *ranks: Measurement, trace: bool = True) -> Path:
 def test_a_whole_folder(tmp_path):
     assert is_run_folder(write(tmp_path, measurement()))
     run = read_run_folder(tmp_path)
-    assert run.kind == "run-folder" and len(run.ranks) == 1 and run.notes == ()
-    times = run.step_times
+    assert run.kind == "run-folder" and len(run.ranks) == len(run.traced) == 1 and run.notes == ()
+    (rank,) = run.ranks
+    times = rank.step_times
     assert times is not None
     assert times.mean == pytest.approx(0.02) and times.discarded == 7 and times.source == "measured"
     assert times.loader_s == pytest.approx(0.002) and times.optimizer_s == pytest.approx(0.001)
-    assert run.host_lines[0].place == "train.py:8"
-    assert run.cost == {"hook_share": 0.001} and run.device_kind == "cpu"
+    assert rank.host_lines[0].place == "train.py:8"
+    assert run.cost == {"hook_share": 0.001} and rank.device_kind == "cpu"
+
+
+def test_kinds_of_steps_go_with_the_steps_that_are_kept(tmp_path):
+    steps = columns(10, evaluated=1, device=True)
+    steps.kind = ["saves" if index % 3 == 2 else "usual" for index in range(10)]
+    steps.device_ns[-1] = None
+    write(tmp_path, measurement(steps=steps, trace=Trace("trace.json", steps=2, kinds=["usual", "saves"])))
+    (rank,) = read_run_folder(tmp_path).ranks
+    assert rank.traced_kinds == ("usual", "saves")
+    assert rank.step_times is not None and len(rank.step_times.kind) == len(rank.step_times.seconds) == 8
+    assert [(one.name, one.every) for one in rank.step_times.kinds()] == [("usual", None), ("saves", 3)]
 
 
 def test_the_devices_clock_is_believed_where_it_knows_enough(tmp_path):
     steps = columns(device=True)
     steps.device_ns[-1] = None
     write(tmp_path, measurement(steps=steps, device_kind="gpu", optimizer_device_ns=[3_000_000]))
-    times = read_run_folder(tmp_path).step_times
+    times = read_run_folder(tmp_path).first.step_times
     assert times is not None and times.mean == pytest.approx(0.01)
     assert len(times.seconds) == 9 and times.optimizer_s == pytest.approx(0.003)
 
@@ -96,21 +110,21 @@ def test_rare_evaluations_are_left_out_and_usual_ones_are_not(tmp_path):
     (tmp_path / "b").mkdir()
     rare = read_run_folder(write(tmp_path / "a", measurement(steps=columns(10, 2))))
     usual = read_run_folder(write(tmp_path / "b", measurement(steps=columns(10, 5))))
-    assert rare.step_times is not None and len(rare.step_times.seconds) == 8
-    assert "held an evaluation" in rare.notes[0]
-    assert usual.step_times is not None and len(usual.step_times.seconds) == 10
+    assert rare.first.step_times is not None and len(rare.first.step_times.seconds) == 8
+    assert "held an evaluation" in rare.first.notes[0]
+    assert usual.first.step_times is not None and len(usual.first.step_times.seconds) == 10
 
 
 def test_without_a_trace_the_reason_is_a_note(tmp_path):
     run = read_run_folder(write(tmp_path, measurement(trace=Trace(why_not="--no-trace")), trace=False))
-    assert run.ranks == () and run.notes == ("no trace of rank 0: --no-trace",)
-    assert run.step_times is not None
+    assert run.traced == () and run.first.notes == ("no trace of rank 0: --no-trace",)
+    assert run.first.step_times is not None
 
 
 def test_what_was_not_measured_is_unknown(tmp_path):
     empty = measurement(steps=StepColumns(), loader_seen=False, notes=["no step was found"])
     run = read_run_folder(write(tmp_path, empty))
-    assert run.step_times is None and "no step was found" in run.notes
+    assert run.first.step_times is None and "no step was found" in run.first.notes
     assert run.peak_memory is None
 
 
@@ -130,12 +144,18 @@ def test_a_cpu_jobs_device_is_its_cores_however_early_it_ended(tmp_path):
 
 def test_warnings_of_the_environment_reach_the_document(tmp_path):
     found = [
-        {"id": "slow", "level": "warning", "sentence": "It is slow.", "fix": "make it fast"},
-        {"id": "known", "level": "info", "sentence": "It is known.", "fix": ""},
-        "not a finding",
+        Finding("slow", "warning", "It is slow.", "make it fast"),
+        Finding("known", "info", "It is known."),
     ]
-    write(tmp_path, measurement(environment={"findings": found}))
+    write(tmp_path, measurement(environment=Environment(tuple(found))))
     assert examine(read_run_folder(tmp_path)).environment == ["It is slow. make it fast"]
+
+
+def test_telemetry_written_before_it_was_a_type_is_read():
+    first, second = read_run_folder(FIXTURES / "runs" / "ddp_one_wire").ranks
+    assert first.telemetry.sm_clock_mhz == Sampled(1980.0, 1980.0, 1980.0)
+    assert first.telemetry.throttle == {} and first.telemetry.cpu is None
+    assert second.telemetry.gpm is not None and second.telemetry.gpm.sm is not None
 
 
 def test_ranks_come_in_order_and_missing_ones_are_noted(tmp_path):
@@ -144,7 +164,7 @@ def test_ranks_come_in_order_and_missing_ones_are_noted(tmp_path):
         (tmp_path / "run.json").read_text().replace('"world_size":3', '"world_size":12')
     )
     run = read_run_folder(tmp_path)
-    assert [Path(timeline.path).parent.name for timeline in run.ranks] == ["rank0", "rank2", "rank10"]
+    assert [Path(timeline.path).parent.name for timeline in run.timelines] == ["rank0", "rank2", "rank10"]
     assert "3 of 12 ranks wrote their measurement" in run.notes
 
 
@@ -154,7 +174,7 @@ def test_a_killed_job_leaves_something_readable(tmp_path):
     (tmp_path / "rank0" / "trace.json").write_text('{"traceEvents": [')
     (tmp_path / "rank1" / "measurement.json").write_text('{"rank": 1, "st')
     run = read_run_folder(tmp_path)
-    assert run.step_times is not None
+    assert run.first.step_times is not None
     assert "run.json is missing" in run.notes
     assert any("rank1/measurement.json cannot be read" in note for note in run.notes)
 

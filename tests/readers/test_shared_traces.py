@@ -65,7 +65,7 @@ def test_headers(shared: Path) -> None:
 
 def test_eight_ranks(shared: Path) -> None:
     run = open_run([shared / "traces" / "v100_dlrm_8_ranks"], workers=1)
-    assert [timeline.header.rank for timeline in run.ranks] == list(range(8))
+    assert [timeline.header.rank for timeline in run.timelines] == list(range(8))
     assert not run.notes
 
 

@@ -22,7 +22,7 @@ def test_a_folder_is_one_rank_a_file_in_the_order_of_ranks(tmp_path: Path) -> No
     (tmp_path / "weights.bin").write_bytes(b"\x80\x02}")
     run = open_run([tmp_path])
     assert run.kind == "torch-trace"
-    assert [timeline.header.rank for timeline in run.ranks] == [0, 1]
+    assert [timeline.header.rank for timeline in run.timelines] == [0, 1]
     assert run.paths == (str(tmp_path),)
     assert run.notes == ("2 other files in the folder were ignored.",)
 
@@ -31,7 +31,7 @@ def test_several_paths(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     ranked(tmp_path / "folder" / "one.json", 1)
     run = open_run([tmp_path / "folder", ranked(tmp_path / "zero.json", 0)])
-    assert [timeline.header.rank for timeline in run.ranks] == [0, 1]
+    assert [timeline.header.rank for timeline in run.timelines] == [0, 1]
     assert not run.notes
 
 
@@ -47,7 +47,7 @@ def test_the_name_of_a_file_says_nothing(tmp_path: Path) -> None:
     path = save(tmp_path / "a", torch_1_8(), {})
     run = open_run([path])
     assert len(run.ranks) == 1
-    assert run.ranks[0].path == str(path)
+    assert run.timelines[0].path == str(path)
 
 
 def test_a_partial_set_of_ranks_is_said(tmp_path: Path) -> None:

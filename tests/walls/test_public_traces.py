@@ -9,7 +9,7 @@ import pytest
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.hardware import table_ceilings
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
 from findwall.walls import cause_modules
 from findwall.walls.verdict import Verdict, decide
@@ -23,8 +23,9 @@ def traces(shared: Path) -> Path:
 def facts_of(path: Path) -> Facts:
     timeline = read_trace(path)
     devices = timeline.header.devices
-    run = Run("torch-trace", (str(path),), (timeline,))
-    facts = establish(run, timeline, table_ceilings(devices[0].name if devices else ""), None, "trace")
+    rank = Rank(timeline.header.rank or 0, timeline)
+    run = Run("torch-trace", (str(path),), (rank,))
+    facts = establish(run, rank, table_ceilings(devices[0].name if devices else ""), None, "trace")
     assert facts is not None
     return facts
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from findwall.attribute.facts import Facts
+from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from findwall.walls import throttled
 from sketch import facts_of, sketch
 
-HOT: dict[str, Any] = {
-    "throttle": {"hw-thermal": 0.8, "sw-power-cap": 1.0},
-    "sm_clock_mhz": {"mean": 1200.0, "min": 1000.0, "max": 1800.0},
-}
-CAPPED = {**HOT, "throttle": {"sw-power-cap": 1.0}}
+CLOCK = Sampled(mean=1200.0, min=1000.0, max=1800.0)
+HOT = Telemetry(sm_clock_mhz=CLOCK, throttle={"hw-thermal": 0.8, "sw-power-cap": 1.0})
+CAPPED = Telemetry(sm_clock_mhz=CLOCK, throttle={"sw-power-cap": 1.0})
 
 
-def drawn(telemetry: dict[str, Any]) -> Facts:
+def drawn(telemetry: Telemetry) -> Facts:
     return facts_of(sketch(cpu="o  o  o", gpu="m  m  m", steps="|  |  |  "), telemetry=telemetry)
 
 
@@ -31,7 +28,7 @@ def clear() -> Facts:
 
 
 def cannot_tell() -> Facts:
-    return drawn({})
+    return drawn(NO_TELEMETRY)
 
 
 def test_a_third_of_the_clock_is_a_third_of_the_time() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
 from findwall.walls import cause_modules
 from findwall.walls.verdict import decide
@@ -40,9 +40,10 @@ CASES = [pytest.param(path, truth, id=path.name.removesuffix(".json.gz")) for pa
 def facts_of(path: Path, step_ms: float | None) -> Facts:
     timeline = read_trace(path)
     ceilings = table_ceilings(timeline.header.devices[0].name)
-    run = Run("torch-trace", (str(path),), (timeline,))
+    rank = Rank(timeline=timeline)
+    run = Run("torch-trace", (str(path),), (rank,))
     seconds = step_ms / 1e3 if step_ms is not None else None
-    facts = establish(run, timeline, ceilings, seconds, "given" if step_ms else "trace")
+    facts = establish(run, rank, ceilings, seconds, "given" if step_ms else "trace")
     assert facts is not None
     return facts
 
@@ -93,7 +94,7 @@ def test_order_ids_streams_and_origin_change_nothing(path: Path, truth: dict[str
         correlation=np.where(known, 3 * events.correlation + 11, events.correlation),
         stream=np.where(events.stream >= 0, events.stream + 40, events.stream),
     )
-    other = replace(timeline, events=events, path="renamed.json")
+    other = Rank(timeline=replace(timeline, events=events, path="renamed.json"))
     run = Run("torch-trace", ("renamed.json",), (other,))
     again = establish(run, other, plain.ceilings, truth["step_ms"] / 1e3, "given")
     assert again is not None

@@ -5,12 +5,11 @@ A trace has none of these. Without a measurement nothing is claimed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from findwall.model.run import Run
-from findwall.units import NS_PER_S
+from findwall.model.machine import Telemetry
+from findwall.model.run import Rank
+from findwall.units import NS_PER_S, format_share
 
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
@@ -24,25 +23,34 @@ FEWEST_STEPS_FOR_PAUSES = 5  # from fewer, one slow step is a fifth of all and n
 CORES_FULL_SHARE = 0.9  # of the cores' time: at least this busy, no core is left over
 
 
-def throttle_reasons(telemetry: dict[str, Any]) -> dict[str, float]:
+def throttle_reasons(telemetry: Telemetry) -> dict[str, float]:
     """Thermal and hardware reasons with the share of samples in which each held the clocks."""
-    reasons = telemetry.get("throttle") or {}
-    return {
-        name: float(reasons[name]) for name in HELD_BY if float(reasons.get(name) or 0) >= HELD_BACK_SHARE
-    }
+    reasons = telemetry.throttle or {}
+    return {name: reasons[name] for name in HELD_BY if reasons.get(name, 0.0) >= HELD_BACK_SHARE}
 
 
-def throttled_share(telemetry: dict[str, Any]) -> float:
+def throttled_share(telemetry: Telemetry) -> float:
     """What of arithmetic's time was lost to clocks below the level the card itself held."""
-    clock = telemetry.get("sm_clock_mhz")
-    if not throttle_reasons(telemetry) or not clock or not clock.get("max"):
+    clock = telemetry.sm_clock_mhz
+    if not throttle_reasons(telemetry) or clock is None or clock.max <= 0:
         return 0.0
-    return float(np.clip(1.0 - clock["mean"] / clock["max"], 0.0, 1.0))
+    return float(np.clip(1.0 - clock.mean / clock.max, 0.0, 1.0))
 
 
-def pauses_ns(run: Run) -> float:
+def held_down(rank: Rank) -> str | None:
+    """What held this rank's clocks down most, in words; None where nothing did."""
+    reasons = throttle_reasons(rank.telemetry)
+    if not reasons:
+        return None
+    most = max(reasons, key=lambda reason: reasons[reason])
+    return (
+        f"{most} held down the clocks of rank {rank.number} in {format_share(reasons[most])} of the samples"
+    )
+
+
+def pauses_ns(rank: Rank) -> float:
     """Time a step that rare slow steps add to the typical one, beyond what loader and collector explain."""
-    timed = run.step_times
+    timed = rank.step_times
     if timed is None or timed.source != "measured" or len(timed.seconds) < FEWEST_STEPS_FOR_PAUSES:
         return 0.0
     seconds = np.array(timed.seconds)
@@ -58,31 +66,30 @@ def pauses_ns(run: Run) -> float:
     return max(float(seconds.mean() - median) - explained, 0.0) * NS_PER_S
 
 
-def collections_ns(run: Run) -> float:
+def collections_ns(rank: Rank) -> float:
     """Garbage collection a step, as the collector's own hook timed it."""
-    timed = run.step_times
+    timed = rank.step_times
     return (timed.gc_s or 0.0) * NS_PER_S if timed is not None and timed.source == "measured" else 0.0
 
 
-def loader_ns(run: Run) -> float | None:
+def loader_ns(rank: Rank) -> float | None:
     """The wait in the data loader a step, as its own hook timed it; None where no loader was seen."""
-    timed = run.step_times
+    timed = rank.step_times
     if timed is None or timed.source != "measured" or timed.loader_s is None:
         return None
     return timed.loader_s * NS_PER_S
 
 
-def in_line_share(run: Run) -> float:
+def in_line_share(rank: Rank) -> float:
     """The share of the time in which the training thread could have run and had no core to run on."""
-    cpu = run.telemetry.get("cpu")
-    share = cpu.get("in_line_share") if isinstance(cpu, dict) else None
-    return float(share) if isinstance(share, (int, float)) else 0.0
+    cpu = rank.telemetry.cpu
+    return (cpu.in_line_share or 0.0) if cpu is not None else 0.0
 
 
-def others_share(run: Run) -> float:
+def others_share(rank: Rank) -> float:
     """The share of the cores that other processes kept busy while no core was left over; else nothing."""
-    cpu = run.telemetry.get("cpu")
-    if not isinstance(cpu, dict) or not cpu.get("cores"):
+    cpu = rank.telemetry.cpu
+    if cpu is None or not cpu.cores:
         return 0.0
-    others, own = float(cpu.get("others_busy") or 0.0), float(cpu.get("own_busy") or 0.0)
-    return others / cpu["cores"] if others + own >= CORES_FULL_SHARE * cpu["cores"] else 0.0
+    others, own = cpu.others_busy or 0.0, cpu.own_busy or 0.0
+    return others / cpu.cores if others + own >= CORES_FULL_SHARE * cpu.cores else 0.0

@@ -7,7 +7,7 @@ from findwall.attribute.facts import Facts
 
 def on_cores(facts: Facts) -> bool:
     """A CPU job: the device is the cores, and its kernels are the ops themselves."""
-    return facts.run.device_kind == "cpu"
+    return facts.rank.device_kind == "cpu"
 
 
 def device_word(facts: Facts) -> str:

@@ -17,7 +17,7 @@ from findwall.model.causes import UNKNOWN, ByCause
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.replay.build import build
 from findwall.replay.graph import Graph
 from findwall.structure.cores import core_ceilings, cores_as_device
@@ -59,6 +59,7 @@ class Facts:
     """One rank with device events. Times are nanoseconds a step unless a name says otherwise."""
 
     run: Run
+    rank: Rank  # of the run: whose facts these are
     timeline: Timeline
     links: Links
     steps: Steps
@@ -171,10 +172,13 @@ class Facts:
 
 
 def establish(
-    run: Run, timeline: Timeline, ceilings: Ceilings, true_step_s: float | None, source: str
+    run: Run, rank: Rank, ceilings: Ceilings, true_step_s: float | None, source: str
 ) -> Facts | None:
-    """The facts of one rank; None if it has no device events. A CPU job's device is its cores."""
-    on_cores = run.device_kind == "cpu"
+    """The facts of one rank; None without device events. A CPU job's device is its cores."""
+    timeline = rank.timeline
+    if timeline is None:
+        return None
+    on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
     whole = survey(timeline)
@@ -187,13 +191,17 @@ def establish(
     queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     measured = source == "measured"
-    conditions = Conditions(pauses_ns(run), collections_ns(run), loader_ns(run)) if measured else Conditions()
+    conditions = Conditions()
+    if measured:
+        conditions = Conditions(pauses_ns(rank), collections_ns(rank), loader_ns(rank))
     graph = conditions.change().apply(build(timeline, links, host, queue, on_cores))
     reading = read_step(graph, timeline.header, true_step_s, source, conditions.pauses)
     judged = kernels
     if on_cores and not ceilings.known:
-        used = cores_at_work(run.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
+        used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
-    atoms = claim_throttled(atoms, kernels, throttled_share(run.telemetry))
-    return Facts(run, timeline, links, steps, host, queue, graph, kernels, atoms, reading, ceilings, whole)
+    atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
+    return Facts(
+        run, rank, timeline, links, steps, host, queue, graph, kernels, atoms, reading, ceilings, whole
+    )

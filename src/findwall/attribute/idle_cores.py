@@ -24,14 +24,12 @@ class CoresInUse:
 def cores_in_use(facts: Facts) -> CoresInUse | None:
     """None where it is no CPU job or nobody counted."""
     likely = facts.reading.likely
-    used = cores_at_work(facts.run.telemetry, likely.busy / max(likely.step, 1.0))
-    if used is None or not on_cores(facts):
+    used = cores_at_work(facts.rank.telemetry, likely.busy / max(likely.step, 1.0))
+    cpu = facts.rank.telemetry.cpu
+    if used is None or cpu is None or not cpu.cores or not on_cores(facts):
         return None
-    cpu = facts.run.telemetry["cpu"]
-    idle = cpu["cores"] * (1.0 - used) - float(cpu.get("others_busy") or 0.0)
-    return CoresInUse(
-        int(cpu["cores"]), cpu["cores"] * used, idle if idle >= NOTICED_IDLE * cpu["cores"] else 0.0
-    )
+    idle = cpu.cores * (1.0 - used) - (cpu.others_busy or 0.0)
+    return CoresInUse(cpu.cores, cpu.cores * used, idle if idle >= NOTICED_IDLE * cpu.cores else 0.0)
 
 
 def idle_cores_ms(facts: Facts) -> float:

@@ -86,7 +86,7 @@ def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
 def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
     """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
     shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
-    lines = facts.run.host_lines
+    lines = facts.rank.host_lines
     if between_ops:
         lines = tuple(line for line in lines if not _RUNS_OPS.search(line.inside)) or lines
     for line in lines:

@@ -39,7 +39,7 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
     duration = np.stack(
         [facts.timeline.events.duration[rows[:, at]] for at, facts in enumerate(ranks)], axis=1
     )
-    numbers = _numbers(ranks)
+    numbers = tuple(facts.rank.number for facts in ranks)
     last = duration.argmin(axis=1)
     wait = (duration - duration.min(axis=1, keepdims=True)).sum(axis=0)
     late = int(np.argmin(wait))
@@ -55,12 +55,6 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
         bus_rate=None if by_host else _bus_rate(ranks[0], rows[:, 0], duration.min(axis=1)),
         by_host=by_host,
     )
-
-
-def _numbers(ranks: list[Facts]) -> tuple[int, ...]:
-    said = [facts.timeline.header.rank for facts in ranks]
-    known = [number for number in said if number is not None]
-    return tuple(known) if len(set(known)) == len(said) else tuple(range(len(said)))
 
 
 def _collectives(facts: Facts) -> I64:

@@ -8,12 +8,12 @@ it but what cores that stand idle could take over, and the passes over memory th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.machine import Telemetry
 
 # FLOPs a byte. A core does 30 to 150 GFLOP/s in fp32 and has 3 to 20 GB/s of memory for itself.
 MEMORY_BOUND_BELOW, COMPUTE_BOUND_ABOVE = 2.0, 50.0
@@ -40,12 +40,12 @@ def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable
     return replace(kernels, bound=bound, floor=floor)
 
 
-def cores_at_work(telemetry: dict[str, Any], busy_share: float) -> float | None:
+def cores_at_work(telemetry: Telemetry, busy_share: float) -> float | None:
     """The most of its cores that the job can have used while it computed; None where nobody counted.
 
     All its CPU time is taken to lie in its ops: what Python, workers and spinning threads used is in it.
     """
-    cpu = telemetry.get("cpu")
-    if not isinstance(cpu, dict) or not cpu.get("cores") or cpu.get("own_busy") is None or busy_share <= 0:
+    cpu = telemetry.cpu
+    if cpu is None or not cpu.cores or cpu.own_busy is None or busy_share <= 0:
         return None
-    return float(min(cpu["own_busy"] / busy_share / cpu["cores"], 1.0))
+    return min(cpu.own_busy / busy_share / cpu.cores, 1.0)

@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from findwall.cli.ceilings import show, write_json
-from findwall.measure.finding import Finding
-from findwall.model.machine import Ceilings
+from findwall.model.machine import Ceilings, Finding
 
 
 class Checkup(msgspec.Struct, frozen=True):

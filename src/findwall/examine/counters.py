@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from findwall.model.catalogue import WALL_OF
-from findwall.model.run import Run, StepTimes
+from findwall.model.machine import Counters
+from findwall.model.run import Rank, StepTimes
 from findwall.units import format_ms, format_share
 
 # Shares of time in percent, as NVML's GPM reports them. Seen on an H200: bf16 matmuls 87 SM, 84 tensor,
@@ -31,26 +32,25 @@ class CounterVerdict:
     busy: float | None  # share of the step with work on the multiprocessors; None unknown
 
 
-def judge_counters(run: Run) -> CounterVerdict:
+def judge_counters(rank: Rank) -> CounterVerdict:
     """The verdict that timing and counters support."""
-    timed, gpm = run.step_times, run.telemetry.get("gpm") or {}
+    timed, gpm = rank.step_times, rank.telemetry.gpm or Counters()
     if timed is None:
         return CounterVerdict(
             None, (), "Neither a trace nor step times were measured: no wall can be named.", None
         )
-    busy = gpm.get("sm")
-    share = None if busy is None else float(busy) / 100.0
+    share = None if gpm.sm is None else gpm.sm / 100.0
     idle = 1.0 if share is None else 1.0 - share
-    waiting = _waiting(run, timed, idle, share is not None or run.device_kind == "cpu")
+    waiting = _waiting(rank, timed, idle, share is not None or rank.device_kind == "cpu")
     if waiting is not None:
         return CounterVerdict(*waiting, share)
-    if busy is None:
-        return CounterVerdict(None, (), _no_counters(run), None)
-    return CounterVerdict(*_by_pipes(timed, {name: float(value) for name, value in gpm.items()}), share)
+    if gpm.sm is None:
+        return CounterVerdict(None, (), _no_counters(rank), None)
+    return CounterVerdict(*_by_pipes(timed, gpm), share)
 
 
 def _waiting(
-    run: Run, timed: StepTimes, idle: float, known: bool
+    rank: Rank, timed: StepTimes, idle: float, known: bool
 ) -> tuple[str | None, tuple[str, ...], str] | None:
     """A wait that the hooks timed and that explains most of the idle time, if there is much of that."""
     if not known or idle * 100 < 100 - SM_IDLE:
@@ -66,7 +66,7 @@ def _waiting(
                 (),
                 f"{format_ms(seconds * 1e3)} of the {format_ms(step * 1e3)} step the job {what}.",
             )
-    if run.environment.get("compiles"):
+    if rank.compiles:
         return (
             "recompilation",
             (),
@@ -75,8 +75,8 @@ def _waiting(
     return None
 
 
-def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tuple[str, ...], str]:
-    sm, tensor, dram, fp32 = (gpm.get(name, 0.0) for name in ("sm", "tensor", "dram", "fp32"))
+def _by_pipes(timed: StepTimes, gpm: Counters) -> tuple[str | None, tuple[str, ...], str]:
+    sm, tensor, dram, fp32 = (value or 0.0 for value in (gpm.sm, gpm.tensor, gpm.dram, gpm.fp32))
     step = format_ms(timed.mean * 1e3)
     cause: str | None = None
     between: tuple[str, ...] = ()
@@ -103,8 +103,8 @@ def _by_pipes(timed: StepTimes, gpm: dict[str, float]) -> tuple[str | None, tupl
     return cause, between, text + end
 
 
-def _no_counters(run: Run) -> str:
-    if run.device_kind == "cpu":
+def _no_counters(rank: Rank) -> str:
+    if rank.device_kind == "cpu":
         return (
             "Without a trace only waiting can be told on a CPU, and the job does not wait for its loader: "
             "let findwall trace a few steps."

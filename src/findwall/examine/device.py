@@ -11,7 +11,7 @@ from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
-from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
+from findwall.examine.rows import kernel_rows, kind_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
@@ -66,8 +66,9 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         trials=[],
         notes=gather_notes(facts),
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
-        environment=warnings(run, verdict.between if verdict.cause is None else (verdict.cause,)),
+        environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
+        kinds=kind_rows(facts.rank.step_times) if facts.reading.source == "measured" else [],
     )
 
 
@@ -96,7 +97,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
         )
     if verdict.why_not == "contended":
         return (
-            f"The job's thread stood in line for a core {format_share(in_line_share(facts.run))} of the "
+            f"The job's thread stood in line for a core {format_share(in_line_share(facts.rank))} of the "
             f"time, behind other processes: what looks like {verdict.seeming} may be their doing. Run it "
             "alone, or on cores of its own (taskset)."
         )
@@ -140,13 +141,13 @@ def _why_blind(facts: Facts) -> str:
 def _timeline(ranks: list[Facts]) -> TimelineSummary:
     per_device = []
     speaking = None
-    for rank, facts in enumerate(ranks):
+    for at, facts in enumerate(ranks):
         for device in device_times(facts.whole.timeline, facts.whole.links):
-            if rank == 0 and device.device == facts.steps.device:
+            if at == 0 and device.device == facts.steps.device:
                 speaking = device
             streams = [{"stream": s.stream, "events": s.rows, "busy_ms": ms(s.busy)} for s in device.streams]
             idle = 1 - device.busy / device.span if device.span else None
-            number = facts.timeline.header.rank if facts.timeline.header.rank is not None else rank
+            number = facts.rank.number
             per_device.append(DeviceTimeline(device.device, number, ms(device.busy), idle, streams))
     if speaking is None:
         return TimelineSummary(None, None, None, None, None, per_device)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
@@ -13,7 +11,7 @@ from findwall.hardware import table_ceilings
 from findwall.measure.ceilings import cached_ceilings
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.units import NS_PER_MS, NS_PER_S
 
 LONGEST_STEP_MS = 86_400_000.0  # a day: more is a mistyped unit
@@ -25,7 +23,7 @@ def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = 
         hint = "Give --step-ms a positive number of milliseconds."
         raise InputError(f"A step of {step_ms:g} ms is no step time.", hint)
     ceilings = ceilings or _ceilings(run)
-    facts = [found for found in (_facts(run, at, ceilings, step_ms) for at in range(len(run.ranks))) if found]
+    facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
     if facts:
         return diagnose_device(run, _compared(facts))
     return diagnose_without_device(run, ceilings, step_ms)
@@ -41,16 +39,14 @@ def _compared(facts: list[Facts]) -> list[Facts]:
     return [speaker, *facts[:most], *facts[most + 1 :]]
 
 
-def _facts(run: Run, rank: int, ceilings: Ceilings, step_ms: float | None) -> Facts | None:
-    if run.rank_lines:
-        run = replace(run, host_lines=run.rank_lines[rank])
+def _facts(run: Run, rank: Rank, ceilings: Ceilings, step_ms: float | None) -> Facts | None:
     if step_ms is not None:
         seconds, source = step_ms * NS_PER_MS / NS_PER_S, "given"
-    elif run.step_times is not None:
-        seconds, source = run.step_times.mean, "measured"
+    elif rank.step_times is not None:
+        seconds, source = rank.step_times.mean, "measured"
     else:
-        return establish(run, run.ranks[rank], ceilings, None, "trace")
-    return establish(run, run.ranks[rank], ceilings, seconds, source)
+        return establish(run, rank, ceilings, None, "trace")
+    return establish(run, rank, ceilings, seconds, source)
 
 
 def _ceilings(run: Run) -> Ceilings:
@@ -58,9 +54,7 @@ def _ceilings(run: Run) -> Ceilings:
     if run.ceilings.known:
         return run.ceilings
     if run.kind == "run-folder":
-        measured = cached_ceilings(str(run.environment.get("device_name") or ""))
+        measured = cached_ceilings(run.first.device_name or "")
         if measured is not None:
             return measured
-    names = [properties.name for timeline in run.ranks for properties in timeline.header.devices[:1]]
-    name = names[0] if names else str(run.environment.get("device_name") or "")
-    return table_ceilings(name)
+    return table_ceilings(run.device_name or "")

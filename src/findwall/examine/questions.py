@@ -34,7 +34,7 @@ def spread(seconds: np.ndarray) -> float | None:
 
 
 def _stable(facts: Facts) -> Question:
-    timed = facts.run.step_times
+    timed = facts.rank.step_times
     measured = timed is not None and len(timed.seconds) > 1
     seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     value = spread(seconds)
@@ -48,7 +48,7 @@ def _stable(facts: Facts) -> Question:
 
 
 def _device(facts: Facts) -> str:
-    return "CPU" if facts.run.device_kind == "cpu" else "GPU"
+    return "CPU" if facts.rank.device_kind == "cpu" else "GPU"
 
 
 def _busy(facts: Facts) -> Question:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
 from findwall.model.causes import UNKNOWN
+from findwall.model.run import Rank, Run
 from findwall.units import format_ms, format_share, ms
 
 # Both chosen by hand, not calibrated.
@@ -22,9 +24,23 @@ def gather_notes(facts: Facts) -> list[str]:
         *_about_links(facts),
         *_about_model(facts),
         *facts.timeline.quality.notes,
-        *facts.run.notes,
+        *notes_of_ranks(facts.run, facts.rank),
     ]
     return list(dict.fromkeys(notes))
+
+
+def notes_of_ranks(run: Run, speaker: Rank) -> list[str]:
+    """What was noted of the job, of the rank that speaks, and of the others under their number."""
+    notes = [*run.notes, *speaker.notes]
+    for rank in run.ranks:
+        if rank is speaker:
+            continue
+        named = f"rank {rank.number}"
+        notes += [note if named in note else f"{named}: {note}" for note in rank.notes if note not in notes]
+        held = held_down(rank)
+        if held is not None:
+            notes.append(f"{held}: where ranks wait for each other, all are as slow as that one.")
+    return notes
 
 
 def _about_step(facts: Facts) -> list[str]:

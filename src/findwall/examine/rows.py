@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import spread
 from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
-from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
-from findwall.model.machine import Ceilings
-from findwall.model.run import Run
+from findwall.model.diagnosis import KernelRow, KindRow, Machine, Memory, Step, Throughput
+from findwall.model.machine import Ceilings, Finding
+from findwall.model.run import Rank, Run, StepTimes
 from findwall.units import GIB, ms
 
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
@@ -23,15 +22,13 @@ NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 tim
 
 
 def machine(run: Run, ceilings: Ceilings) -> Machine:
-    devices = [properties for timeline in run.ranks for properties in timeline.header.devices]
-    name = devices[0].name if devices else run.environment.get("device_name")
     figures: dict[str, object] = {f"{math}_tflops": flops / 1e12 for math, flops in ceilings.flops.items()}
     figures |= {f"{math}_spec_tflops": flops / 1e12 for math, flops in ceilings.spec_flops.items()}
     figures["memory_gbps"] = ceilings.bandwidth / 1e9 if ceilings.bandwidth else None
     figures["memory_spec_gbps"] = ceilings.spec_bandwidth / 1e9 if ceilings.spec_bandwidth else None
     figures["source"] = ceilings.source
     figures["origin"] = ceilings.origin or None
-    return Machine(name or None, _count(run), figures)
+    return Machine(run.device_name, _count(run), figures)
 
 
 def _count(run: Run) -> int | None:
@@ -39,8 +36,8 @@ def _count(run: Run) -> int | None:
 
     Every rank may call its own device 0. NCCL takes one device a rank; other backends do not mind sharing.
     """
-    used = [device for timeline in run.ranks for device in _devices(timeline.events.device)]
-    backends = [timeline.header.backend for timeline in run.ranks]
+    used = [device for timeline in run.timelines for device in _devices(timeline.events.device)]
+    backends = [timeline.header.backend for timeline in run.timelines]
     shareable = any(name is not None and "nccl" not in name.lower() for name in backends)
     return None if shareable and len(set(used)) < len(used) else len(used)
 
@@ -52,7 +49,7 @@ def _devices(column: np.ndarray) -> list[int]:
 
 def step_of(facts: Facts) -> Step:
     """The step's length with its spread; of steps that were not profiled wherever those were timed."""
-    reading, timed = facts.reading, facts.run.step_times
+    reading, timed = facts.reading, facts.rank.step_times
     measured = timed is not None and reading.source == "measured"
     seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     low, middle, high = np.percentile(seconds, [10, 50, 90]) * 1e3
@@ -80,6 +77,13 @@ def step_of(facts: Facts) -> Step:
         found_by=facts.steps.found_by,
         busy_ms=ms(reading.likely.busy),
     )
+
+
+def kind_rows(timed: StepTimes | None) -> list[KindRow]:
+    """The kinds of steps there are; nothing where no step was timed."""
+    if timed is None:
+        return []
+    return [KindRow(one.name, one.share, one.mean * 1e3, one.every) for one in timed.kinds()]
 
 
 def kernel_rows(facts: Facts) -> list[KernelRow]:
@@ -134,8 +138,8 @@ def _known(value: float) -> float | None:
 
 def memory(run: Run, traced: int | None) -> Memory:
     peak = run.peak_memory if run.peak_memory is not None else traced
-    totals = [properties.total_memory for timeline in run.ranks for properties in timeline.header.devices]
-    total = totals[0] if totals else run.environment.get("total_memory")
+    totals = [properties.total_memory for timeline in run.timelines for properties in timeline.header.devices]
+    total = totals[0] if totals else run.first.total_memory
     return Memory(peak / GIB if peak else None, total / GIB if total else None)
 
 
@@ -147,21 +151,20 @@ def throughput(run: Run, step_ns: float) -> Throughput | None:
     )
 
 
-def warnings(run: Run, causes: Sequence[str]) -> list[str]:
+def warnings(run: Run, rank: Rank, causes: Sequence[str]) -> list[str]:
     """What the audit of the environment warns of: each as what is wrong, then what to do.
 
-    `causes`: the verdict, or what it lies between.
+    `rank`: the one that speaks; `causes`: its verdict, or what that lies between.
     """
-    findings = [found for found in run.environment.get("findings", []) if found.get("level") == "warning"]
-    return [f"{_sentence(run, found, causes)} {found.get('fix', '')}".strip() for found in findings]
+    findings = [found for found in run.environment.findings if found.level == "warning"]
+    return [f"{_sentence(rank, found, causes)} {found.fix}".strip() for found in findings]
 
 
-def _sentence(run: Run, found: dict[str, Any], causes: Sequence[str]) -> str:
+def _sentence(rank: Rank, found: Finding, causes: Sequence[str]) -> str:
     """A finding's sentence, with what it means for this verdict where that is known."""
-    sentence = str(found.get("sentence", ""))
     touched = [
-        cause for cause in causes if run.device_kind == "cpu" or WALL_OF.get(cause) in ("overhead", "data")
+        cause for cause in causes if rank.device_kind == "cpu" or WALL_OF.get(cause) in ("overhead", "data")
     ]
-    if found.get("id") != CONTENDED or not touched:
-        return sentence
-    return f"{sentence.removesuffix('.')}: part of the time of {' and '.join(touched)} may be theirs."
+    if found.id != CONTENDED or not touched:
+        return found.sentence
+    return f"{found.sentence.removesuffix('.')}: part of the time of {' and '.join(touched)} may be theirs."

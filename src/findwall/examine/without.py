@@ -7,7 +7,8 @@ import numpy as np
 from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
 from findwall.examine.questions import BUSY_SHARE, spread
-from findwall.examine.rows import machine, memory, throughput, warnings
+from findwall.examine.remarks import notes_of_ranks
+from findwall.examine.rows import kind_rows, machine, memory, throughput, warnings
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -34,18 +35,20 @@ NO_DEVICE = (
 
 def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None) -> Diagnosis:
     """Step and questions as far as they go; a verdict only where timing and counters support one."""
-    verdict = judge_counters(run) if run.step_times is not None else CounterVerdict(None, (), NO_DEVICE, None)
-    step = _step(run.step_times, step_ms)
+    rank = run.first
+    timed = rank.step_times
+    verdict = judge_counters(rank) if timed is not None else CounterVerdict(None, (), NO_DEVICE, None)
+    step = _step(timed, step_ms)
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks)),
         machine=machine(run, ceilings),
         step=step,
-        questions=_questions(run.step_times, verdict),
+        questions=_questions(timed, verdict),
         wall=_wall(verdict),
         timeline=TimelineSummary(None, None, None, None, None, []),
         quality=_quality(run),
-        budget=_budget(run.step_times, verdict) if step_ms is None else [],
+        budget=_budget(timed, verdict) if step_ms is None else [],
         phases=[],
         memory=memory(run, None),
         prescriptions=[],
@@ -54,9 +57,13 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         throughput=throughput(run, step.ms * 1e6) if step.ms else None,
         kernels=[],
         trials=[],
-        notes=[*(note for timeline in run.ranks for note in timeline.quality.notes), *run.notes],
-        environment=warnings(run, verdict.between if verdict.cause is None else (verdict.cause,)),
+        notes=[
+            *(note for timeline in run.timelines for note in timeline.quality.notes),
+            *notes_of_ranks(run, rank),
+        ],
+        environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
+        kinds=kind_rows(timed) if step_ms is None else [],
     )
 
 
@@ -120,13 +127,13 @@ def _budget(timed: StepTimes | None, verdict: CounterVerdict) -> list[BudgetRow]
 
 
 def _quality(run: Run) -> Quality:
-    events = sum(timeline.quality.events for timeline in run.ranks)
-    return Quality(events, 0, _launches(run), 0, any(t.quality.cut_off for t in run.ranks), None)
+    events = sum(timeline.quality.events for timeline in run.timelines)
+    return Quality(events, 0, _launches(run), 0, any(t.quality.cut_off for t in run.timelines), None)
 
 
 def _launches(run: Run) -> int:
     """Launch calls whose device rows are all missing."""
     return sum(
         sum("launchkernel" in timeline.name_of(row).lower() for row in timeline.rows(Kind.RUNTIME).tolist())
-        for timeline in run.ranks
+        for timeline in run.timelines
     )

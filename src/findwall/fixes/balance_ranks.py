@@ -16,6 +16,7 @@ Sorting by length changes the order of samples.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
+from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.model.advice import Advice, cannot_tell, no_use, use
@@ -30,10 +31,16 @@ def advise(facts: Facts) -> Advice:
         return use(
             "Split work evenly (batches of equal cost, samples bucketed by length, stages of equal "
             "time) and look at the "
-            f"machine of the late rank: {a_step(spent)} are spent waiting for it."
+            f"machine of the late rank{_held(facts)}: {a_step(spent)} are spent waiting for it."
         )
     if collectives_a_step(facts) == 0:
         return no_use("there is no communication in this step")
-    if len(facts.run.ranks) < 2:
+    if len(facts.run.traced) < 2:
         return cannot_tell("one rank alone cannot tell a late rank from a slow link: read all ranks together")
     return no_use("the ranks arrive together")
+
+
+def _held(facts: Facts) -> str:
+    """Ranks whose clocks were held down, in brackets."""
+    held = [text for rank in facts.run.ranks if (text := held_down(rank)) is not None]
+    return f" ({'; '.join(held[:2])})" if held else ""

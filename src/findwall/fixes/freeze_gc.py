@@ -31,7 +31,7 @@ def advise(facts: Facts) -> Advice:
     if spent > 0.005 * step_ms(facts):
         gain = gain_ms(facts, "gc-pause")
         return use(f"{WAY}: the device idles {a_step(spent)} behind collections.", gain, ("gc-pause",))
-    timed = facts.run.step_times is not None and facts.run.step_times.gc_s is not None
+    timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
     unexplained = gain_ms(facts, "host-work")
     if timed or facts.timeline.header.stacks or unexplained <= 0.05 * step_ms(facts):
         return no_use(

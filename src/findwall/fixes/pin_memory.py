@@ -80,7 +80,7 @@ def _link_rate(facts: Facts) -> float | None:
         return None
     gpu = lookup(name)
     generation = 4 if gpu is not None and gpu.arch.startswith(OLDER) else 5
-    told, lanes = facts.run.telemetry.get("pcie_generation"), facts.run.telemetry.get("pcie_width")
+    told, lanes = facts.rank.telemetry.pcie_generation, facts.rank.telemetry.pcie_width
     # A link at rest reports generation 1 or 2: no word of what it carries under load.
     generation = told if told in LANE else generation
     return LANE[generation] * (lanes or LANES) * REACHED

@@ -18,6 +18,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.model.machine import NO_TELEMETRY
 
 MOVES = ("throttled", "unstable-steps")
 SAFETY = "safe"
@@ -31,6 +32,6 @@ def advise(facts: Facts) -> Advice:
             "clocks (-rgc): kernels of "
             f"{a_step(spent)} ran below the card's own clocks."
         )
-    if not facts.run.telemetry:
+    if facts.rank.telemetry == NO_TELEMETRY:
         return cannot_tell("a trace does not hold clocks; `findwall run` samples them")
     return no_use("the clocks were where the card holds them under load")

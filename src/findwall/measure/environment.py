@@ -15,7 +15,7 @@ from typing import Any
 
 from findwall.measure.environment_gpu import look_at_gpus, nvml, nvml_driver
 from findwall.measure.environment_host import Host, look_at_host
-from findwall.measure.finding import Finding
+from findwall.model.machine import Finding
 
 __all__ = ["Finding", "Host", "audit", "driver_version", "versions"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from findwall.measure.environment_host import Host
-from findwall.measure.finding import Finding
+from findwall.model.machine import Finding
 from findwall.units import GIB
 
 # Bits of NVML's clock event reasons. The software power cap (0x4) is normal for a busy data-centre GPU.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from findwall.measure.finding import Finding
+from findwall.model.machine import Finding
 from findwall.units import GIB, format_share
 
 # Docker's default of 64 MiB breaks or slows loader workers; from about 1 GiB on nobody complains.

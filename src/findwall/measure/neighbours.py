@@ -11,9 +11,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
-from findwall.measure.finding import Finding
+from findwall.model.machine import CpuUse, Finding
 from findwall.units import format_share
 
 LEAST_S = 0.2  # the totals count hundredths of a second
@@ -50,7 +49,7 @@ def look(root: Path = Path("/")) -> Look | None:
     return Look(monotonic(), cores, busy, own, thread, waited)
 
 
-def between(first: Look | None, last: Look | None) -> dict[str, Any] | None:
+def between(first: Look | None, last: Look | None) -> CpuUse | None:
     """Cores kept busy by others and by this job, on average; None if it cannot be told."""
     if first is None or last is None or first.cores != last.cores or last.at - first.at < LEAST_S:
         return None
@@ -60,21 +59,21 @@ def between(first: Look | None, last: Look | None) -> dict[str, Any] | None:
     waited = None
     if first.in_line is not None and last.in_line is not None and first.thread == last.thread:
         waited = min(max(last.in_line - first.in_line, 0.0) / seconds, 1.0)
-    return {
-        "cores": last.cores,
-        "others_busy": min(max(others, 0.0), float(last.cores)),
-        "own_busy": own,
-        "in_line_share": waited,
-        "seconds": seconds,
-    }
+    return CpuUse(
+        cores=last.cores,
+        others_busy=min(max(others, 0.0), float(last.cores)),
+        own_busy=own,
+        in_line_share=waited,
+        seconds=seconds,
+    )
 
 
-def contention(cpu: dict[str, Any] | None, when: str = "while the steps were timed") -> list[Finding]:
+def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> list[Finding]:
     """A finding where others had most of the cores. It warns; what they cost the job is not known."""
-    if not cpu or cpu["others_busy"] <= CONTENDED_SHARE * cpu["cores"]:
+    if cpu is None or cpu.cores is None or (cpu.others_busy or 0.0) <= CONTENDED_SHARE * cpu.cores:
         return []
-    sentence = f"Other processes kept {cpu['others_busy']:.1f} of {cpu['cores']} cores busy {when}"
-    waited = cpu.get("in_line_share") or 0.0
+    sentence = f"Other processes kept {cpu.others_busy:.1f} of {cpu.cores} cores busy {when}"
+    waited = cpu.in_line_share or 0.0
     if waited >= IN_LINE:
         sentence += f"; the job's thread stood in line for one {format_share(waited)} of the time"
     return [
@@ -82,7 +81,7 @@ def contention(cpu: dict[str, Any] | None, when: str = "while the steps were tim
     ]
 
 
-def watch(seconds: float = WATCHED_S) -> dict[str, Any] | None:
+def watch(seconds: float = WATCHED_S) -> CpuUse | None:
     """The same over a moment in which this process does nothing."""
     first = look()
     sleep(seconds)

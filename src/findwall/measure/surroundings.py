@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
-
-import msgspec
 
 from findwall.measure.engine import Engine
+from findwall.model.machine import Environment
 
 
 def look_around(engine: Engine) -> None:
@@ -31,10 +29,9 @@ def _try(engine: Engine, part: Callable[[Engine], None]) -> None:
 def _audit(engine: Engine) -> None:
     from findwall.measure import environment, neighbours
 
-    contended = neighbours.contention(engine.record.telemetry.get("cpu"))
-    findings = msgspec.to_builtins([*contended, *environment.audit(engine.torch)])
-    versions = msgspec.to_builtins(environment.versions())
-    engine.record.environment = {"findings": findings, "versions": versions}
+    contended = neighbours.contention(engine.record.telemetry.cpu)
+    findings = (*contended, *environment.audit(engine.torch))
+    engine.record.environment = Environment(findings, environment.versions())
 
 
 def _name_cores(engine: Engine) -> None:
@@ -48,7 +45,7 @@ def _recall_ceilings(engine: Engine) -> None:
     """Of exactly this device, driver and torch. They are never measured inside a job."""
     from findwall.measure.ceilings.cache import cached_ceilings
 
-    versions: dict[str, Any] = engine.record.environment.get("versions", {})
+    versions = engine.record.environment.versions
     name = engine.record.device_name
     if name:
         driver = None if engine.device is None else versions.get("driver")

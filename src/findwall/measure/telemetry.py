@@ -14,7 +14,8 @@ from statistics import mean
 from typing import Any
 
 from findwall.measure import neighbours
-from findwall.measure.ranks import this_rank
+from findwall.measure.membership import this_rank
+from findwall.model.machine import Counters, CpuUse, Sampled, Telemetry
 
 PERIOD_S = 0.5
 MOST_SAMPLES = 240
@@ -37,7 +38,7 @@ GPM = {"sm": 2, "sm_occupancy": 3, "tensor": 5, "dram": 10, "fp64": 11, "fp32": 
 GPM_RATES = {"pcie_tx_mib_s": 20, "pcie_rx_mib_s": 21}
 
 
-class Telemetry:
+class Gauges:
     """One device's samples. Every failure becomes a note."""
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Telemetry:
         self._handle: Any | None = None
         self._gpm: _Gpm | None = None
         self._before: neighbours.Look | None = None
-        self._cpu: dict[str, Any] | None = None
+        self._cpu: CpuUse | None = None
         self._cpu_wanted = this_rank().world_size == 1  # another rank would pass for somebody else's process
 
     def start(self, torch: Any, device: int | None) -> None:
@@ -173,31 +174,29 @@ class Telemetry:
             }
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Telemetry:
         samples = list(self.samples)
-        cpu = {"cpu": self._cpu} if self._cpu is not None else {}
         if not samples:
-            return {"notes": list(self.notes), **cpu} if self.notes else cpu
-        figures = {
-            name: _spread([s[name] for s in samples])
-            for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "utilisation")
-        }
+            return Telemetry(cpu=self._cpu, notes=tuple(self.notes))
+        used = [s["memory_used"] for s in samples if s["memory_used"] is not None]
         processes = [s["processes"] for s in samples if s["processes"] is not None]
-        return {
+        return Telemetry(
             **self._constant,
-            **figures,
-            "throttle": _throttle(samples),
-            "memory_used": max(
-                (s["memory_used"] for s in samples if s["memory_used"] is not None), default=None
-            ),
+            sm_clock_mhz=_spread(samples, "sm_clock_mhz"),
+            memory_clock_mhz=_spread(samples, "memory_clock_mhz"),
+            power_w=_spread(samples, "power_w"),
+            temperature_c=_spread(samples, "temperature_c"),
+            utilisation=_spread(samples, "utilisation"),
+            throttle=_throttle(samples),
+            memory_used=max(used, default=None),
             # Containers hide other processes' ids: more than one is known to be others, one proves nothing.
-            "other_processes": max(processes) - 1 if processes and max(processes) > 0 else None,
-            "gpm": _mean_gpm(samples),
-            "samples": len(samples),
-            "period_s": PERIOD_S,
-            "notes": list(self.notes),
-            **cpu,
-        }
+            other_processes=max(processes) - 1 if processes and max(processes) > 0 else None,
+            gpm=_mean_gpm(samples),
+            samples=len(samples),
+            period_s=PERIOD_S,
+            cpu=self._cpu,
+            notes=tuple(self.notes),
+        )
 
 
 def _identity(torch: Any, device: int) -> tuple[str | None, str | None, int]:
@@ -276,9 +275,9 @@ class _Gpm:
         }
 
 
-def _spread(values: list[Any]) -> dict[str, float] | None:
-    known = [float(value) for value in values if value is not None]
-    return {"mean": mean(known), "min": min(known), "max": max(known)} if known else None
+def _spread(samples: list[dict[str, Any]], name: str) -> Sampled | None:
+    known = [float(sample[name]) for sample in samples if sample[name] is not None]
+    return Sampled(mean(known), min(known), max(known)) if known else None
 
 
 def _throttle(samples: list[dict[str, Any]]) -> dict[str, float] | None:
@@ -290,9 +289,10 @@ def _throttle(samples: list[dict[str, Any]]) -> dict[str, float] | None:
     return {name: share for name, share in shares.items() if share}
 
 
-def _mean_gpm(samples: list[dict[str, Any]]) -> dict[str, float] | None:
+def _mean_gpm(samples: list[dict[str, Any]]) -> Counters | None:
     # The first answer spans the moments since the counters were opened, not half a second.
     known = [sample["gpm"] for sample in samples[1:] if sample["gpm"]]
     if not known:
         return None
-    return {name: mean(g[name] for g in known if name in g) for name in {n for g in known for n in g}}
+    names = {name for sample in known for name in sample}
+    return Counters(**{name: mean(s[name] for s in known if name in s) for name in names})

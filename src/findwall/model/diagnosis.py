@@ -186,6 +186,16 @@ class Trial(msgspec.Struct):
     verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 
 
+class KindRow(msgspec.Struct):
+    """Steps of one kind: the usual ones, or those that also log, save, evaluate."""
+
+    kind: str
+    share_of_steps: float
+    ms: float | None
+    every: int | None  # one step in so many; null where they come at uneven distances
+    what: str = ""  # what such a step does besides
+
+
 class Diagnosis(msgspec.Struct):
     schema: str
     source: Source
@@ -208,6 +218,8 @@ class Diagnosis(msgspec.Struct):
     modules: list[ModuleRow] = []
     environment: list[str] = []
     cost: dict[str, Any] = {}
+    kinds: list[KindRow] = []
+    elapsed: dict[str, float] | None = None  # shares of the job's time: steps, start-up, saving and the like
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

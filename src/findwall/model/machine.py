@@ -1,4 +1,7 @@
-"""What the machine can do: ceilings, by spec and as achieved, in FLOP/s and bytes/s."""
+"""The machine: what it can do, what it said of itself while steps were timed, and how the job found it.
+
+Unknown is None, never zero.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +35,78 @@ class Ceilings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNKNOWN_CEILINGS = Ceilings()
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """One figure over all its samples."""
+
+    mean: float
+    min: float
+    max: float
+
+
+class Counters(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Hardware counters (GPM), averaged: how busy each part of the GPU was, in percent of the time."""
+
+    sm: float | None = None
+    sm_occupancy: float | None = None
+    tensor: float | None = None
+    dram: float | None = None
+    fp64: float | None = None
+    fp32: float | None = None
+    fp16: float | None = None
+    pcie_tx_mib_s: float | None = None
+    pcie_rx_mib_s: float | None = None
+
+
+class CpuUse(msgspec.Struct, frozen=True):
+    """Who kept the cores busy."""
+
+    cores: int | None = None  # that the job may use
+    others_busy: float | None = None  # how many of them other processes kept busy, on average
+    own_busy: float | None = None  # how many the job and its children did
+    in_line_share: float | None = None  # of the time: the training thread could have run and had no core
+    seconds: float | None = None
+
+
+class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one rank's machine said while its steps were timed."""
+
+    max_sm_clock_mhz: int | None = None
+    max_memory_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    sm_clock_mhz: Sampled | None = None
+    memory_clock_mhz: Sampled | None = None
+    power_w: Sampled | None = None
+    temperature_c: Sampled | None = None
+    utilisation: Sampled | None = None
+    throttle: dict[str, float] | None = None  # share of the samples in which each reason held the clocks
+    memory_used: int | None = None  # bytes, by everyone
+    other_processes: int | None = None
+    gpm: Counters | None = None
+    samples: int = 0
+    period_s: float | None = None
+    cpu: CpuUse | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing about the environment that a person should know before their job is blamed."""
+
+    id: str
+    level: str  # "info" or "warning"
+    sentence: str
+    fix: str = ""
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """The machine and its software as the job found them."""
+
+    findings: tuple[Finding, ...] = ()
+    versions: dict[str, str | None] = {}  # by package; None: not installed
+
+
+NO_TELEMETRY = Telemetry()
+UNKNOWN_ENVIRONMENT = Environment()

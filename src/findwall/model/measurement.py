@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.model.machine import Ceilings
+from findwall.model.machine import NO_TELEMETRY, UNKNOWN_ENVIRONMENT, Ceilings, Environment, Telemetry
 
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
@@ -41,7 +41,7 @@ class RunInfo(msgspec.Struct):
 
 
 class StepColumns(msgspec.Struct):
-    """Steps in order, a list a field, all of one length.
+    """Steps in order, a list a field, all of one length but `kind`, which may be empty.
 
     `device_ns` is the time between device events at step ends; `host_ns` the host clock's. Over a window they
     sum to the same; step by step the host runs ahead. Short steps share an event: each of them has their
@@ -57,6 +57,7 @@ class StepColumns(msgspec.Struct):
     batches: list[int] = []  # batches taken from data loaders
     compiles: list[int] = []  # graphs compiled
     evaluated: list[bool] = []  # an evaluation ran inside: not a plain step
+    kind: list[str] = []  # what kind of step each was; empty: nobody told them apart
 
     def __len__(self) -> int:
         return len(self.host_ns)
@@ -67,11 +68,15 @@ class StepColumns(msgspec.Struct):
         The device's where it knows most of them: the last may not have passed it yet. Else the host's, which
         a device-bound job lets run ahead.
         """
-        rows = range(len(self)) if rows is None else rows
+        timed = self.timed(range(len(self)) if rows is None else rows)
+        if any(self.device_ns[row] is None for row in timed):
+            return [self.host_ns[row] for row in timed]
+        return self._told_apart(timed)
+
+    def timed(self, rows: Sequence[int]) -> list[int]:
+        """Those of these steps that `times` tells the time of."""
         known = [row for row in rows if self.device_ns[row] is not None]
-        if not known or 2 * len(known) < len(rows):
-            return [self.host_ns[row] for row in rows]
-        return self._told_apart(known)
+        return known if known and 2 * len(known) >= len(rows) else list(rows)
 
     def _told_apart(self, rows: Sequence[int]) -> list[int]:
         """Device times; of steps that share one, a share each by the host's clock, if it keeps that pace."""
@@ -109,6 +114,7 @@ class Trace(msgspec.Struct):
     steps: int = 0
     first_step: int | None = None
     kernels: int | None = None
+    kinds: list[str] = []  # of the traced steps, in order; empty: nobody told them apart
     why_not: str = ""
 
 
@@ -140,8 +146,8 @@ class Measurement(msgspec.Struct):
     allocator: dict[str, Any] = {}
     host_lines: list[Line] = []
     host_samples: int = 0
-    telemetry: dict[str, Any] = {}
-    environment: dict[str, Any] = {}
+    telemetry: Telemetry = NO_TELEMETRY
+    environment: Environment = UNKNOWN_ENVIRONMENT
     ceilings: Ceilings | None = None  # measured on this machine before, with this driver and torch
     trace: Trace = msgspec.field(default_factory=Trace)
     cost: dict[str, Any] = {}

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from findwall.model.events import Timeline
-from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
+from findwall.model.machine import (
+    NO_TELEMETRY,
+    UNKNOWN_CEILINGS,
+    UNKNOWN_ENVIRONMENT,
+    Ceilings,
+    Environment,
+    Telemetry,
+)
+
+USUAL = "usual"  # the kind of a step of which nothing special is known
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind:
+    """Steps that do the same: the usual ones, or those that also log, save, evaluate."""
+
+    name: str
+    share: float  # of the steps
+    mean: float  # seconds
+    every: int | None  # one step in so many, where they come at even distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +39,33 @@ class StepTimes:
     loader_s: float | None = None  # mean wait in the data loader, a step
     optimizer_s: float | None = None
     gc_s: float | None = None
+    kind: tuple[str, ...] = ()  # of each step; empty: all are usual
 
     @property
     def mean(self) -> float:
+        """Over steps of all kinds: rare work counts."""
         return sum(self.seconds) / len(self.seconds)
+
+    def kinds(self) -> tuple[StepKind, ...]:
+        """The kinds of steps there are, the most frequent first."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self.kind or (USUAL,) * len(self.seconds)):
+            rows.setdefault(name, []).append(row)
+        found = [
+            StepKind(
+                name,
+                len(own) / len(self.seconds),
+                sum(self.seconds[row] for row in own) / len(own),
+                _even_distance(own),
+            )
+            for name, own in rows.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -one.share))
+
+
+def _even_distance(rows: list[int]) -> int | None:
+    distances = {after - before for before, after in pairwise(rows)}
+    return distances.pop() if len(distances) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +79,58 @@ class HostLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """One process of a run, and all that was measured of it alone."""
+
+    number: int = 0  # in the job; where traces do not say it, their place among the traces
+    timeline: Timeline | None = None  # None where no trace could be made or read
+    traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
+    step_times: StepTimes | None = None
+    telemetry: Telemetry = NO_TELEMETRY
+    host_lines: tuple[HostLine, ...] = ()
+    device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
+    device_name: str | None = None
+    peak_memory: int | None = None  # bytes, from the allocator
+    total_memory: int | None = None  # bytes, of the device
+    loader_workers: int | None = None
+    compiles: int = 0  # graphs compiled while steps were timed
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """Everything the analysis may look at. Timelines may be empty when no trace could be made."""
+    """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
     kind: str  # "torch-trace" or "run-folder"
     paths: tuple[str, ...]
-    ranks: tuple[Timeline, ...]
-    step_times: StepTimes | None = None
+    ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
-    host_lines: tuple[HostLine, ...] = ()
-    rank_lines: tuple[tuple[HostLine, ...], ...] = ()  # the same of each of `ranks`, where all were sampled
-    environment: dict[str, Any] = field(default_factory=dict)  # audit findings, versions, flags
-    telemetry: dict[str, Any] = field(default_factory=dict)  # clocks, throttle reasons, GPM counters
+    environment: Environment = UNKNOWN_ENVIRONMENT
     cost: dict[str, Any] = field(default_factory=dict)  # what findwall itself cost
-    device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
-    samples_per_step: float | None = None
+    samples_per_step: float | None = None  # of one rank
     sample_unit: str | None = None
-    peak_memory: int | None = None  # bytes, from the allocator
     notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Rank:
+        """The rank that speaks where nothing tells the ranks apart."""
+        return self.ranks[0] if self.ranks else Rank()
+
+    @property
+    def traced(self) -> tuple[Rank, ...]:
+        return tuple(rank for rank in self.ranks if rank.timeline is not None)
+
+    @property
+    def timelines(self) -> tuple[Timeline, ...]:
+        return tuple(rank.timeline for rank in self.ranks if rank.timeline is not None)
+
+    @property
+    def device_name(self) -> str | None:
+        """As the first trace that names its device does, else as the first rank was told."""
+        traced = (timeline.header.devices[0].name for timeline in self.timelines if timeline.header.devices)
+        return next(traced, self.first.device_name) or None
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Bytes, of the rank that needed most: it is the one that runs out first."""
+        return max((rank.peak_memory for rank in self.ranks if rank.peak_memory is not None), default=None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.model.events import Timeline
-from findwall.model.run import Run
+from findwall.model.run import Rank, Run
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.run_folder import is_run_folder, read_run_folder
 from findwall.readers.torch_trace import read_trace
@@ -66,8 +66,13 @@ def open_run(paths: list[Path], progress: Progress | None = None, workers: int |
             _read_folder(path, gathered, progress, workers)
         elif gathered.is_new(path):
             gathered.add(read_trace(path, progress, workers))
-    ranks = sorted(gathered.ranks, key=_rank_order)
-    return Run("torch-trace", tuple(str(path) for path in paths), tuple(ranks), notes=_notes(gathered, ranks))
+    timelines = sorted(gathered.ranks, key=_rank_order)
+    return Run(
+        "torch-trace",
+        tuple(str(path) for path in paths),
+        tuple(map(Rank, _numbers(timelines), timelines)),
+        notes=_notes(gathered, timelines),
+    )
 
 
 def _is_folder(path: Path) -> bool:
@@ -116,6 +121,13 @@ def _may_be_trace(path: Path) -> bool:
 def _rank_order(timeline: Timeline) -> tuple[bool, int, str]:
     rank = timeline.header.rank
     return rank is None, rank or 0, timeline.path
+
+
+def _numbers(timelines: list[Timeline]) -> list[int]:
+    """The ranks as the traces number them; where not all do, their places."""
+    said = [timeline.header.rank for timeline in timelines]
+    known = [rank for rank in said if rank is not None]
+    return known if len(known) == len(said) else list(range(len(said)))
 
 
 def _notes(gathered: _Gathered, ranks: list[Timeline]) -> tuple[str, ...]:

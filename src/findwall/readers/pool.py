@@ -23,7 +23,7 @@ from typing import Protocol
 
 from findwall.readers.blocks import Block
 from findwall.readers.decode import Decoded, decode_block
-from findwall.readers.source import Source
+from findwall.readers.rawfile import RawFile
 
 # All chosen by hand, not calibrated.
 _BLOCKS_AHEAD = 4  # cut before a worker asks for them; a file of fewer is read without workers
@@ -64,7 +64,7 @@ def _may_fork() -> bool:
     )
 
 
-def decode_all(source: Source, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Decoded]]:
+def decode_all(source: RawFile, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Decoded]]:
     """Every block with its rows, in order. A caller may stop early."""
     first = list(islice(blocks, _BLOCKS_AHEAD))
     if workers == 0 or len(first) < _BLOCKS_AHEAD:
@@ -79,7 +79,7 @@ def decode_all(source: Source, blocks: Iterator[Block], workers: int) -> Iterato
 
 
 class _Pool:
-    def __init__(self, source: Source, workers: int) -> None:
+    def __init__(self, source: RawFile, workers: int) -> None:
         self._source = source
         self._workers: list[_Worker] = []
         context = multiprocessing.get_context("fork")
@@ -155,7 +155,7 @@ class _Pool:
                 worker.process.join()
 
 
-def _serve(pipe: Connection, inherited: list[Connection], source: Source) -> None:
+def _serve(pipe: Connection, inherited: list[Connection], source: RawFile) -> None:
     """A worker: decode what comes until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     for other in inherited:  # or a dead parent would go unnoticed

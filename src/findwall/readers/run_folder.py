@@ -7,7 +7,6 @@ there.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from findwall.model.measurement import (
     RunInfo,
     StepColumns,
 )
-from findwall.model.run import HostLine, Run, StepTimes
+from findwall.model.run import HostLine, Rank, Run, StepTimes
 from findwall.readers.torch_trace import read_trace
 
 EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step; chosen by hand
@@ -50,27 +49,39 @@ def read_run_folder(path: Path) -> Run:
     world_size = info.world_size if info is not None else ranks[0][1].world_size
     if len(ranks) < world_size:
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
-    traced = _read_timelines(ranks, notes)
     first = ranks[0][1]
-    notes.extend(note for _, rank in ranks for note in rank.notes if note not in notes)
     return Run(
         kind="run-folder",
         paths=(str(path),),
-        ranks=tuple(timeline for timeline, _ in traced),
-        step_times=_step_times(first, notes),
-        host_lines=_lines(first),
-        rank_lines=tuple(_lines(rank) for _, rank in traced),
+        ranks=tuple(_rank(folder, measured, info) for folder, measured in ranks),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
-        environment=_environment(first, info),
-        telemetry=first.telemetry,
+        environment=first.environment,
         cost=first.cost,
-        device_kind=first.device_kind,
         samples_per_step=first.samples_per_step,
         sample_unit=first.sample_unit,
-        peak_memory=max(
-            (rank.peak_memory for _, rank in ranks if rank.peak_memory is not None), default=None
-        ),
         notes=tuple(notes),
+    )
+
+
+def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
+    notes: list[str] = []
+    timeline = _read_timeline(folder, measured, notes)
+    notes.extend(measured.notes)
+    step_times = _step_times(measured, notes)
+    return Rank(
+        number=measured.rank,
+        timeline=timeline,
+        traced_kinds=tuple(measured.trace.kinds),
+        step_times=step_times,
+        telemetry=measured.telemetry,
+        host_lines=_lines(measured),
+        device_kind=measured.device_kind,
+        device_name=measured.device_name or (_cores(info) if measured.device_kind == "cpu" else None),
+        peak_memory=measured.peak_memory,
+        total_memory=measured.total_memory,
+        loader_workers=measured.loader_workers,
+        compiles=sum(measured.steps.compiles),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
@@ -108,22 +119,17 @@ def _lines(rank: Measurement) -> tuple[HostLine, ...]:
     return tuple(HostLine(line.place, line.function, line.share, line.inside) for line in rank.host_lines)
 
 
-def _read_timelines(
-    ranks: list[tuple[Path, Measurement]], notes: list[str]
-) -> list[tuple[Timeline, Measurement]]:
-    """The ranks that have a trace which can be read."""
-    timelines = []
-    for folder, rank in ranks:
-        if rank.trace.file is None:
-            notes.append(
-                f"no trace of rank {rank.rank}: {rank.trace.why_not or 'the measurement did not get there'}"
-            )
-            continue
-        try:
-            timelines.append((read_trace(folder / rank.trace.file), rank))
-        except InputError as error:
-            notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
-    return timelines
+def _read_timeline(folder: Path, rank: Measurement, notes: list[str]) -> Timeline | None:
+    """The rank's trace; a note where there is none that can be read."""
+    if rank.trace.file is None:
+        why = rank.trace.why_not or "the measurement did not get there"
+        notes.append(f"no trace of rank {rank.rank}: {why}")
+        return None
+    try:
+        return read_trace(folder / rank.trace.file)
+    except InputError as error:
+        notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
+        return None
 
 
 def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
@@ -143,6 +149,7 @@ def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         loader_s=_mean_s(steps.loader_ns, kept) if rank.loader_seen else None,
         optimizer_s=_optimizer_s(rank, kept),
         gc_s=_mean_s(steps.gc_ns, kept),
+        kind=tuple(steps.kind[row] for row in steps.timed(kept)) if len(steps.kind) == len(steps) else (),
     )
 
 
@@ -169,24 +176,6 @@ def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
         return sum(timed) / len(timed) / 1e9 if timed else None
     known = [value for value in (rank.steps.optimizer_ns[row] for row in kept) if value]
     return sum(known) / len(known) / 1e9 if known else None  # never timed where a closure ran inside
-
-
-def _environment(rank: Measurement, info: RunInfo | None) -> dict[str, Any]:
-    findings = rank.environment.get("findings")
-    return {
-        "findings": [one for one in findings if isinstance(one, dict)] if isinstance(findings, list) else [],
-        "versions": rank.environment.get("versions", {}),
-        "script": None if info is None else info.script,
-        "argv": None if info is None else info.argv,
-        "device_name": rank.device_name or (_cores(info) if rank.device_kind == "cpu" else None),
-        "total_memory": rank.total_memory,
-        "step_source": rank.step_source,
-        "loader_workers": rank.loader_workers,
-        "compiles": sum(rank.steps.compiles),
-        "allocator": rank.allocator,
-        "warmup": msgspec.to_builtins(rank.warmup),
-        "job_ended": rank.job_ended,
-    }
 
 
 def _cores(info: RunInfo | None) -> str | None:

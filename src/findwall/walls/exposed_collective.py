@@ -41,7 +41,7 @@ def sentence(facts: Facts) -> str:
     which = f" ({names})" if names else ""
     alone = (
         ""
-        if len(facts.run.ranks) > 1
+        if len(facts.run.traced) > 1
         else " (one rank's trace cannot tell transfer from waiting for a late rank)"
     )
     return (

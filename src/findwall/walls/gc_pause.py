@@ -32,7 +32,7 @@ CAUSE = "gc-pause"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    timed = facts.run.step_times
+    timed = facts.rank.step_times
     measured = []
     if timed is not None and timed.gc_s:
         text = f"the collector ran {format_ms(timed.gc_s * 1e3)} a step over {len(timed.seconds)} steps"
@@ -42,7 +42,7 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     calls = _calls(facts)
-    timed = facts.run.step_times
+    timed = facts.rank.step_times
     if not calls and (timed is None or timed.gc_s is None):
         return (
             "Whether collections stop the host is unknown: a trace does not show them (`findwall run` "

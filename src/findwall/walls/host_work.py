@@ -50,7 +50,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     ]
     return (
         (found[:2] + sampled_evidence(facts, between_ops=True) + found[2:])[:3]
-        if facts.run.host_lines
+        if facts.rank.host_lines
         else found[:3]
     )
 

@@ -34,7 +34,7 @@ CAUSE = "loader-starved"
 
 def evidence(facts: Facts) -> list[Evidence]:
     found = wait_evidence(_calls(facts))
-    timed = facts.run.step_times
+    timed = facts.rank.step_times
     if timed is not None and timed.loader_s is not None:
         text = f"without the profiler the loop waited {format_ms(timed.loader_s * 1e3)} a step for the loader"
         found.append(Evidence(text, ms=timed.loader_s * 1e3))
@@ -51,7 +51,7 @@ def sentence(facts: Facts) -> str:
 
 
 def _why(facts: Facts, calls: list[Wait]) -> str:
-    workers = facts.run.environment.get("loader_workers")
+    workers = facts.rank.loader_workers
     if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
         return (
             "it is made in the training process itself; give the DataLoader workers "

@@ -20,10 +20,11 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
-from findwall.model.run import HostLine
+from findwall.model.run import HostLine, Rank
 from findwall.units import format_ms, format_share
 
 CAUSE = "straggler"
@@ -35,7 +36,11 @@ def evidence(facts: Facts) -> list[Evidence]:
         return kernel_evidence(facts, CAUSE)
     waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:8])
     found = [Evidence(f"time waiting for others a step: {waits}")]
-    line = _line_of_the_late(facts)
+    late = _late(facts)
+    held = held_down(late)
+    if held is not None:
+        found.append(Evidence(held))
+    line = _line_of(late)
     if line is not None:
         share = format_share(line.share)
         text = f"rank {ranks.late} stood at {line.place} ({line.function}) in {share} of the samples"
@@ -50,18 +55,24 @@ def sentence(facts: Facts) -> str:
             "Whether a rank is late is unknown: it takes the traces of several ranks, of the same steps, "
             "to tell."
         )
-    line = _line_of_the_late(facts)
+    late = _late(facts)
+    line, held = _line_of(late), held_down(late)
     where = f" (most often it was seen at {line.place})" if line is not None else ""
+    advice = "give it less work or look at its own trace"
+    if held is not None:
+        advice = f"cool it or look at its power ({held})"
     return (
         f"{opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late}{where} arrives "
-        f"last in {ranks.late_count} of {ranks.matched} of them; give it less work or look at its own trace: "
-        f"{gain(facts, CAUSE)}."
+        f"last in {ranks.late_count} of {ranks.matched} of them; {advice}: {gain(facts, CAUSE)}."
     )
 
 
-def _line_of_the_late(facts: Facts) -> HostLine | None:
-    """Where the late rank's own code stood most, if it was sampled."""
-    ranks, sampled = facts.ranks, facts.run.rank_lines
-    if ranks is None or ranks.late not in ranks.ranks or len(sampled) != len(ranks.ranks):
-        return None
-    return next(iter(sampled[ranks.ranks.index(ranks.late)]), None)
+def _late(facts: Facts) -> Rank:
+    """The rank that arrives last; one of which nothing is known where its measurement is not at hand."""
+    number = facts.ranks.late if facts.ranks is not None else None
+    return next((rank for rank in facts.run.ranks if rank.number == number), Rank())
+
+
+def _line_of(rank: Rank) -> HostLine | None:
+    """Where a rank's own code stood most, if it was sampled."""
+    return next(iter(rank.host_lines), None)

@@ -33,21 +33,21 @@ CAUSE = "throttled"
 def evidence(facts: Facts) -> list[Evidence]:
     held = [
         Evidence(f"{reason} held the clocks in {format_share(share)} of the samples")
-        for reason, share in sorted(throttle_reasons(facts.run.telemetry).items(), key=lambda one: -one[1])
+        for reason, share in sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
     ]
     return (held[:2] + kernel_evidence(facts, CAUSE))[:3]
 
 
 def sentence(facts: Facts) -> str:
-    clock = facts.run.telemetry.get("sm_clock_mhz")
-    if not clock:
+    clock = facts.rank.telemetry.sm_clock_mhz
+    if clock is None:
         return (
             "Whether the clocks were held down is unknown: a trace has no clocks (`findwall run` samples "
             "them)."
         )
-    reasons = throttle_reasons(facts.run.telemetry)
+    reasons = throttle_reasons(facts.rank.telemetry)
     why = max(reasons, key=lambda reason: reasons[reason]) if reasons else "no reason the driver names"
     return (
-        f"{opening(facts, CAUSE)} are lost because the GPU ran at {clock['mean']:,.0f} MHz instead of "
-        f"{clock['max']:,.0f} ({why}); cool it or look at its power: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are lost because the GPU ran at {clock.mean:,.0f} MHz instead of "
+        f"{clock.max:,.0f} ({why}); cool it or look at its power: {gain(facts, CAUSE)}."
     )

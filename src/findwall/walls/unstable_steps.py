@@ -67,5 +67,5 @@ def sentence(facts: Facts) -> str:
 
 
 def _seconds(facts: Facts) -> np.ndarray:
-    timed = facts.run.step_times
+    timed = facts.rank.step_times
     return np.array(timed.seconds if timed is not None else ())

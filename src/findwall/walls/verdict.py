@@ -62,16 +62,16 @@ def _outweighed(facts: Facts, best: str) -> bool:
 
 def _may_be_others(facts: Facts, best: str) -> bool:
     """Whether what the best cause seems to give back may be time in which other processes had the cores."""
-    share = in_line_share(facts.run)
+    share = in_line_share(facts.rank)
     rare = best == "unstable-steps"  # just what others cause, whatever the device
     if WALL_OF[best] in ("overhead", "data") and not rare:
         gain = facts.recoverable().of((best,))
         return share >= IN_LINE and gain < DOMINANT * facts.step
     reached = best == "at-the-roof" and facts.ceilings.known  # a rate that was reached was reached
-    if reached or (facts.run.device_kind != "cpu" and not rare):
+    if reached or (facts.rank.device_kind != "cpu" and not rare):
         return False
     # Threads that share an op wait for the one that has no core: work takes many times as long, Python not.
-    return share >= IN_LINE or (share >= NOTICED and others_share(facts.run) >= CROWDED)
+    return share >= IN_LINE or (share >= NOTICED and others_share(facts.rank) >= CROWDED)
 
 
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
@@ -100,7 +100,7 @@ def _hidden(facts: Facts, scenario: Scenario, gain: ByCause) -> float:
 def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
-    known = facts.ceilings.known or facts.run.device_kind == "cpu"  # cores are judged without, with care
+    known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
     if spent[UNKNOWN] > BLIND * scenario.step or not known:
         return UNKNOWN
     at_the_roof = spent.of(WALLS["compute"]) >= spent.of(WALLS["bandwidth"])
