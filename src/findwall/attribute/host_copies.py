@@ -10,6 +10,7 @@ import numpy as np
 from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
 from findwall.model.events import Kind
+from findwall.model.intervals import I64
 from findwall.structure.copies import DOWNLOAD, PAGEABLE, UPLOAD
 from findwall.units import ms
 
@@ -37,12 +38,27 @@ def downloads(facts: Facts) -> Copies:
     return _copies(facts, DOWNLOAD)
 
 
-def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
-    events = facts.timeline.events
+def uploaded(facts: Facts) -> I64:
+    """The rows of the copies to the device."""
+    return _rows(facts, UPLOAD)
+
+
+def downloaded(facts: Facts) -> I64:
+    """The rows of the copies to the host."""
+    return _rows(facts, DOWNLOAD)
+
+
+def _rows(facts: Facts, direction: re.Pattern[str]) -> I64:
     talk = facts.kernels.row[facts.kernels.communication]
     rows = facts.queue.row[~np.isin(facts.queue.row, talk)]  # a collective's own copies are no batch's
-    rows = rows[events.kind[rows] == Kind.MEMCPY]
-    rows = rows[matching(facts, rows, direction)]
+    rows = rows[facts.timeline.events.kind[rows] == Kind.MEMCPY]
+    found: I64 = rows[matching(facts, rows, direction)]
+    return found
+
+
+def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
+    events = facts.timeline.events
+    rows = _rows(facts, direction)
     pageable = matching(facts, rows, PAGEABLE)
     count = max(facts.steps.count, 1)
     length = events.duration[rows]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.unmeasured import cores_at_work
+from findwall.attribute.whatif import ideal, to_floor
+from findwall.replay.change import Change
 
 NOTICED_IDLE = 0.25  # of the cores: fewer are what any job leaves
 
@@ -40,3 +44,14 @@ def idle_cores_ms(facts: Facts) -> float:
     slow = time_of(facts, facts.atoms_of("slow-kernels"))
     saved = slow * found.idle / (found.used + found.idle)
     return min(saved, facts.recoverable_ms("slow-kernels") or 0.0)
+
+
+def apart_from_idle_cores(facts: Facts, *causes: str) -> Change:
+    """What these causes could give back at best, less what slow kernels would win on idle cores alone."""
+    slow = facts.atoms_of("slow-kernels")
+    could, idle = facts.recoverable_ms("slow-kernels") or 0.0, idle_cores_ms(facts)
+    if idle <= 0 or could <= 0:
+        return ideal(facts, *causes)
+    own = facts.atoms.own[slow]
+    floor = own - np.maximum(own - facts.atoms.floor[slow], 0.0) * max(1.0 - idle / could, 0.0)
+    return to_floor(facts, slow, floor) + ideal(facts, *(one for one in causes if one != "slow-kernels"))

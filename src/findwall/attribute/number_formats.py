@@ -6,7 +6,9 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
+from findwall.attribute.workmodel.arguments import Arguments
 from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
 
@@ -21,3 +23,18 @@ def math_times(facts: Facts, *classes: str) -> dict[str, float]:
     total = np.bincount(formats[known], facts.own[mine][known], minlength=len(MATH_TYPES))
     found = {name: ms(float(total[at])) for at, name in enumerate(MATH_TYPES) if total[at] > 0}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def on_wide_data(facts: Facts, atoms: I64) -> I64:
+    """Of some atoms those whose op's first tensor is fp32."""
+    inputs = facts.timeline.events.inputs[np.maximum(facts.kernels.op[facts.atoms.index[atoms]], 0)]
+    distinct, inverse = np.unique(inputs, return_inverse=True)
+    is_wide = np.array([_is_wide(facts, at) for at in distinct.tolist()], bool)
+    found: I64 = atoms[is_wide[inverse.reshape(-1)]] if len(distinct) else atoms
+    return found
+
+
+def _is_wide(facts: Facts, inputs_id: int) -> bool:
+    inputs = facts.timeline.details.inputs_of(inputs_id)
+    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    return bool(tensors) and tensors[0].dtype.lower() == "float"

@@ -1,18 +1,83 @@
-"""One file a fix. A file is one if it says which causes it moves (`MOVES`); here they are found."""
+"""What a fix is, and all of them: one file each, found here by its `FIX`."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
+from typing import Literal
+
+from findwall.attribute.facts import Facts
+from findwall.replay.change import Change
+
+Safety = Literal["safe", "changes-numerics", "needs-review"]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What the fix does to the step. `best`: all that it could do, done; the others where more is known."""
+
+    best: Change
+    likely: Change | None = None
+    worst: Change | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """It applies, in this way."""
+
+    how: str
+    changes: Changes | None  # None: what its causes could give back at best
+    moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
+    shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
+    after_others: bool = False  # it needs what another fix of its cause does first
+
+
+@dataclass(frozen=True, slots=True)
+class NoUse:
+    """There is nothing here for it to move."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CannotTell:
+    """The trace does not hold what would decide it: it is neither prescribed nor refused."""
+
+    why: str
+
+
+Outcome = Use | NoUse | CannotTell
+
+
+def use(how: str, best: Change | None = None, moves: tuple[str, ...] | None = None) -> Use:
+    return Use(how, Changes(best) if best is not None else None, moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One fix, declared at the end of its file."""
+
+    moves: tuple[str, ...]  # causes, those it is made for first
+    safety: Safety  # what it may do to the results
+    advise: Callable[[Facts], Outcome]  # the words: how to make it in this job, or why not
+    tried: int | None = None  # its place among what people try first; None: they do not
+    apply: Callable[[], None] | None = None  # makes it in a live job; None: it needs an edit
+    patch: Callable[[Facts], str] | None = None  # the edit that makes it permanent
 
 
 def fix_modules() -> dict[str, ModuleType]:
     """The file of each fix, by its id, in alphabetical order."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     modules = {name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {fix: module for fix, module in modules.items() if hasattr(module, "MOVES")}
+    return {fix: module for fix, module in modules.items() if hasattr(module, "FIX")}
+
+
+def all_fixes() -> dict[str, Fix]:
+    return {name: module.FIX for name, module in fix_modules().items()}
 
 
 def page(fix: str) -> str:

@@ -19,21 +19,23 @@ from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return no_use("there is no communication in this step")
+        return NoUse("there is no communication in this step")
     if not is_training(facts):
-        return no_use("nothing is trained here: there are no gradients to reduce")
+        return NoUse("nothing is trained here: there are no gradients to reduce")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return no_use("all communication runs under computation")
+        return NoUse("all communication runs under computation")
     return use(
         "Accumulate gradients over several micro-batches with `model.no_sync()` around all but the last: "
         f"{a_step(spent)} of communication is waited for."
     )
+
+
+FIX = Fix(MOVES, "needs-review", advise)

@@ -21,18 +21,17 @@ import numpy as np
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms
-from findwall.attribute.idle_cores import idle_cores_ms
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.figures import a_step
+from findwall.attribute.idle_cores import apart_from_idle_cores
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("slow-kernels",)
-SAFETY = "changes-numerics"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     slow = facts.atoms_of("slow-kernels")
     if time_of(facts, slow) <= 0:
-        return no_use("the matmuls and convolutions run near the ceiling")
+        return NoUse("the matmuls and convolutions run near the ceiling")
     conv = slow[of_class(facts, "conv")[slow]]
     ways = []
     if len(conv) and not on_cores(facts):
@@ -42,5 +41,8 @@ def advise(facts: Facts) -> Advice:
     return use(
         f"Have the candidates for these shapes timed and the fastest kept ({' and '.join(ways)}): "
         f"{a_step(time_of(facts, slow))} run well under the ceiling.",
-        gain_ms(facts, "slow-kernels") - idle_cores_ms(facts),
+        apart_from_idle_cores(facts, *MOVES),
     )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

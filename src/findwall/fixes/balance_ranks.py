@@ -19,13 +19,12 @@ from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 
 MOVES = ("straggler", "pipeline-bubble")
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent > 0:
         return use(
@@ -34,13 +33,16 @@ def advise(facts: Facts) -> Advice:
             f"machine of the late rank{_held(facts)}: {a_step(spent)} are spent waiting for it."
         )
     if collectives_a_step(facts) == 0:
-        return no_use("there is no communication in this step")
+        return NoUse("there is no communication in this step")
     if len(facts.run.traced) < 2:
-        return cannot_tell("one rank alone cannot tell a late rank from a slow link: read all ranks together")
-    return no_use("the ranks arrive together")
+        return CannotTell("one rank alone cannot tell a late rank from a slow link: read all ranks together")
+    return NoUse("the ranks arrive together")
 
 
 def _held(facts: Facts) -> str:
     """Ranks whose clocks were held down, in brackets."""
     held = [text for rank in facts.run.ranks if (text := held_down(rank)) is not None]
     return f" ({'; '.join(held[:2])})" if held else ""
+
+
+FIX = Fix(MOVES, "needs-review", advise)

@@ -16,21 +16,23 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import ROOFS
 from findwall.units import format_share
 
 MOVES = ROOFS
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     compute, memory = (facts.share(roof) for roof in ROOFS)
     if compute + memory < 0.5:
-        return no_use(f"only {format_share(compute + memory)} of the step is at the roof")
+        return NoUse(f"only {format_share(compute + memory)} of the step is at the roof")
     what = "FLOP/s" if compute >= memory else "memory bandwidth"
     device = facts.ceilings.device or "this device"
     return use(
         f"A {device_word(facts)} with more {what}, or more of them: {format_share(compute + memory)} of the "
         f"step is at the roof of {device}."
     )
+
+
+FIX = Fix(MOVES, "needs-review", advise)

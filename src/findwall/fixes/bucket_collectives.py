@@ -18,20 +18,19 @@ from __future__ import annotations
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("small-collectives", "exposed-collective")
-SAFETY = "safe"
 FEW = 8  # a step: so few messages are not what costs the time
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     count = collectives_a_step(facts)
     if count == 0:
-        return no_use("there is no communication in this step")
+        return NoUse("there is no communication in this step")
     spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
     if spent <= 0 or count < FEW:
-        return no_use(
+        return NoUse(
             f"only {count:,.0f} collectives a step" if count < FEW else "no communication is waited for"
         )
     return use(
@@ -39,3 +38,6 @@ def advise(facts: Facts) -> Advice:
         f"whole blocks; "
         f"scalars: stack them first): {a_step(spent)} are waited for."
     )
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -19,16 +19,18 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from findwall.attribute.device_kind import pieces
-from findwall.attribute.device_time import small_kernels
+from findwall.attribute.device_time import of_class, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
-from findwall.attribute.waits import launch_idle, optimizer_launches
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.waits import launch_idle
+from findwall.attribute.whatif import free_launches, to_floor
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.events import Kind
+from findwall.model.intervals import I64
+from findwall.replay.change import Change
 
 MOVES = ("unfused-pointwise", "launch-bound")
-SAFETY = "changes-numerics"
 
 RECURRENT = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
 # What the marks of a chain stand for: each of them takes time of its own, and for each call of its rarest
@@ -47,23 +49,28 @@ MARK = 0.003  # of the step: less time than this in an op is no mark
 LIBRARY = RECURRENT.union(*(ops for _, _, ops in CHAINS))
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     found = " and ".join(_recognised(facts))
     waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
     if waited > max(0.2 * step_ms(facts), fused) and not is_compiled(facts):
         if called := _called_already(facts):
-            return no_use(f"most small {pieces(facts)} lie inside {called}, which is one call already")
+            return NoUse(f"most small {pieces(facts)} lie inside {called}, which is one call already")
         such = found or ("bmm, vmap" if _called(facts) & RECURRENT else "nn.GRU, bmm, vmap")
         return use(
             f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
             f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step.",
-            gain_ms(facts, *MOVES) - optimizer_launches(facts),
+            _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
     if found and fused > 0:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
         how = f"{found} in place of what is written out: {spent} are pointwise {pieces(facts)}."
-        return use(how, fused, ("unfused-pointwise",))
-    return no_use("no chain that a library op covers was recognised")
+        return use(how, _best(facts, facts.atoms_of("unfused-pointwise")), ("unfused-pointwise",))
+    return NoUse("no chain that a library op covers was recognised")
+
+
+def _best(facts: Facts, atoms: I64) -> Change:
+    """Chains at their floor, and what these atoms take to launch saved."""
+    return to_floor(facts, facts.atoms_of("unfused-pointwise")) + free_launches(facts, atoms)
 
 
 def _called_already(facts: Facts) -> str | None:
@@ -115,3 +122,6 @@ def _marks(facts: Facts) -> dict[str, int]:
         spent[name] += length
         calls[name] += count
     return {name: count for name, count in calls.items() if spent[name] >= MARK * facts.step}
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

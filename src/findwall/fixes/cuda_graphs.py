@@ -17,26 +17,33 @@ last. Shapes are fixed. Memory of the graph is held for good.
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import graph_share, is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.whatif import at_most, free_launches
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change, Ready
 
+# A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels, captured
+# as a whole, their time fell to 0.94 and 0.97 of what the trace had.
+SHORT_NS = 10_000
+SHORT_IN_GRAPH = 0.9
 MOVES = ("launch-bound",)
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return no_use("the job runs on the CPU")
+        return NoUse("the job runs on the CPU")
     if graph_share(facts) > 0.5:
-        return no_use("the kernels are already replayed from a graph")
+        return NoUse("the kernels are already replayed from a graph")
     waited = launch_idle(facts)
     if waited <= 0:
-        return no_use("the device never waits for the host to launch")
+        return NoUse("the device never waits for the host to launch")
     if is_compiled(facts):
         way = '`torch.compile(model, mode="reduce-overhead")`'
     elif is_training(facts):
@@ -48,5 +55,18 @@ def advise(facts: Facts) -> Advice:
     return use(
         f"{way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
         f"{a_step(waited)} for them.{first}",
-        waited,
+        _best(facts),
     )
+
+
+def _best(facts: Facts) -> Change:
+    """One launch, kernel upon kernel, the start of a short one hidden behind the end of the one before."""
+    atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] < SHORT_NS)
+    return (
+        free_launches(facts)
+        + Change((Ready(facts.queue.row, turn=0.0),))
+        + at_most(facts, atoms, SHORT_IN_GRAPH)
+    )
+
+
+FIX = Fix(MOVES, "needs-review", advise, tried=6)

@@ -16,29 +16,30 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, carriers, name_carrier
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain_ms
-from findwall.attribute.idle_cores import idle_cores_ms
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.idle_cores import apart_from_idle_cores
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.units import format_ms, format_share
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
-SAFETY = "needs-review"
 LEAST = 0.05  # of the step, in one kernel: less is not worth writing one
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     found = [one for cause in MOVES for one in carriers(facts, cause, 1) if one.floor_ms is not None]
     if not found:
-        return no_use("no kernel's floor is known")
+        return NoUse("no kernel's floor is known")
     worst = max(found, key=_left)
     if _left(worst) < LEAST * facts.step / 1e6:
-        return no_use("no single kernel is far enough from its floor")
+        return NoUse("no single kernel is far enough from its floor")
     return use(
         f"A kernel of its own for {name_carrier(facts, worst)}: {format_ms(worst.ms)} a step at "
         f"{format_share(worst.reached)} of what the hardware can do.",
-        gain_ms(facts, *MOVES) - idle_cores_ms(facts),
+        apart_from_idle_cores(facts, *MOVES),
     )
 
 
 def _left(one: Carrier) -> float:
     return one.ms - (one.floor_ms or 0.0)
+
+
+FIX = Fix(MOVES, "needs-review", advise)

@@ -18,18 +18,17 @@ from __future__ import annotations
 from findwall.attribute.collectives import collectives_a_step, host_collectives
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("slow-link", "exposed-collective")
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return no_use("there is no communication in this step")
+        return NoUse("there is no communication in this step")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return no_use("all communication runs under computation")
+        return NoUse("all communication runs under computation")
     return use(
         f"{_path(facts)}, keep heavy traffic inside a node, and send fewer bytes (bf16_compress_hook, hybrid "
         f"sharding): {a_step(spent)} are waited for."
@@ -40,3 +39,6 @@ def _path(facts: Facts) -> str:
     if any(one.library == "gloo" for one in host_collectives(facts)):
         return "Check the network interface that gloo takes (GLOO_SOCKET_IFNAME)"
     return "Check the path (`nvidia-smi topo -m`, NCCL_DEBUG=INFO)"
+
+
+FIX = Fix(MOVES, "needs-review", advise)

@@ -21,16 +21,16 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.whatif import gone
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("layout-copies",)
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("layout-copies")
     if spent <= 0:
-        return no_use("no tensor is copied only to be laid out anew")
+        return NoUse("no tensor is copied only to be laid out anew")
     parts = []
     for one in carriers(facts, "layout-copies", 2):
         line = line_of(facts, one.op_row)
@@ -40,7 +40,8 @@ def advise(facts: Facts) -> Advice:
     named = f": {'; '.join(dict.fromkeys(parts))}" if parts else ""
     return use(
         f"Keep one layout from end to end and leave out `.contiguous()`, `.clone()` and `cat`{named} "
-        f"({a_step(spent)} of copies)."
+        f"({a_step(spent)} of copies).",
+        gone(facts, facts.atoms_of("layout-copies")),
     )
 
 
@@ -54,3 +55,6 @@ def asked_for(facts: Facts, op_row: int) -> str | None:
             break
         name = facts.timeline.name_of(row)
     return name
+
+
+FIX = Fix(MOVES, "safe", advise)

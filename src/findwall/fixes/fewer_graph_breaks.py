@@ -18,20 +18,22 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_compiled
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("graph-breaks",)
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if not is_compiled(facts):
-        return no_use("nothing is compiled here, so no graph can break")
+        return NoUse("nothing is compiled here, so no graph can break")
     spent = facts.spent_ms("graph-breaks")
     if spent <= 0:
-        return no_use("no time is lost between compiled pieces")
+        return NoUse("no time is lost between compiled pieces")
     return use(
         "`torch.compile(model, fullgraph=True)` stops at the first break; `TORCH_LOGS=graph_breaks` "
         "lists them: "
         f"{a_step(spent)} are lost between compiled pieces."
     )
+
+
+FIX = Fix(MOVES, "safe", advise)

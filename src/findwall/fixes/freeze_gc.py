@@ -19,28 +19,29 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.host_copies import BULK, downloads
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
-SAFETY = "safe"
 WAY = "`gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > 0.005 * step_ms(facts):
-        gain = gain_ms(facts, "gc-pause")
-        return use(f"{WAY}: the device idles {a_step(spent)} behind collections.", gain, ("gc-pause",))
+        return use(f"{WAY}: the device idles {a_step(spent)} behind collections.", None, ("gc-pause",))
     timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
     unexplained = gain_ms(facts, "host-work")
     if timed or facts.timeline.header.stacks or unexplained <= 0.05 * step_ms(facts):
-        return no_use(
+        return NoUse(
             f"the collector takes {a_step(spent)}" if timed else "no pause of the collector was seen"
         )
     if downloads(facts).nbytes > BULK:
-        return no_use("the long host work goes with a large copy off the device: saving, not collecting")
+        return NoUse("the long host work goes with a large copy off the device: saving, not collecting")
     return use(
         f"If it is the collector (a trace without stacks does not show it; `findwall run` does): {WAY}.",
-        unexplained,
+        None,
         ("host-work",),
     )
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -23,18 +23,17 @@ from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.waits import in_window
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
 
 MOVES = ("allocator",)
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("allocator")
     if spent <= 0:
-        return no_use("the allocator serves every request of the step from its cache")
+        return NoUse("the allocator serves every request of the step from its cache")
     calls = _calls(facts)
     freed = sum(count for name, count in calls.items() if "Free" in name or "Unmap" in name)
     counted = ", ".join(f"{count:,.0f} {name}" for name, count in calls.items())
@@ -59,3 +58,6 @@ def _calls(facts: Facts) -> dict[str, float]:
         for name, count in zip(names.tolist(), counts.tolist(), strict=True)
     }
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:3])
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -21,14 +21,13 @@ from findwall.attribute.device_time import busy_share, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.waits import launch_idle
-from findwall.model.advice import Advice, no_use
+from findwall.fixes import Fix, NoUse, Outcome, Use
 from findwall.units import format_share
 
 MOVES = ("memory-roof", "launch-bound")
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     share = format_share(busy_share(facts))
     if launch_idle(facts) > 0.05 * facts.step / 1e6:
         how = (
@@ -39,5 +38,8 @@ def advise(facts: Facts) -> Advice:
     elif not is_training(facts):
         how = "Raise the batch: requests share each read of the weights. Requests a second rise, not steps."
     else:
-        return no_use(f"the device is busy {share} of the step: a larger batch takes as much longer")
-    return Advice(True, how=how, shorter_step=False)
+        return NoUse(f"the device is busy {share} of the step: a larger batch takes as much longer")
+    return Use(how, None, shorter_step=False)
+
+
+FIX = Fix(MOVES, "needs-review", advise)

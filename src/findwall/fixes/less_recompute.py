@@ -18,23 +18,24 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.whatif import gone
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.units import GIB
 
 MOVES = ("recompute",)
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompute")
     if spent <= 0:
-        return no_use("no forward work is done again in the backward pass")
+        return NoUse("no forward work is done again in the backward pass")
     at = next(
         (line for atom in facts.atoms_of("recompute")[:8].tolist() if (line := _line(facts, atom))), None
     )
     return use(
         f"Take `torch.utils.checkpoint` off some blocks{f' ({at})' if at else ''}, or make it selective: "
-        f"{a_step(spent)} compute the forward pass again.{_room(facts)}"
+        f"{a_step(spent)} compute the forward pass again.{_room(facts)}",
+        gone(facts, facts.atoms_of("recompute")),
     )
 
 
@@ -49,3 +50,6 @@ def _room(facts: Facts) -> str:
     if facts.run.peak_memory is None or not total:
         return ""
     return f" Peak memory is {facts.run.peak_memory / GIB:.1f} of {total / GIB:.0f} GiB."
+
+
+FIX = Fix(MOVES, "needs-review", advise)

@@ -18,16 +18,15 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import sampled
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("loader-starved",)
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited <= 0.001 * facts.step / 1e6:
-        return no_use(f"the loader is never waited for ({a_step(waited)})")
+        return NoUse(f"the loader is never waited for ({a_step(waited)})")
     line = sampled(facts)
     at = f" The host stood at {line.place} most often." if line is not None else ""
     return use(
@@ -35,3 +34,6 @@ def advise(facts: Facts) -> Advice:
         "batches on the "
         f"device; read large shards instead of many files: {a_step(waited)} are waited for.{at}"
     )
+
+
+FIX = Fix(MOVES, "needs-review", advise)

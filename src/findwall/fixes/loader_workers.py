@@ -23,16 +23,15 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
 from findwall.attribute.loader import workers_text
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("loader-starved",)
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited <= 0.001 * facts.step / 1e6:
-        return no_use(f"the loader is never waited for ({a_step(waited)})")
+        return NoUse(f"the loader is never waited for ({a_step(waited)})")
     names = " ".join(range_names(facts))
     rest = "persistent_workers=True, prefetch_factor=4"
     if "_SingleProcessDataLoaderIter" in names:
@@ -49,3 +48,6 @@ def advise(facts: Facts) -> Advice:
     return use(
         f"Make batches ahead of the step in workers (num_workers, {rest}): {a_step(waited)} are waited for."
     )
+
+
+FIX = Fix(MOVES, "safe", advise, tried=3)

@@ -22,31 +22,30 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 
 MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
-SAFETY = "changes-numerics"
 ROOFS = ("at-the-roof", "memory-roof")
 FASTER = 1.2  # times the products a second: less is not worth a change of format
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     times = math_times(facts)
     if not times:
-        return no_use("there are no matmuls in this step")
+        return NoUse("there are no matmuls in this step")
     first = next(iter(times))
     if first == "fp64":
         return _from_fp64(facts, times[first])
     if first not in SIXTEEN_BITS:
-        return no_use(f"the matmuls run in {first}: 16 bits come first")
+        return NoUse(f"the matmuls run in {first}: 16 bits come first")
     flops = facts.ceilings.flops
     if not flops:
-        return cannot_tell(f"what this {device_word(facts)} can do below 16 bits is not known")
+        return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
     narrow = next(
         (name for name in ("fp8", "int8") if flops.get(name, 0.0) > FASTER * flops.get(first, 0.0)), None
     )
     if narrow is None:
-        return no_use(f"{facts.ceilings.device} is no faster below 16 bits")
+        return NoUse(f"{facts.ceilings.device} is no faster below 16 bits")
     way = (
         "torchao.float8 or Transformer Engine"
         if is_training(facts)
@@ -60,17 +59,20 @@ def advise(facts: Facts) -> Advice:
     )
 
 
-def _from_fp64(facts: Facts, spent: float) -> Advice:
+def _from_fp64(facts: Facts, spent: float) -> Outcome:
     flops, device = facts.ceilings.flops, device_word(facts)
     now = flops.get("fp64")
     if not now:
-        return cannot_tell(f"how fast this {device} multiplies fp64 numbers is not known")
+        return CannotTell(f"how fast this {device} multiplies fp64 numbers is not known")
     faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER * now]
     if not faster:
-        return no_use(f"{facts.ceilings.device} multiplies narrower numbers no faster than fp64")
+        return NoUse(f"{facts.ceilings.device} multiplies narrower numbers no faster than fp64")
     rates = ", ".join(f"{flops[name] / now:.1f} times as fast in {name}" for name in faster)
     switch = " and `torch.set_float32_matmul_precision('high')`" if "tf32" in faster else ""
     return use(
         f"Make model and data fp32 (`.float()`){switch}: {a_step(spent)} are fp64 matmuls, and this {device} "
         f"multiplies {rates}. Only if fp64's 16 digits are not needed: fp32 keeps 7."
     )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("pipeline-bubble",)
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("pipeline-bubble")
     if spent <= 0:
-        return no_use("no pipeline stage stands idle here")
+        return NoUse("no pipeline stage stands idle here")
     return use(
         f"More micro-batches a step, or an interleaved 1F1B schedule: the stage stands idle {a_step(spent)}."
     )
+
+
+FIX = Fix(MOVES, "safe", advise)

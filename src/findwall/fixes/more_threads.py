@@ -17,23 +17,26 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.attribute.idle_cores import cores_in_use
+from findwall.attribute.whatif import at_most
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 
 MOVES = ("slow-kernels",)
-SAFETY = "changes-numerics"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if not on_cores(facts):
-        return no_use("the work is done on the GPU")
+        return NoUse("the work is done on the GPU")
     found = cores_in_use(facts)
     if found is None:
-        return cannot_tell("nobody counted how many cores the job uses: `findwall run` does")
+        return CannotTell("nobody counted how many cores the job uses: `findwall run` does")
     if found.idle <= 0:
-        return no_use(f"no core stands idle: the ops keep {found.used:.1f} of {found.cores} busy")
+        return NoUse(f"no core stands idle: the ops keep {found.used:.1f} of {found.cores} busy")
     return use(
         f"`torch.set_num_threads({found.cores})`, or OMP_NUM_THREADS={found.cores} before the start: the ops "
         f"keep {found.used:.1f} of {found.cores} cores busy.",
-        idle_cores_ms(facts),
+        at_most(facts, facts.atoms_of("slow-kernels"), found.used / (found.used + found.idle)),
     )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

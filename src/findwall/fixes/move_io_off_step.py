@@ -16,21 +16,22 @@ A crash loses what was not yet written. The copy must be complete before paramet
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
-from findwall.attribute.host_copies import BULK, downloads
+from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.host_copies import BULK, downloaded, downloads
 from findwall.attribute.places import sampled
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.whatif import ideal
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change, Drop
 from findwall.units import format_bytes
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
-SAFETY = "needs-review"
 LEAST = 0.01  # of the step: with less of its own work the host is not why steps vary
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-work")
     if spent <= LEAST * step_ms(facts):
-        return no_use("the host does no long work of its own in the step")
+        return NoUse("the host does no long work of its own in the step")
     copied = downloads(facts).nbytes
     bulk = copied > BULK
     line = sampled(facts)
@@ -41,6 +42,15 @@ def advise(facts: Facts) -> Advice:
         "Put logging, saving or other Python work into a thread, or do it every n steps (checkpoints: "
         f"torch.distributed.checkpoint.async_save): the device idles {a_step(spent)} while no op "
         f"runs{at}{also}.",
-        gain_ms(facts, *causes),
+        _best(facts, bulk, causes),
         causes,
     )
+
+
+def _best(facts: Facts, bulk: bool, causes: tuple[str, ...]) -> Change:
+    """The work is done elsewhere; what is copied out for it goes beside the step."""
+    copies = downloaded(facts) if bulk else facts.queue.row[:0]
+    return ideal(facts, *causes) + Change((Drop(copies),))
+
+
+FIX = Fix(MOVES, "needs-review", advise)

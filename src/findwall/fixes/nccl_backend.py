@@ -23,28 +23,30 @@ from findwall.attribute.collectives import collectives_a_step, host_collectives,
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.units import format_bytes
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return no_use("there is no communication in this step")
+        return NoUse("there is no communication in this step")
     if on_cores(facts):
-        return no_use("the job runs on the CPU, and NCCL serves GPUs only")
+        return NoUse("the job runs on the CPU, and NCCL serves GPUs only")
     on_host, staged = host_collectives(facts), staged_bytes(facts)
     if not on_host:
-        return no_use("the collectives already run on the device")
+        return NoUse("the collectives already run on the device")
     if staged <= 0:
-        return no_use("no collective takes device data through the host")
+        return NoUse("no collective takes device data through the host")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return no_use("all communication runs under computation")
+        return NoUse("all communication runs under computation")
     return use(
         f'`dist.init_process_group("nccl")`, one GPU a rank (torch.cuda.set_device(local_rank)): '
         f"{on_host[0].library} copies {format_bytes(staged)} a step to the host and back and sends it over "
         f"sockets; {a_step(spent)} wait for it."
     )
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -18,26 +18,32 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.whatif import ideal
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change, Launch, OtherStream
 
 MOVES = ("exposed-collective", "slow-link")
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return no_use("there is no communication in this step")
+        return NoUse("there is no communication in this step")
     exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
     if exposed <= 0:
-        return no_use("all communication runs under computation")
-    # It can run beside the rest of the step, and no more of it than that rest is long.
-    rest = step_ms(facts) - gain_ms(facts, *MOVES)
+        return NoUse("all communication runs under computation")
     return use(
         f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication has nothing beside it.",
-        max(min(gain_ms(facts, *MOVES), rest), 0.0),
+        _best(facts),
     )
+
+
+def _best(facts: Facts) -> Change:
+    """Collectives on a stream of their own: beside the rest of the step, and no more of them than that is long."""
+    rows = facts.kernels.row[facts.kernels.communication]
+    beside = Change((OtherStream(rows), Launch(rows, 0.0)))
+    return beside if len(rows) else ideal(facts, *MOVES)
 
 
 def _way(ranges: str) -> str:
@@ -50,3 +56,6 @@ def _way(ranges: str) -> str:
             "without find_unused_parameters"
         )
     return "Issue collectives with async_op=True, and wait for each only where its result is needed"
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -23,14 +23,13 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.job import has_shapes
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.shapes import odd_dims, padded
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 
 MOVES = ("misaligned-shapes",)
-SAFETY = "needs-review"
 MOST = 4  # dimensions named
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if facts.spent_ms("misaligned-shapes") <= 0:
         return _why_not(facts)
     ops: dict[int, list[str]] = {}
@@ -54,10 +53,13 @@ def _next_multiple(extent: int) -> str:
     return f"(next multiple of {multiple})"
 
 
-def _why_not(facts: Facts) -> Advice:
+def _why_not(facts: Facts) -> Outcome:
     if not has_shapes(facts):
-        return cannot_tell("the trace has no shapes (record_shapes=True)")
+        return CannotTell("the trace has no shapes (record_shapes=True)")
     first = next(iter(math_times(facts)), None)
     if first is not None and first not in SIXTEEN_BITS:
-        return no_use(f"the matmuls run in {first}, where odd dimensions cost nothing yet")
-    return no_use("no 16-bit matmul has dimensions that keep it off the fast kernels")
+        return NoUse(f"the matmuls run in {first}, where odd dimensions cost nothing yet")
+    return NoUse("no 16-bit matmul has dimensions that keep it off the fast kernels")
+
+
+FIX = Fix(MOVES, "needs-review", advise)

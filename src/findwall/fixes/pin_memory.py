@@ -18,16 +18,18 @@ must not be overwritten before its copy is done.
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms
-from findwall.attribute.host_copies import Copies, uploads
+from findwall.attribute.figures import a_step
+from findwall.attribute.host_copies import uploaded, uploads
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.hardware import lookup
-from findwall.model.advice import Advice, no_use, use
-from findwall.units import format_bytes
+from findwall.replay.change import Change, HostPaced, Scale, without
+from findwall.units import NS_PER_S, format_bytes
 
 MOVES = ("copy-exposed",)
-SAFETY = "safe"
 
 # Bytes/s of one PCIe lane by generation, of which large copies reach nine tenths at the most (headers take
 # the rest): 57 GB/s over 16 lanes of generation 5, where an H200 was seen to reach 55; 28 of generation 4.
@@ -40,35 +42,35 @@ OLDER = ("volta", "turing", "ga10", "ada", "cdna2")
 WITHOUT_PCIE = ("GH200", "GB200", "GB300", "GB10", "MI300A", "Thor", "Orin")
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return no_use("the job runs on the CPU: nothing is copied to a device")
+        return NoUse("the job runs on the CPU: nothing is copied to a device")
     spent = facts.spent_ms("copy-exposed")
     copies = uploads(facts)
     if copies.ms <= 0 and spent <= 0:
-        return no_use("nothing is copied to the device in the step")
+        return NoUse("nothing is copied to the device in the step")
     if not copies.pageable:
-        return no_use("the copies already come from pinned memory")
+        return NoUse("the copies already come from pinned memory")
     if spent <= 0.001 * facts.step / 1e6:
-        return no_use("no copy to the device is waited for")
+        return NoUse("no copy to the device is waited for")
     amount = f"{format_bytes(copies.nbytes)} a step come" if copies.nbytes > 0 else "batches come"
     return use(
         f"`DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
         f"non_blocking=True)`: {amount} "
         f"from pageable memory, and {a_step(spent)} wait for it.",
-        max(gain_ms(facts, *MOVES) - _left_ms(facts, copies, spent), 0.0),
+        _best(facts),
     )
 
 
-def _left_ms(facts: Facts, copies: Copies, spent: float) -> float:
-    """What the same bytes still take from pinned memory: the link carries them no faster.
-
-    Copies that run beside kernels are not waited for, and are not counted.
-    """
+def _best(facts: Facts) -> Change:
+    """The same bytes pass over the link at its rate, and nobody waits for them."""
     rate = _link_rate(facts)
-    if rate is None or copies.ms <= 0:
-        return 0.0
-    return copies.nbytes / rate * 1e3 * min(spent / copies.ms, 1.0)
+    rows = np.intersect1d(uploaded(facts), facts.queue.row[facts.queue.paced])
+    events = facts.timeline.events
+    moved = np.maximum(events.nbytes[rows], 0).astype(np.float64)
+    least = moved / rate * NS_PER_S if rate else np.zeros(len(rows))
+    factor = np.minimum(least / np.maximum(events.duration[rows], 1), 1.0)
+    return Change((Scale(rows, factor), HostPaced(rows, paced=False))) + without("copy-exposed")
 
 
 def _link_rate(facts: Facts) -> float | None:
@@ -84,3 +86,6 @@ def _link_rate(facts: Facts) -> float | None:
     # A link at rest reports generation 1 or 2: no word of what it carries under load.
     generation = told if told in LANE else generation
     return LANE[generation] * (lanes or LANES) * REACHED
+
+
+FIX = Fix(MOVES, "safe", advise, tried=7)

@@ -19,24 +19,33 @@ from dataclasses import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.attribute.host_copies import uploads
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.host_copies import uploaded, uploads
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change, Drop, without
 from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("copy-exposed")
     if spent <= 0.001 * facts.step / 1e6:
-        return no_use("no copy to the device is waited for")
+        return NoUse("no copy to the device is waited for")
     copies = uploads(facts)
     amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
     pin = "from pinned memory " if copies.pageable else ""
-    advice = use(
+    found = use(
         f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on a stream of its own while "
         f"this one is "
-        f"computed, or keep a small dataset on the device: {a_step(spent)} wait for copies."
+        f"computed, or keep a small dataset on the device: {a_step(spent)} wait for copies.",
+        _best(facts),
     )
-    return replace(advice, after_others=copies.pageable)  # what is not pinned is copied by the host
+    return replace(found, after_others=copies.pageable)  # what is not pinned is copied by the host
+
+
+def _best(facts: Facts) -> Change:
+    """The batch lies on the device when it is needed: nothing is copied in the step, nobody waits."""
+    return Change((Drop(uploaded(facts)),)) + without("copy-exposed")
+
+
+FIX = Fix(MOVES, "needs-review", advise)

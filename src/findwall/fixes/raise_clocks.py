@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.machine import NO_TELEMETRY
 
 MOVES = ("throttled", "unstable-steps")
-SAFETY = "safe"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("throttled")
     if spent > 0:
         return use(
@@ -33,5 +32,8 @@ def advise(facts: Facts) -> Advice:
             f"{a_step(spent)} ran below the card's own clocks."
         )
     if facts.rank.telemetry == NO_TELEMETRY:
-        return cannot_tell("a trace does not hold clocks; `findwall run` samples them")
-    return no_use("the clocks were where the card holds them under load")
+        return CannotTell("a trace does not hold clocks; `findwall run` samples them")
+    return NoUse("the clocks were where the card holds them under load")
+
+
+FIX = Fix(MOVES, "safe", advise)

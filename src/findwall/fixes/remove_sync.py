@@ -20,13 +20,13 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import a_step
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
-from findwall.model.advice import Advice, no_use, use
-from findwall.units import ms
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.intervals import union
+from findwall.replay.change import Change, Drop, without
 
 MOVES = ("host-sync", "launch-bound")
-SAFETY = "safe"
 
 INSTEAD = {
     "item": "keep the value on the device and read it every n steps",
@@ -44,11 +44,11 @@ LONGEST = 230  # characters a person reads
 EXPLICIT = "leave the explicit synchronize out (time with CUDA events)"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-sync")
     found = syncs(facts)
     if spent <= 0:
-        return no_use(
+        return NoUse(
             "the device never runs dry because of a synchronisation"
             if found
             else "there is no synchronisation in the step"
@@ -60,28 +60,16 @@ def advise(facts: Facts) -> Advice:
     named = "; ".join(_sentence(wait) for wait in found[:2] if wait.ms >= 0.1 * found[0].ms)
     if len(named) > LONGEST:
         named = _sentence(found[0])
-    drained = gain_ms(facts, "host-sync")
-    # Where the waits themselves cost next to nothing, the launches around them are slow on their own account.
-    wake = _in_their_wake(facts) if drained > 0.01 * step_ms(facts) else 0.0
-    wake = min(wake, gain_ms(facts, "launch-bound"))
-    return use(f"{named}.", drained + wake, MOVES if wake > 0.01 * step_ms(facts) else MOVES[:1])
+    return use(f"{named}.", _best(facts))
 
 
-def _in_their_wake(facts: Facts) -> float:
-    """Launch gaps that go with the syncs: before what the waiting op itself launches, and before the next."""
-    events = facts.timeline.events
+def _best(facts: Facts) -> Change:
+    """Nobody waits, and what was launched only to be read is not launched: the copies out."""
     outer = np.unique(outermost(facts, sync_rows(facts)))
-    if len(outer) == 0:
-        return 0.0
-    outer = outer[np.argsort(events.start[outer], kind="stable")]
-    positions, amounts = facts.idle_rows("launch-bound")
-    issued = facts.queue.issued[positions]
-    around = outer[np.maximum(np.searchsorted(events.start[outer], issued, side="right") - 1, 0)]
-    inside = (events.start[around] <= issued) & (issued < events.end[around])
-    launches = np.sort(facts.queue.issued)
-    first = np.searchsorted(launches, events.end[outer])
-    next_ones = launches[first[first < len(launches)]]
-    return ms(float(amounts[inside | np.isin(issued, next_ones)].sum()))
+    issued = facts.queue.issued
+    events = facts.timeline.events
+    inside = union(events.start[outer], events.end[outer]).covered_within(issued, issued + 1) > 0
+    return without("host-sync") + Change((Drop(facts.queue.row[inside & facts.queue.launched]),))
 
 
 def _sentence(wait: Wait) -> str:
@@ -91,3 +79,6 @@ def _sentence(wait: Wait) -> str:
     )
     times = f" ({wait.times:,.0f} times a step)" if wait.times >= 1.5 else ""
     return f"{wait.place}{times}: {instead}"
+
+
+FIX = Fix(MOVES, "safe", advise, tried=10)

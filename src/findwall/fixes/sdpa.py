@@ -27,22 +27,24 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import calls_around, has_shapes
 from findwall.attribute.places import line_of
+from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.replay.change import Change
 
 MOVES = ("unfused-attention",)
-SAFETY = "changes-numerics"
 CALLS = frozenset({"aten::scaled_dot_product_attention"})
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("unfused-attention")
     if spent <= 0:
         return _why_not(facts)
     if (call := _call(facts)) >= 0:
         return use(
             f"`F.scaled_dot_product_attention` is called but takes its math path ({a_step(spent)} on the "
-            f"matrix of scores): {_hindrance(facts, call)}."
+            f"matrix of scores): {_hindrance(facts, call)}.",
+            _best(facts),
         )
     at = next(
         (line for one in carriers(facts, "unfused-attention") if (line := line_of(facts, one.op_row))), None
@@ -52,7 +54,19 @@ def advise(facts: Facts) -> Advice:
         "Replace softmax(q @ kᵀ) @ v"
         f"{where} by `F.scaled_dot_product_attention(q, k, v, …)` (a bias as attn_mask, or flex_attention; "
         "nn.MultiheadAttention: need_weights=False): "
-        f"{a_step(spent)} are spent on the matrix of scores."
+        f"{a_step(spent)} are spent on the matrix of scores.",
+        _best(facts),
+    )
+
+
+def _best(facts: Facts) -> Change:
+    """One kernel keeps the products of what is written out, and none of the rest."""
+    atoms = facts.atoms_of("unfused-attention")
+    products = of_class(facts, "matmul")[atoms]
+    return (
+        gone(facts, atoms[~products])
+        + to_floor(facts, atoms[products])
+        + free_launches(facts, atoms[products])
     )
 
 
@@ -115,10 +129,13 @@ def _asked(facts: Facts) -> str:
     )
 
 
-def _why_not(facts: Facts) -> Advice:
+def _why_not(facts: Facts) -> Outcome:
     fused = time_of(facts, np.flatnonzero(of_class(facts, "attention")))
     if fused > 0:
-        return no_use("attention already runs in fused kernels")
+        return NoUse("attention already runs in fused kernels")
     if not has_shapes(facts):
-        return cannot_tell("the trace has no shapes (record_shapes=True) by which attention could be told")
-    return no_use("no attention is written out in this step")
+        return CannotTell("the trace has no shapes (record_shapes=True) by which attention could be told")
+    return NoUse("no attention is written out in this step")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=4)

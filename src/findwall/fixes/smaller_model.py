@@ -15,20 +15,22 @@ It is another model; its quality has to be found out.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import ROOFS
 from findwall.units import format_share
 
 MOVES = ROOFS
-SAFETY = "needs-review"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     share = sum(facts.share(roof) for roof in ROOFS)
     if share < 0.5:
-        return no_use(f"only {format_share(share)} of the step is at the roof")
+        return NoUse(f"only {format_share(share)} of the step is at the roof")
     return use(
         f"Fewer FLOPs or bytes: {format_share(share)} of the step is at the roof. Packed "
         f"sequences, "
         "a smaller or sparser model, fewer tokens."
     )
+
+
+FIX = Fix(MOVES, "needs-review", advise)

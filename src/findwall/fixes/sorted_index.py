@@ -19,19 +19,21 @@ from __future__ import annotations
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.model.advice import Advice, no_use, use
+from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("gather-scatter",)
-SAFETY = "changes-numerics"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gather-scatter")
     if spent <= 0:
-        return no_use("nothing is gathered or scattered in the step")
+        return NoUse("nothing is gathered or scattered in the step")
     ops = ops_named(facts, "gather-scatter")
     return use(
         f"Sort the indices of {ops or 'gathers and scatters'} once, and sum sorted segments "
         f"(torch.segment_reduce, "
         f"a CSR product) instead of scattering with atomics: {a_step(spent)} go there. Wide rows gain little."
     )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

@@ -22,22 +22,32 @@ import re
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.whatif import free_launches, ideal
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change
 
 MOVES = ("recompilation", "unstable-steps")
-SAFETY = "safe"
 _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompilation")
     if spent <= 0:
-        return no_use("nothing is compiled during the step")
+        return NoUse("nothing is compiled during the step")
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
     frames = {one.split("/")[0] for one in again}
     count = f" ({len(again)} compilations of {len(frames)} function(s) in the trace)" if again else ""
     return use(
         "`torch.compile(model, dynamic=True)` or `torch._dynamo.mark_dynamic(x, dim)`, or pad lengths "
         "to a few sizes: "
-        f"{a_step(spent)} compile{count}. `TORCH_LOGS=recompiles` names the guard."
+        f"{a_step(spent)} compile{count}. `TORCH_LOGS=recompiles` names the guard.",
+        _best(facts),
     )
+
+
+def _best(facts: Facts) -> Change:
+    """Nothing is compiled. What else the host does in such a step cannot be told from the compiler's own Python."""
+    return ideal(facts, *MOVES, "host-work", "graph-breaks") + free_launches(facts)
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -20,29 +20,33 @@ cancellations and tests against fp32 references may.
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import gains, of_class, time_of
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.model.advice import Advice, cannot_tell, no_use, use
+from findwall.attribute.whatif import at_math
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 
 MOVES = ("fast-path-off",)
-SAFETY = "changes-numerics"
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return no_use("the job runs on the CPU, which has no TF32")
+        return NoUse("the job runs on the CPU, which has no TF32")
     if not facts.ceilings.flops:
-        return cannot_tell("this GPU is not in the table, so it is not known whether it has TF32")
+        return CannotTell("this GPU is not in the table, so it is not known whether it has TF32")
     if "tf32" not in facts.ceilings.flops:
-        return no_use(f"{facts.ceilings.device} has no TF32")
+        return NoUse(f"{facts.ceilings.device} has no TF32")
     slow = facts.atoms_of("fast-path-off")
     slow = slow[facts.kernels.math_index[facts.atoms.index[slow]] == MATH_TYPES.index("fp32")]
     if time_of(facts, slow) <= 0:
-        return no_use(_reason(math_times(facts)))
+        return NoUse(_reason(math_times(facts)))
     conv = slow[of_class(facts, "conv")[slow]]
     lines = []
     if len(conv) < len(slow):
@@ -55,8 +59,15 @@ def advise(facts: Facts) -> Advice:
     return use(
         f"`{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} go to the "
         f"tensor cores.",
-        gains(facts, slow),
+        at_math(facts, _multiplies(facts), "tf32"),
     )
+
+
+def _multiplies(facts: Facts) -> I64:
+    """Everything that multiplies fp32 numbers, whatever else is said of it."""
+    fp32 = facts.kernels.math_index[facts.atoms.index] == MATH_TYPES.index("fp32")
+    found: I64 = np.flatnonzero(fp32 & of_class(facts, *MATRIX_CLASSES))
+    return found
 
 
 def _reason(times: dict[str, float]) -> str:
@@ -72,3 +83,6 @@ def _reason(times: dict[str, float]) -> str:
         if first == "fp32"
         else f"the matmuls run in {first}"
     )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=8)

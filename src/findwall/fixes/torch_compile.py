@@ -19,14 +19,18 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class, time_of
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
-from findwall.attribute.waits import launch_idle, optimizer_launches
-from findwall.model.advice import Advice, no_use, use
+from findwall.attribute.waits import launch_idle
+from findwall.attribute.whatif import at_most, free_launches, to_floor
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change
 from findwall.units import format_share
 
 MOVES = (
@@ -37,7 +41,6 @@ MOVES = (
     "layout-copies",
     "misaligned-shapes",
 )
-SAFETY = "changes-numerics"
 # What the compiler makes of each cause.
 DOES = {
     "unfused-pointwise": "pointwise chains become one kernel each",
@@ -47,40 +50,50 @@ DOES = {
     "layout-copies": "layout copies go into what reads them",
     "misaligned-shapes": "odd matmuls are padded",
 }
+# Classes whose kernels the compiler folds into what comes before and after them.
+MERGED = ("norm", "softmax", "reduce", "gather", "copy")
 FUSES = ("unfused-pointwise", "dtype-casts", "layout-copies")
 
 
-def advise(facts: Facts) -> Advice:
+def advise(facts: Facts) -> Outcome:
     share = compiled_share(facts)
     if is_compiled(facts):
         generated = f" ({format_share(share)} of device time in generated kernels)" if share > 0.02 else ""
-        return no_use(f"the model is compiled already{generated}")
+        return NoUse(f"the model is compiled already{generated}")
     if gain_ms(facts, *MOVES) <= 0:
-        return no_use("there is nothing to fuse, and the device never waits for launches")
-    at_most = gain_ms(facts, *MOVES) + _mergeable(facts) - optimizer_launches(facts)
+        return NoUse("there is nothing to fuse, and the device never waits for launches")
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
-        return _for_launches(facts, at_most)
+        return _for_launches(facts)
     worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > 0.01 * step_ms(facts)]
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
     named = f" (most of them {chains})" if chains else ""
     done = "; ".join(DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth)
-    return use(f"`model = torch.compile(model)`: {done or DOES['unfused-pointwise']}.", at_most)
+    return use(f"`model = torch.compile(model)`: {done or DOES['unfused-pointwise']}.", _best(facts))
 
 
-def _mergeable(facts: Facts) -> float:
-    """Norms, softmaxes and reductions at the memory roof: fused with their neighbours they read nothing."""
-    atoms = facts.atoms_of("memory-roof")
-    return time_of(facts, atoms[of_class(facts, "norm", "softmax", "reduce")[atoms]])
+def _best(facts: Facts) -> Change:
+    """Chains, norms, losses and gathers become parts of their neighbours, odd matmuls are padded, and the host
+    issues the model for nothing. The optimizer is not part of the model."""
+    model = np.flatnonzero(~of_class(facts, "optimizer"))
+    moved = [cause for cause in MOVES if cause != "launch-bound"]
+    merged = np.flatnonzero(of_class(facts, *MERGED) & ~of_class(facts, "optimizer"))
+    kernels = sum((to_floor(facts, facts.atoms.of(cause)) for cause in moved), Change())
+    return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
 
 
-def _for_launches(facts: Facts, at_most: float) -> Advice:
+def _for_launches(facts: Facts) -> Outcome:
     if graph_share(facts) > 0.5:
-        return no_use("a CUDA graph already issues the kernels")
+        return NoUse("a CUDA graph already issues the kernels")
     waited = a_step(launch_idle(facts))
     if on_cores(facts):
-        return use(f"`torch.compile(model)`: fewer and larger ops; {waited} go by between them.", at_most)
+        return use(
+            f"`torch.compile(model)`: fewer and larger ops; {waited} go by between them.", _best(facts)
+        )
     plain = "" if is_training(facts) else " The default mode can be slower than eager for calls this small."
     return use(
         f'`torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
-        at_most,
+        _best(facts),
     )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=1)

@@ -39,6 +39,10 @@ FURTHEST = 28.0  # units of doubt: there both costs stand at their ends, on core
 CLOSE = 1e-5  # of the step: near enough
 LEAST_LEFT = 0.1  # of host time without a name: an op never costs nothing, however dear its recording was
 HALVINGS = 20
+# Where the device is the slower side, the true step says only that the host is no slower. How much cheaper it
+# may be: three units of doubt reach the high end of the profiler's likely cost.
+CHEAPER = (3.0, 2.0, 1.0, 0.5)
+UNCHANGED = 0.005  # of the step: a host this much cheaper still gives the same step
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +101,27 @@ def play_with(graph: Graph, calibration: Calibration) -> Replay:
 
 def fit(graph: Graph, step_ns: float, likely_us: float) -> Fit:
     """The likeliest calibration that gives this step; the nearest where none does."""
+    doubt, found = _solve(graph, step_ns, likely_us)
+    calibration = _at(graph, doubt, likely_us)
+    return Fit(calibration, found, step_ns - found.step)
+
+
+def cheapest(graph: Graph, calibration: Calibration, likely_us: float) -> Calibration:
+    """Of the likely calibrations that give the same step as this one, the one with the cheapest host."""
+    step = play_with(graph, calibration).step
+    for doubt in CHEAPER:
+        cheaper = _at(graph, doubt, max(likely_us, calibration.cost_us))
+        if cheaper.pace <= calibration.pace and play_with(graph, cheaper).step >= (1.0 - UNCHANGED) * step:
+            return cheaper
+    return calibration
+
+
+def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Replay]:
+    """Units of doubt and the replay they give."""
     low, high = -FURTHEST, FURTHEST  # the more doubt, the cheaper the host
     best = play_with(graph, _at(graph, 0.0, likely_us))
     if abs(best.step - step_ns) <= CLOSE * step_ns:
-        return Fit(_at(graph, 0.0, likely_us), best, step_ns - best.step)
+        return 0.0, best
     if best.step > step_ns:
         low = 0.0
     else:
@@ -116,19 +137,21 @@ def fit(graph: Graph, step_ns: float, likely_us: float) -> Fit:
         if abs(best.step - step_ns) <= CLOSE * step_ns:
             break
         low, high = (doubt, high) if best.step > step_ns else (low, doubt)
-    return Fit(_at(graph, doubt, likely_us), best, step_ns - best.step)
+    return doubt, best
 
 
-def _nearest(graph: Graph, step_ns: float, likely_us: float, end: float, best: Replay, edge: Replay) -> Fit:
+def _nearest(
+    graph: Graph, step_ns: float, likely_us: float, end: float, best: Replay, edge: Replay
+) -> tuple[float, Replay]:
     """No calibration reaches the step: the least doubt that comes as near as the furthest does."""
     if abs(best.step - edge.step) <= CLOSE * step_ns:
-        return Fit(_at(graph, 0.0, likely_us), best, step_ns - best.step)  # the host decides nothing here
+        return 0.0, best  # the host decides nothing here
     near, far = 0.0, end
     for _ in range(HALVINGS):
         middle = (near + far) / 2
         found = play_with(graph, _at(graph, middle, likely_us))
         near, far = (near, middle) if abs(found.step - edge.step) <= CLOSE * step_ns else (middle, far)
-    return Fit(_at(graph, far, likely_us), edge, step_ns - edge.step)
+    return far, edge
 
 
 def _at(graph: Graph, doubt: float, likely_us: float) -> Calibration:

@@ -130,6 +130,34 @@ class NoWait:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """Device rows start as soon as what is known to keep them is done: no wait of unknown reason before them."""
+
+    rows: I64
+    turn: float | None = None  # ns from row to row; None: as the trace has it of queued rows
+
+    def apply(self, graph: Graph) -> Graph:
+        nodes, _ = _nodes(graph, self.rows)
+        turn, lag = graph.turn.copy(), graph.lag.copy()
+        turn[nodes] = np.minimum(turn[nodes], graph.turnaround if self.turn is None else self.turn)
+        lag[nodes] = np.minimum(lag[nodes], graph.latency)
+        return replace(graph, turn=turn, lag=lag)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaced:
+    """Copies that the host makes itself, at its own pace, or no longer does."""
+
+    rows: I64
+    paced: bool
+
+    def apply(self, graph: Graph) -> Graph:
+        paced = graph.paced.copy()
+        paced[_nodes(graph, self.rows)[0]] = self.paced
+        return replace(graph, paced=paced)
+
+
+@dataclass(frozen=True, slots=True)
 class OtherStream:
     """Device rows run on a stream of their own, in their order, beside everything else."""
 

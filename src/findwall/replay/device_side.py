@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.replay.graph import NOTHING
-from findwall.structure.host import names_matching
 from findwall.structure.queue import Queue, device_rows
 
 LATENCY_NS = 6_000.0  # from a launch to its kernel on an idle H200, where the trace has too few to measure it
@@ -20,7 +18,9 @@ TYPICAL_OF = 5  # a median of fewer is not trusted
 # A row waits for one of another stream if it starts this soon after that one ended...
 EVENT_WAIT_NS = 20_000
 READY_NS = 5_000  # ...and had been launched, with its own stream free, at least this long before.
-WAITS = re.compile("StreamWaitEvent", re.IGNORECASE)
+# Or in the last part of it, where its blocks leave room: seen in up to a third of a kernel's time.
+TAIL_SHARE = 0.35
+LONGEST_TAIL_NS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide
     if on_cores:
         queued = np.zeros(len(queue.row), bool)
     turnaround = _typical(gap[late & queued & (gap <= LONGEST_TURNAROUND_NS)], TURNAROUND_NS)
-    waits_for, wait_lag = _event_waits(timeline, queue, latency)
+    waits_for, wait_lag = _waits_between_streams(timeline, queue, latency)
     waits = waits_for >= 0
     turn = np.where((queued | (gap < 0)) & ~waits, gap, np.minimum(gap, turnaround))
     lag = np.where(queued | (gap <= 0) | waits, np.minimum(waited, latency), waited)
@@ -64,25 +64,30 @@ def _typical(values: F64, default: float) -> float:
     return float(np.median(values)) if len(values) >= TYPICAL_OF else default
 
 
-def _event_waits(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64, F64]:
+def _waits_between_streams(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64, F64]:
     """For each row the row of another stream it waits for, and how long after that one's end it starts.
 
-    Where the trace has calls that make streams wait, a wait is believed of a row that had been ready for a
-    while when the other one ended, and started right then.
+    Told by the times: it had been ready for a while, its launch long past and its own stream free, and started
+    right when the other one ended (an event, which traces seldom record) or in that one's tail (room on a full
+    device: then the lag is negative).
     """
     events = timeline.events
     waits_for, lag = np.full(len(queue.row), -1, np.int64), np.zeros(len(queue.row))
     every = device_rows(timeline, queue.device)
-    if len(np.unique(events.stream[every])) < 2 or not names_matching(timeline, WAITS).any():
+    if len(np.unique(events.stream[every])) < 2:
         return waits_for, lag
     every = every[np.argsort(events.end[every], kind="stable")]
+    ends, tails = events.end[every], (TAIL_SHARE * events.duration[every]).astype(np.int64)
     ready = queue.start - np.minimum(queue.since_issue - int(latency), queue.since_free)
-    ends = events.end[every]
     for at in np.flatnonzero(queue.launched & (queue.start - ready >= READY_NS)).tolist():
-        here = int(np.searchsorted(ends, queue.start[at], side="right")) - 1
-        while here >= 0 and queue.start[at] - ends[here] <= EVENT_WAIT_NS:
-            if events.stream[every[here]] != queue.stream[at] and ends[here] > ready[at]:
-                waits_for[at], lag[at] = every[here], float(queue.start[at] - ends[here])
-                break
-            here -= 1
+        start = int(queue.start[at])
+        low, high = np.searchsorted(
+            ends, [max(start - EVENT_WAIT_NS, int(ready[at]) + 1), start + LONGEST_TAIL_NS]
+        )
+        near = np.arange(low, high)
+        near = near[(events.stream[every[near]] != queue.stream[at]) & (ends[near] - start <= tails[near])]
+        near = near[events.start[every[near]] < start]
+        if len(near):
+            best = near[np.argmin(np.abs(ends[near] - start))]
+            waits_for[at], lag[at] = every[best], float(start - ends[best])
     return waits_for, lag

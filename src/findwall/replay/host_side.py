@@ -146,9 +146,10 @@ def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, le
     """The row whose end each call waited for: of those launched before it, the last that was done by its end."""
     events = timeline.events
     rows = device_rows(timeline, queue.device)
-    rows = rows[links.launch[rows] >= 0]
     rows = rows[np.argsort(events.end[rows], kind="stable")]
-    ends, issued = events.end[rows], events.start[links.launch[rows]]
+    launch = links.launch[rows]
+    # What was launched before the trace began has no launch in it.
+    ends, issued = events.end[rows], np.where(launch >= 0, events.start[np.maximum(launch, 0)], -1)
     target, tail = np.full(len(entered), -1, np.int64), np.zeros(len(entered))
     at = np.searchsorted(ends, left + CLOCK_NS, side="right") - 1
     for index, (here, enter, leave) in enumerate(

@@ -1,0 +1,112 @@
+"""What the step would be: what fixes do to it, in the simulator's terms, and the replay of that.
+
+At best a fix takes everything away that it could: kernels run at their floor, launches cost nothing, waits are
+gone. The replay then shows what stands behind it, which no sum over causes can.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.model.catalogue import WALLS
+from findwall.model.intervals import F64, I64
+from findwall.replay.calibrate import play_with
+from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
+from findwall.replay.graph import LAUNCHING
+from findwall.units import NS_PER_S
+
+# Causes whose waiting on the host shows as the host's part in collectives.
+COLLECTIVE = tuple(cause for cause in WALLS["comms"] if cause != "pipeline-bubble")
+
+
+def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
+    """The step with a change made, ns, on the cheapest host that the true step allows.
+
+    What the replay does not hold stays as it is: time of unknown cause, and rare slow steps, unless those are
+    what the change takes away.
+    """
+    likely = facts.reading.likely
+    graph, calibration = facts.graph, likely.cheapest
+    saved = play_with(graph, calibration).step - play_with(change.apply(graph), calibration).step
+    pauses = likely.idle["unstable-steps"] if "unstable-steps" in moves else 0.0
+    return max(likely.step - saved * likely.shrink - pauses, 0.0)
+
+
+def ideal(facts: Facts, *causes: str) -> Change:
+    """All that some causes could give back: their device time at its floor, their idle time gone."""
+    change = Change()
+    for cause in causes:
+        change += to_floor(facts, facts.atoms.of(cause))
+        change += _idle_gone(facts, cause)
+    return change
+
+
+def _idle_gone(facts: Facts, cause: str) -> Change:
+    idle = facts.reading.likely.idle
+    if idle[cause] <= 0:
+        return Change()
+    if cause == "pipeline-bubble":
+        return Change((Ready(facts.queue.row),))
+    if cause in COLLECTIVE:
+        share = idle[cause] / sum(idle[one] for one in COLLECTIVE)
+        return Change((HostWork("exposed-collective", 1.0 - share),))
+    return without(cause)
+
+
+def to_floor(facts: Facts, atoms: I64, floor: F64 | None = None) -> Change:
+    """Device time of some atoms at its floor, or at one that is given (ns of the trace's own time of each).
+
+    Where no floor is known nothing changes.
+    """
+    own = facts.atoms.own
+    least = facts.atoms.floor[atoms] if floor is None else floor
+    gain = np.nan_to_num(np.maximum(own[atoms] - least, 0.0))
+    total = np.bincount(facts.atoms.index, own, minlength=len(facts.kernels.row))
+    less = np.bincount(facts.atoms.index[atoms], gain, minlength=len(total))
+    moved = np.flatnonzero(less > 0)
+    factor = 1.0 - less[moved] / np.maximum(total[moved], 1e-9)
+    return Change((Scale(facts.kernels.row[moved], np.maximum(factor, 0.0)),)) if len(moved) else Change()
+
+
+def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> Change:
+    """Kernels that multiply, at the ceiling of another number format, on so many of their bytes.
+
+    Without FLOPs the floor that the kernel's name told stands in for them.
+    """
+    table, index = facts.kernels, facts.atoms.index[atoms]
+    flops, bandwidth = facts.ceilings.flops.get(math), facts.ceilings.bandwidth
+    if not flops:
+        return Change()
+    least = table.flops[index] / flops * NS_PER_S
+    if bandwidth:
+        least = np.fmax(least, table.bytes[index] * share_of_bytes / bandwidth * NS_PER_S)
+    least = np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
+    share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
+    return to_floor(facts, atoms, least * share)
+
+
+def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
+    """Kernels that take so many times as long as now."""
+    return to_floor(facts, atoms, facts.atoms.own[atoms] * factor)
+
+
+def knows_floor(facts: Facts, atoms: I64) -> bool:
+    """Whether anything is known of what some kernels must take; of none at all it is."""
+    index = facts.atoms.index[atoms]
+    known = ~np.isnan(facts.kernels.flops[index]) | ~np.isnan(facts.kernels.better_floor[index])
+    return len(atoms) == 0 or bool(known.any())
+
+
+def gone(facts: Facts, atoms: I64) -> Change:
+    """Kernels that are not there any more, nor their launches."""
+    rows = facts.kernels.row[facts.atoms.index[atoms]]
+    return Change((Drop(np.unique(rows)),)) if len(atoms) else Change()
+
+
+def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:
+    """Launching costs the host nothing: of all kernels, or of some."""
+    if atoms is None:
+        return Change((HostWork(LAUNCHING, 0.0),))
+    rows = np.unique(facts.kernels.row[facts.atoms.index[atoms]])
+    return Change((Launch(rows, 0.0),)) if len(rows) else Change()
