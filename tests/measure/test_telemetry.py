@@ -104,7 +104,7 @@ class Torch:
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     card = Card()
-    monkeypatch.setattr(telemetry, "PERIOD_S", 0.001)
+    monkeypatch.setattr(telemetry, "TELEMETRY_PERIOD_S", 0.001)
     monkeypatch.setitem(sys.modules, "pynvml", card.module())
     return card
 

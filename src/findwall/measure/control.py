@@ -10,15 +10,20 @@ from findwall.measure import cost
 from findwall.measure.engine import Engine
 from findwall.measure.gate import Gauge
 from findwall.measure.steptimer import StepTimer
-from findwall.measure.telemetry import PERIOD_S
+from findwall.measure.telemetry import TELEMETRY_PERIOD_S
 
 NS = 1_000_000_000
-AT_MOST_NS = 12 * NS
-PAIRS = 320
-LOOK_AT = tuple(10 * 2**power for power in range(6))  # pairs: a look costs their square, so ever rarer
-HALF_WIDTH = 0.004  # enough to tell one percent
-SKIP_AT_MOST = 40
+# How long the control may go on, in time and in pairs of blocks. Both chosen by hand.
+CONTROL_NS = 12 * NS
+MOST_PAIRS = 320
+LOOK_AT_PAIRS = tuple(10 * 2**power for power in range(6))  # a look costs their square, so ever rarer
+HALF_WIDTH = 0.004  # of a step, on either side of findwall's cost: enough to tell one percent
+MOST_STEPS_SKIPPED = 40  # while queues settle; chosen by hand
 DENSEST = 10  # times as often as usual findwall measures in a block with its hooks on
+# Steps this long have no queue to fill. Chosen by hand.
+LONG_STEPS = 3
+LONG_STEPS_NS = 6 * NS
+BLOCKS_A_ROUND, OFF_BLOCKS = 4, (1, 2)  # on, off, off, on
 
 
 class Control:
@@ -98,7 +103,7 @@ class Control:
             engine.let_pass(self.length - 1)
         else:
             engine.timer = self.timer
-            if self.unsampled_ns >= PERIOD_S * NS:
+            if self.unsampled_ns >= TELEMETRY_PERIOD_S * NS:
                 self.unsampled_ns = 0.0
                 engine.telemetry.sample_now()
             engine.let_pass(min(self.let_pass, self.length - 1))
@@ -108,11 +113,11 @@ class Control:
         if self.block % 2:
             return False
         pairs = self.block // 2
-        if pairs >= PAIRS or now - self.began > AT_MOST_NS:
+        if pairs >= MOST_PAIRS or now - self.began > CONTROL_NS:
             return True
         if self.limit is not None and self.seen >= self.limit:
             return True
-        if pairs not in LOOK_AT:
+        if pairs not in LOOK_AT_PAIRS:
             return False
         interval = cost.shadow_interval(self.pairs())
         return interval is not None and interval[2] - interval[0] < 2 * HALF_WIDTH * self.denser
@@ -167,10 +172,10 @@ class Control:
 
 def settling_steps(engine: Engine) -> int:
     """Steps until the queues that filled during a pause (the profiler's start, the export) are as before."""
-    if engine.prefetched == 0 and sum(engine.record.steps.host_ns[-3:]) > 6 * NS:
+    if engine.prefetched == 0 and sum(engine.record.steps.host_ns[-LONG_STEPS:]) > LONG_STEPS_NS:
         return 1  # steps of seconds have no queue to fill, and each one less is a gain
-    return max(2, min(engine.prefetched + 1, SKIP_AT_MOST))
+    return max(2, min(engine.prefetched + 1, MOST_STEPS_SKIPPED))
 
 
 def _is_off(block: int) -> bool:
-    return block % 4 in (1, 2)
+    return block % BLOCKS_A_ROUND in OFF_BLOCKS

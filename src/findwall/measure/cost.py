@@ -7,9 +7,9 @@ from math import ceil, floor, sqrt
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-LEAST_PAIRS = 6  # below that no 95 % interval exists
-Z = 1.96
-NOTABLE = 0.05  # by so much steps differ from minute to minute without anybody's doing
+FEWEST_PAIRS = 6  # below that no 95 % interval exists
+NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
+MINUTES_APART = 0.05  # by so much steps differ from minute to minute without anybody's doing
 
 
 def block_length(step_ns: float) -> int:
@@ -44,11 +44,11 @@ def shadow_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float,
     """
     shares = [on / off - 1 for on, off in pairs if off > 0]
     count = len(shares)
-    if count < LEAST_PAIRS:
+    if count < FEWEST_PAIRS:
         return None
     walsh = sorted((shares[i] + shares[j]) / 2 for i in range(count) for j in range(i, count))
     total = count * (count + 1) // 2
-    rank = floor(total / 2 - Z * sqrt(count * (count + 1) * (2 * count + 1) / 24))
+    rank = floor(total / 2 - NORMAL_95 * sqrt(count * (count + 1) * (2 * count + 1) / 24))
     rank = max(rank, 0)
     return walsh[rank], median(walsh), walsh[total - 1 - rank]
 
@@ -73,7 +73,7 @@ def sentence(cost: dict[str, Any]) -> str:
     if trace is not None:
         parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
         after = cost.get("step_after_trace")
-        if after is not None and after > 1 + NOTABLE and trace.get("profiler_stays"):
+        if after is not None and after > 1 + MINUTES_APART and trace.get("profiler_stays"):
             parts.append(
                 f"steps are {_percent(after - 1)} longer after it than before, for the profiler stays in the "
                 "process"

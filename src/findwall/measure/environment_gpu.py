@@ -19,7 +19,11 @@ CLOCKS_SET = 0x02
 POWER_CAP = 0x04
 
 BUSY_PERCENT = 50
-LOW_CLOCK = 0.7  # of the highest, under load and without the power cap
+# All chosen by hand, not calibrated.
+LOW_CLOCK_SHARE = 0.7  # of the highest, under load and without the power cap
+LOW_POWER_SHARE = 0.95  # of the default limit: closer to it is rounding
+# A GPU that holds more than both of these before the job has started is in use by somebody.
+IDLE_GIB, IDLE_SHARE = 2.0, 0.03
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,12 @@ def _judge_clocks(state: GpuState) -> Iterable[Finding]:
     if reasons & CLOCKS_SET:
         sentence = f"{gpu}'s clocks are held by a setting below what it could do."
         yield Finding("clocks-set", "warning", sentence, "sudo nvidia-smi -rac; sudo nvidia-smi -rgc")
-    low = state.clock_mhz and state.max_clock_mhz and state.clock_mhz < LOW_CLOCK * state.max_clock_mhz
+    low = state.clock_mhz and state.max_clock_mhz and state.clock_mhz < LOW_CLOCK_SHARE * state.max_clock_mhz
     if low and state.busy and not reasons & POWER_CAP:
         sentence = f"{gpu} runs at {state.clock_mhz} of {state.max_clock_mhz} MHz under load."
         yield Finding("clocks-low", "warning", sentence, "nvidia-smi -q -d PERFORMANCE says why")
     limit, default = state.power_limit_w, state.default_power_w
-    if limit and default and limit < 0.95 * default:
+    if limit and default and limit < LOW_POWER_SHARE * default:
         sentence = f"{gpu} is limited to {limit:.0f} W; its default is {default:.0f} W."
         yield Finding("power-limit", "warning", sentence, f"sudo nvidia-smi -pl {default:.0f}")
 
@@ -251,7 +255,9 @@ def _judge_sharing(state: GpuState, cuda_started: bool, own_pid: int, own_ranks:
         what = "another process uses it" if others == 1 else f"{others} other processes use it"
         sentence = f"GPU {state.index} is shared: {what} ({used:.1f} GiB are taken in all)."
         yield Finding("shared-gpu", "warning", sentence, "measure on a GPU of your own")
-    elif not cuda_started and (state.busy or used > max(2.0, 0.03 * (state.total_bytes or 0) / GIB)):
+    elif not cuda_started and (
+        state.busy or used > max(IDLE_GIB, IDLE_SHARE * (state.total_bytes or 0) / GIB)
+    ):
         sentence = f"GPU {state.index} is not idle: {used:.1f} GiB taken, {state.busy_percent or 0} % busy."
         yield Finding("shared-gpu", "warning", sentence, "measure on a GPU of your own")
 

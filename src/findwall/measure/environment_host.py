@@ -15,7 +15,7 @@ from findwall.units import GIB, format_share
 
 # Docker's default of 64 MiB breaks or slows loader workers; from about 1 GiB on nobody complains.
 SMALL_SHM = GIB
-THROTTLED_SHARE = 0.05
+THROTTLED_SHARE = 0.05  # of the periods of the CPU quota; chosen by hand
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from typing import Any
 from findwall.measure.gate import Gate
 from findwall.measure.stepfinder import StepEnd
 
-PERIOD_S = 0.01
-SLOW_PERIOD_S = 0.05
+# How often the frames are looked at: often for the first ten seconds, then less. Chosen by hand.
+LOOK_PERIOD_S = 0.01
+SLOW_LOOK_PERIOD_S = 0.05
 FAST_LOOKS = 1000
-HITS = 3
+LOOKS_THAT_AGREE = 3  # on the same module before it is taken for the model
 
 
 class ForwardSeeker:
@@ -49,13 +50,13 @@ class ForwardSeeker:
         call = self._torch.nn.Module._wrapped_call_impl.__code__
         hits: Counter[int] = Counter()
         looks = 0
-        while not self._stop.wait(PERIOD_S if looks < FAST_LOOKS else SLOW_PERIOD_S):
+        while not self._stop.wait(LOOK_PERIOD_S if looks < FAST_LOOKS else SLOW_LOOK_PERIOD_S):
             looks += 1
             module = outermost_module(sys._current_frames().get(self._thread_id), call)
             if module is None:
                 continue
             hits[id(module)] += 1
-            if hits[id(module)] >= HITS:
+            if hits[id(module)] >= LOOKS_THAT_AGREE:
                 self._found(module)
                 return
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from findwall.measure.stepfinder import StepEnd
 
-FOR_GOOD = 1 << 62
+FOR_GOOD = 1 << 62  # ns, or steps: past any end
 PAUSE_NS = 10_000  # no pass takes that long: another process had the core
-AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shut
+SHUT_AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shut
 
 
 class Gauge:
@@ -72,7 +72,7 @@ class Gate:
         `gauge`: where waiting for data is noted meanwhile."""
         self._source, self._key, self._gauge, self._known = source, key, gauge, known
         self._thread = threading.get_ident()
-        self._until = perf_counter_ns() + AT_MOST_NS
+        self._until = perf_counter_ns() + SHUT_AT_MOST_NS
         self.left = steps
 
     def shut_for_good(self) -> None:

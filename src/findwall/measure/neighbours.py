@@ -15,11 +15,11 @@ from time import monotonic, sleep
 from findwall.model.machine import CpuUse, Finding
 from findwall.units import format_share
 
-LEAST_S = 0.2  # the totals count hundredths of a second
+SHORTEST_WATCH_S = 0.2  # the totals count hundredths of a second
 CONTENDED = "cpu-contended"
-CONTENDED_SHARE = 0.5  # of the cores
+CONTENDED_SHARE = 0.5  # of the cores; chosen by hand
 WATCHED_S = 0.5
-IN_LINE = 0.01  # of the time: less is how any thread runs
+IN_LINE_SHARE = 0.01  # of the time: less is how any thread runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def look(root: Path = Path("/")) -> Look | None:
 
 def between(first: Look | None, last: Look | None) -> CpuUse | None:
     """Cores kept busy by others and by this job, on average; None if it cannot be told."""
-    if first is None or last is None or first.cores != last.cores or last.at - first.at < LEAST_S:
+    if first is None or last is None or first.cores != last.cores or last.at - first.at < SHORTEST_WATCH_S:
         return None
     seconds = last.at - first.at
     own = max(last.own - first.own, 0.0) / seconds
@@ -72,9 +72,15 @@ def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> 
     """A finding where others had most of the cores. It warns; what they cost the job is not known."""
     if cpu is None or cpu.cores is None or (cpu.others_busy or 0.0) <= CONTENDED_SHARE * cpu.cores:
         return []
+<<<<<<< HEAD
     sentence = f"Other processes kept {cpu.others_busy:.1f} of {cpu.cores} cores busy {when}"
     waited = cpu.in_line_share or 0.0
     if waited >= IN_LINE:
+=======
+    sentence = f"Other processes kept {cpu['others_busy']:.1f} of {cpu['cores']} cores busy {when}"
+    waited = cpu.get("in_line_share") or 0.0
+    if waited >= IN_LINE_SHARE:
+>>>>>>> names
         sentence += f"; the job's thread stood in line for one {format_share(waited)} of the time"
     return [
         Finding(CONTENDED, "warning", f"{sentence}.", "run the job alone, or on cores of its own (taskset)")

@@ -21,8 +21,8 @@ from findwall.measure.options import Options
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
 RUNS = "findwall-runs"
-SIZE_CAP = 2_000_000_000
-KEEP = 3  # the newest ones stay, whatever their size
+RUNS_BYTES = 2_000_000_000  # of all runs in one folder: beyond that the oldest go; chosen by hand
+RUNS_KEPT = 3  # the newest ones stay, whatever their size
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ def _follow(parent: Path, rank: Membership) -> Path | None:
     return None
 
 
-def prune(parent: Path, keep: Path, cap: int = SIZE_CAP) -> list[Path]:
+def prune(parent: Path, keep: Path, cap: int = RUNS_BYTES) -> list[Path]:
     """Drop the oldest run folders past the cap. Only folders that carry a run.json of ours are touched."""
     with contextlib.suppress(OSError):
         runs = [p for p in parent.iterdir() if p.is_dir() and not p.is_symlink() and (p / RUN_FILE).is_file()]
@@ -161,7 +161,7 @@ def _drop_past(newest_first: list[Path], keep: Path, cap: int) -> list[Path]:
     total = 0
     for position, run in enumerate(newest_first):
         total += sum(f.stat().st_size for f in run.rglob("*") if f.is_file() and not f.is_symlink())
-        if total > cap and position >= KEEP and run != keep:
+        if total > cap and position >= RUNS_KEPT and run != keep:
             shutil.rmtree(run, ignore_errors=True)
             dropped.append(run)
     return dropped

@@ -12,9 +12,9 @@ from types import FrameType
 
 from findwall.model.measurement import Line
 
-PERIOD_S = 0.007  # no divisor of common step times
-SAMPLES = 150
-TOP = 12
+SAMPLE_PERIOD_S = 0.007  # no divisor of common step times
+SAMPLES = 150  # about a second of them: a line with a tenth of the time is then seen some 15 times
+LINES_KEPT = 12
 # Python lets a thread wait 5 ms for another's interpreter lock. Within that the job comes to its next op,
 # which gives the lock away: the sampler would see the line of that op, whatever the job did before it.
 SWITCH_S = 0.0002
@@ -59,7 +59,7 @@ class LineSampler:
             sys.setswitchinterval(patience)
 
     def _look(self) -> None:
-        while self.samples < SAMPLES and not self._stop.wait(PERIOD_S):
+        while self.samples < SAMPLES and not self._stop.wait(SAMPLE_PERIOD_S):
             frame = sys._current_frames().get(self._thread_id)
             if frame is not None:
                 self.samples += 1
@@ -85,7 +85,7 @@ class LineSampler:
         return "torchinductor" in file or file.startswith("<")  # code that the compiler wrote
 
     def lines(self) -> list[Line]:
-        top = self._seen.most_common(TOP)
+        top = self._seen.most_common(LINES_KEPT)
         return [
             Line(f"{_short(file)}:{number}", function, count / self.samples, inside)
             for (file, number, function, inside), count in top

@@ -25,6 +25,7 @@ TIMED_STEPS = 30
 TIMED_AT_LEAST_NS = 2 * NS  # a few milliseconds of steps would miss pauses and full queues
 TIMED_AT_MOST_NS = 10 * NS
 TIMED_AT_LEAST_STEPS = 5
+EVALUATION_TOLD_STEPS = 2 * TIMED_AT_LEAST_STEPS  # from then on it shows whether an eval() is an evaluation
 MOST_SHARE_AN_EVENT = 512
 LINES_AT_MOST_NS = 2 * NS
 WINDOW_WARM_STEPS = 2
@@ -35,6 +36,12 @@ SHORTER = (  # for short jobs, and the steps that are timed and traced then
 )
 WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
 PLAN_WAIT_NS = 60 * NS
+PLAN_LOOK_NS = 20_000_000  # between two looks for the plan: a file system is asked, not the device
+# All chosen by hand, not calibrated.
+CHECKED_STEPS = 10  # from fewer pairs the two clocks may differ by chance
+CLOCKS_DIFFER_SHARE = 0.02  # of the window: device events and the host clock may be so far apart
+WAITED_SHARE = 0.02  # of the step: a loader that is waited for longer is starved
+MOSTLY = 0.5  # of the timed steps: what happens in more of them is no evaluation
 
 
 class Warmup:
@@ -127,7 +134,7 @@ class Timing:
     def cut(self, engine: Engine) -> None:
         """An evaluation begins: the steps that passed are timed now, the next is measured for itself."""
         timed = len(self.timer.columns)
-        if timed > 2 * TIMED_AT_LEAST_STEPS and 2 * self.plain <= timed:
+        if timed > EVALUATION_TOLD_STEPS and self.plain <= MOSTLY * timed:
             return  # an eval() in most steps is no evaluation
         engine.gate.open()
         passed, spent = engine.take_passed()
@@ -169,7 +176,8 @@ def _count_samples(engine: Engine) -> None:
     """Samples a step, where the loader's batches say how many they hold."""
     steps = engine.record.steps
     plain = [count for count, other in zip(steps.batches, steps.evaluated, strict=True) if not other]
-    batches = plain if 2 * len(plain) > len(steps) else steps.batches  # an evaluation has batches of its own
+    # An evaluation has batches of its own.
+    batches = plain if len(plain) > MOSTLY * len(steps) else steps.batches
     if engine.batch_size is not None and any(batches):
         size, unit = engine.batch_size
         engine.record.samples_per_step = size * sum(batches) / len(batches)
@@ -180,10 +188,10 @@ def _check_clocks(engine: Engine) -> None:
     """Device events and the host clock must tell the same time over the window."""
     steps = engine.record.steps
     pairs = [(d, h) for d, h in zip(steps.device_ns, steps.host_ns, strict=True) if d is not None]
-    if len(pairs) < 10:
+    if len(pairs) < CHECKED_STEPS:
         return
     device, host = sum(d for d, _ in pairs), sum(h for _, h in pairs)
-    if abs(device - host) > 0.02 * host:
+    if abs(device - host) > CLOCKS_DIFFER_SHARE * host:
         engine.note(
             f"device events say {device / 1e6:.1f} ms and the host clock {host / 1e6:.1f} ms for the same "
             f"{len(pairs)} steps"
@@ -231,7 +239,7 @@ def _notice(engine: Engine) -> int:
 def warm_steps(engine: Engine) -> int:
     """While the profiler starts, loader workers fill their queues: a starved job must drain them."""
     steps = engine.record.steps
-    waited = sum(steps.loader_ns) > 0.02 * sum(steps.host_ns)
+    waited = sum(steps.loader_ns) > WAITED_SHARE * sum(steps.host_ns)
     return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
 
 
@@ -249,7 +257,7 @@ class Agree:
                 write_atomically(engine.folder.plan_path, msgspec.json.encode({"trace_from": self.start}))
 
     def step(self, engine: Engine, now: int) -> None:
-        if self.start is None and now - self.looked > 20_000_000:
+        if self.start is None and now - self.looked > PLAN_LOOK_NS:
             self.looked = now
             self.start = self._read_plan(engine)
         if self.start is None:

@@ -36,10 +36,14 @@ PATIENCE = {
     StepEnd.REGION: 16,
 }
 PATIENCE_SLOW = 2  # where marks are seconds apart, waiting for many would take minutes
-SLOW_NS = 2_000_000_000
+SLOW_MARKS_NS = 2_000_000_000
 # Where an optimizer exists or gradients are on, steps of it should come: gradient accumulation can be long.
 PATIENCE_IN_TRAINING = 256
-FORGET_AFTER = 64
+# An anchor is forgotten after so many marks without it: twice its longest pause, and beyond that at least
+# FORGET_AFTER_MARKS, or so many for each one known. Chosen by hand, not calibrated.
+FORGET_AFTER_MARKS = 64
+FORGET_PAUSES = 2
+FORGET_MARKS_EACH = 16
 
 
 class Anchor:
@@ -70,7 +74,9 @@ class Anchor:
             self.key, self._since, self._longest = key, 0, 0
             return True
         self._since += 1
-        if self._since > 2 * self._longest + max(FORGET_AFTER, 16 * len(self.known)):
+        if self._since > FORGET_PAUSES * self._longest + max(
+            FORGET_AFTER_MARKS, FORGET_MARKS_EACH * len(self.known)
+        ):
             self._forget()
             return self.mark(key)
         return False
@@ -120,7 +126,7 @@ class StepFinder:
         if self._seen[source] == 1:
             self._first[source] = now
         apart = (now - self._first[source]) / max(1, self._seen[source] - 1)
-        if self._seen[source] <= (min(patience, PATIENCE_SLOW) if apart > SLOW_NS else patience):
+        if self._seen[source] <= (min(patience, PATIENCE_SLOW) if apart > SLOW_MARKS_NS else patience):
             return False
         self.restarted = self.better = self.source is not None
         self.source = source

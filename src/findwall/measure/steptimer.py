@@ -13,6 +13,7 @@ from findwall.model.measurement import StepColumns
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
 OPTIMIZER_EVERY = 2  # recorded step ends between two that also time the optimizer on the device
 RECORD_NS = 30_000  # of the host for one event, at most, where the launch queue has room
+QUEUE_FULL_RATIO = 4  # times the fastest record: one that takes longer stood before a full queue; by hand
 MEASURE_EVERY_NS = 250_000_000  # of the job from one measured step to the next: it costs up to 0.1 ms
 
 
@@ -48,7 +49,7 @@ class DeviceClock:
         event.record(self._stream(self._device))
         spent = perf_counter_ns() - began
         self._least_ns = min(self._least_ns, spent)
-        if spent > 4 * self._least_ns:
+        if spent > QUEUE_FULL_RATIO * self._least_ns:
             self._waited_ns += spent - self._least_ns
         return event
 

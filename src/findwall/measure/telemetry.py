@@ -17,9 +17,9 @@ from findwall.measure import neighbours
 from findwall.measure.membership import this_rank
 from findwall.model.machine import Counters, CpuUse, Sampled, Telemetry
 
-PERIOD_S = 0.5
-MOST_SAMPLES = 240
-FORK_WAIT_S = 0.2
+TELEMETRY_PERIOD_S = 0.5
+MOST_SAMPLES = 240  # two minutes of them
+FORK_WAIT_S = 0.2  # at most, for an NVML call to return; chosen by hand
 
 REASONS = {
     0x1: "gpu-idle",
@@ -110,7 +110,7 @@ class Gauges:
                     self._asked = False
                     with self._lock:
                         self._sample()
-                self._wake.wait(PERIOD_S)
+                self._wake.wait(TELEMETRY_PERIOD_S)
                 if self._stopped:
                     return
                 self._wake.clear()
@@ -193,7 +193,7 @@ class Gauges:
             other_processes=max(processes) - 1 if processes and max(processes) > 0 else None,
             gpm=_mean_gpm(samples),
             samples=len(samples),
-            period_s=PERIOD_S,
+            period_s=TELEMETRY_PERIOD_S,
             cpu=self._cpu,
             notes=tuple(self.notes),
         )

@@ -9,11 +9,15 @@ from statistics import median
 
 from findwall.units import NS_PER_S
 
+# Steps that must be alike. All of these are chosen by hand, not calibrated.
 WINDOW = 8
 WINDOW_LONG_STEPS = 5  # where a step takes seconds, eight of them are too much to ask
 LONG_STEP_NS = 2 * NS_PER_S
-LEAST_NS = NS_PER_S // 2  # clocks, caches and worker queues need time, not only steps
-TOLERANCE = 0.03
+SETTLES_NS = NS_PER_S // 2  # clocks, caches and worker queues need time, not only steps
+TOLERANCE = 0.03  # of a step: half the window may differ from the other half by so much
+NORMAL_MAD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
+DRIFT_TOLERANCES = 2  # that a trend may add up to over the window
+ALLOCATOR_GROWTH = 1.001  # times what was reserved before: more is growth
 GIVE_UP_NS = 60 * NS_PER_S  # of steps without compilation
 GIVE_UP_ANYWAY_NS = 240 * NS_PER_S
 GIVE_UP_STEPS = 10
@@ -34,11 +38,11 @@ def level_and_flat(times: Sequence[float], window: int = WINDOW) -> bool:
     last = times[-window:]
     half = window // 2
     centre = median(last)
-    noise = 1.4826 * median(abs(value - centre) for value in last)
+    noise = NORMAL_MAD * median(abs(value - centre) for value in last)
     tolerance = max(TOLERANCE * centre, 2 * noise / sqrt(half))
     if abs(median(last[half:]) - median(last[:half])) > tolerance:
         return False
-    return abs(slope(last)) * (window - 1) <= 2 * tolerance
+    return abs(slope(last)) * (window - 1) <= DRIFT_TOLERANCES * tolerance
 
 
 @dataclass(slots=True)
@@ -60,13 +64,13 @@ class WarmupTest:
         self.compiling = self.compiling + 1 if compiles else 0
         if compiles:
             self._disturb(now, "compiling")
-        elif reserved > self.reserved * 1.001:
+        elif reserved > self.reserved * ALLOCATOR_GROWTH:
             self._disturb(now, "the allocator was growing")
         self.reserved = max(self.reserved, reserved)
         if self._gave_up(now):
             return False
         window = WINDOW_LONG_STEPS if times and times[-1] > LONG_STEP_NS else WINDOW
-        if self.quiet < window or now - self.started_ns < LEAST_NS:
+        if self.quiet < window or now - self.started_ns < SETTLES_NS:
             return None
         if level_and_flat(times, window):
             return True

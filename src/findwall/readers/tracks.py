@@ -15,9 +15,8 @@ from findwall.model.events import Kind
 
 _ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION, Kind.SYNC)
 _MOST_DEVICES = 4096  # a larger pid is a process, not a device; chosen by hand
-_DEVICE_DIGITS = (
-    5  # at most, and _STREAM_DIGITS: what is longer is no number of either, and may not fit 64 bits
-)
+# Digits at most: what is longer is no number of either, and might not fit 64 bits.
+_DEVICE_DIGITS = 5
 _STREAM_DIGITS = 17
 
 

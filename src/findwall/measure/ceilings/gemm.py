@@ -14,7 +14,14 @@ Shape = tuple[int, int, int]  # m, n, k
 
 SIDES = (8192, 6144, 4096, 2048, 1024, 512)
 # A single matmul should take no longer: ten of a burst then stay within half a second.
-LONGEST_S = 0.04
+LONGEST_MATMUL_S = 0.04
+# A small matmul runs well below the ceiling of a large one: a factor of three is usual.
+SMALL_MATMUL_LOSS = 3
+# What a square matmul may hold: five matrices of 4 bytes an element, in half the free memory. A job's own
+# shape is refused only where it surely does not fit. All chosen by hand.
+SQUARE_BYTES = 4 * 5
+MEMORY_SHARE = 0.5
+SHAPE_BYTES = 6
 
 
 def math_types(torch: Any, device: Any) -> tuple[list[str], list[str]]:
@@ -78,10 +85,9 @@ def fitting_side(torch: Any, device: Any, clock: Clock, kind: str, free_bytes: i
     work()
     seconds = min(clock.each(work, 10))
     for side in SIDES:
-        if 4 * side**2 * 5 > free_bytes / 2:
+        if SQUARE_BYTES * side**2 > MEMORY_SHARE * free_bytes:
             continue
-        # A small matmul runs well below the ceiling of a large one: a factor of three is usual.
-        if seconds * (side / probe) ** 3 / 3 <= LONGEST_S:
+        if seconds * (side / probe) ** 3 / SMALL_MATMUL_LOSS <= LONGEST_MATMUL_S:
             return side
     return SIDES[-1]
 
@@ -100,6 +106,6 @@ def checked_shapes(shapes: tuple[Shape, ...], free_bytes: int) -> tuple[Shape, .
         if len(shape) != 3 or min(shape) < 1:
             raise InputError(f"{shape} is no matmul shape.", "Give three positive sizes: M,N,K.")
         m, n, k = shape
-        if 6 * (m * k + n * k + m * n) > free_bytes:
+        if SHAPE_BYTES * (m * k + n * k + m * n) > free_bytes:
             raise InputError(f"A matmul of {m} x {n} x {k} does not fit into the memory that is free.")
     return shapes

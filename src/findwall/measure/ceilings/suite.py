@@ -21,6 +21,7 @@ from findwall.measure.environment import driver_version
 from findwall.model.machine import Ceilings
 from findwall.units import format_share
 
+# Between two bursts, for the power budget to come back. Chosen by hand, not calibrated.
 REST_S = 0.3
 # The types training runs in first: what comes later finds a warmer device.
 BURST_ORDER = ("bf16", "fp16", "fp8", "tf32", "fp32")
