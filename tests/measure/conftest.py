@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from findwall.measure.verdict import COMMAND_VARIABLE
+from findwall.measure.analyst import COMMAND_VARIABLE
 from findwall.model.measurement import Measurement
 
 VERDICT = "import sys,pathlib; print('THE VERDICT'); pathlib.Path(sys.argv[3]).write_text('{}')"

@@ -22,7 +22,7 @@ from findwall.measure.ceilings import CeilingsReport, Rate, cached_ceilings, mea
 from findwall.measure.ceilings import gemm as gemm_module
 from findwall.measure.ceilings.cache import cached_report, folder, path_of
 from findwall.measure.ceilings.report import rate_of
-from findwall.measure.ceilings.session import Session, combine
+from findwall.measure.ceilings.suite import Suite, combine
 from findwall.measure.ceilings.timing import Allowance, DeviceClock, HostClock
 from findwall.model.machine import Ceilings
 
@@ -306,10 +306,10 @@ def test_a_gpu_session_fills_every_ceiling(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(
         memory, "host_copies", lambda torch, device: [Rate("h2d pinned", "bytes/s", burst=5e10)]
     )
-    monkeypatch.setattr(Session, "_flush", lambda self: lambda: None)
-    session = Session(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0))
+    monkeypatch.setattr(Suite, "_flush", lambda self: lambda: None)
+    suite = Suite(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0))
     with torch.no_grad():
-        found = session.measure(((16, 32, 8),))
+        found = suite.measure(((16, 32, 8),))
     assert [rate.name for rate in found.matmul] == ["bf16", "fp16", "fp8", "tf32", "fp32"]
     assert [rate.name for rate in found.memory] == ["read", "write", "copy"]
     assert [rate.name for rate in found.launches] == ["eager launch", "graph launch"]

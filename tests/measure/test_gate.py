@@ -6,7 +6,7 @@ import pytest
 
 from findwall.measure.gate import Gate, Gauge
 from findwall.measure.optimizerhooks import watched_step
-from findwall.measure.steps import Source
+from findwall.measure.stepfinder import StepEnd
 
 
 class Optimizer:
@@ -45,7 +45,7 @@ def relay():
 def test_so_many_steps_pass_and_the_next_is_told(relay):
     optimizer = Optimizer()
     step = watched_step(lambda: False, relay, lambda optimizer: optimizer.base(optimizer))
-    relay.gate.shut(Source.OPTIMIZER, id(optimizer), 3)
+    relay.gate.shut(StepEnd.OPTIMIZER, id(optimizer), 3)
     for _ in range(3):
         step(optimizer)
     ends, spent = relay.gate.take()
@@ -56,11 +56,11 @@ def test_so_many_steps_pass_and_the_next_is_told(relay):
 
 
 def test_other_marks_do_not_count(relay):
-    relay.gate.shut(Source.LOADER, 0, 2, known={0, 1})
-    relay.gate.passed(Source.REGION, 0)
-    relay.gate.passed(Source.LOADER, 1)
+    relay.gate.shut(StepEnd.LOADER, 0, 2, known={0, 1})
+    relay.gate.passed(StepEnd.REGION, 0)
+    relay.gate.passed(StepEnd.LOADER, 1)
     assert relay.gate.left == 2
-    relay.gate.passed(Source.LOADER, 0)
+    relay.gate.passed(StepEnd.LOADER, 0)
     assert relay.gate.left == 1
 
 
@@ -69,7 +69,7 @@ def test_a_step_that_fails_is_none_and_raises(relay):
         raise ValueError("no")
 
     step = watched_step(lambda: False, relay, fail)
-    relay.gate.shut(Source.OPTIMIZER, id(relay), 2)
+    relay.gate.shut(StepEnd.OPTIMIZER, id(relay), 2)
     with pytest.raises(ValueError):
         step(relay)
     assert relay.gate.left == 2
@@ -87,7 +87,7 @@ def test_a_compiler_sees_the_original_alone(relay):
 def test_waiting_for_data_is_noted():
     gate, gauge = Gate(), Gauge()
     assert not gate.is_timing
-    gate.shut(Source.EXPLICIT, 0, 5, gauge)
+    gate.shut(StepEnd.EXPLICIT, 0, 5, gauge)
     gate.waited_for_data(40)
     assert (gauge.loader_ns, gauge.batches) == (40, 1)
     assert gate.is_timing
@@ -97,7 +97,7 @@ def test_shut_for_good_nothing_opens_it():
     gate = Gate()
     gate.shut_for_good()
     gate.waited_for_data(40)
-    gate.passed(Source.EXPLICIT, 0)
+    gate.passed(StepEnd.EXPLICIT, 0)
     assert gate.left and not gate.ends and not gate.is_timing
 
 
@@ -105,17 +105,17 @@ def test_where_the_marks_stop_coming_another_opens_the_gate(monkeypatch):
     now = 0
     monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: now)
     gate = Gate()
-    gate.shut(Source.OPTIMIZER, 7, 3)
-    gate.passed(Source.REPLAY, 1)
+    gate.shut(StepEnd.OPTIMIZER, 7, 3)
+    gate.passed(StepEnd.REPLAY, 1)
     assert gate.left == 3
     now = 2_000_000_000
-    gate.passed(Source.REPLAY, 1)
+    gate.passed(StepEnd.REPLAY, 1)
     assert gate.left == 0
 
 
 def test_a_capture_opens_it_unless_nothing_is_measured_any_more():
     gate = Gate()
-    gate.shut(Source.OPTIMIZER, 7, 3)
+    gate.shut(StepEnd.OPTIMIZER, 7, 3)
     gate.open()
     assert gate.left == 0
     gate.shut_for_good()
@@ -126,7 +126,7 @@ def test_a_capture_opens_it_unless_nothing_is_measured_any_more():
 def test_a_gate_that_opens_inside_a_step_is_open_after_it(relay):
     """Lightning's closure holds the whole step, and with it a teacher's eval()."""
     step = watched_step(lambda: False, relay, lambda optimizer: relay.gate.open())
-    relay.gate.shut(Source.OPTIMIZER, id(relay), 5, Gauge())
+    relay.gate.shut(StepEnd.OPTIMIZER, id(relay), 5, Gauge())
     step(relay)
     assert relay.gate.left == 0 and len(relay.gate.ends) == 1
     step(relay)
@@ -137,23 +137,23 @@ def test_steps_that_became_slow_are_not_waited_for(monkeypatch):
     now = 0
     monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: now)
     gate = Gate()
-    gate.shut(Source.OPTIMIZER, 7, 63)
-    gate.passed(Source.OPTIMIZER, 7)
+    gate.shut(StepEnd.OPTIMIZER, 7, 63)
+    gate.passed(StepEnd.OPTIMIZER, 7)
     assert gate.left == 62
     now = 2_000_000_000
-    gate.passed(Source.OPTIMIZER, 7)
+    gate.passed(StepEnd.OPTIMIZER, 7)
     assert gate.left == 0 and len(gate.ends) == 2
 
 
 def test_what_is_new_does_not_pass(relay):
     """An optimizer in another's place, or the first of all after steps of a poorer kind."""
     step = watched_step(lambda: False, relay, lambda optimizer: None)
-    relay.gate.shut(Source.OPTIMIZER, 7, 5, known={7, 8})
-    assert not relay.gate.passed(Source.OPTIMIZER, 8) and relay.gate.left == 5
+    relay.gate.shut(StepEnd.OPTIMIZER, 7, 5, known={7, 8})
+    assert not relay.gate.passed(StepEnd.OPTIMIZER, 8) and relay.gate.left == 5
     step(relay)
     assert relay.told == ["ended"] and relay.gate.left == 0 and not relay.gate.ends
-    relay.gate.shut(Source.FORWARD, 7, 5, known={7})
-    assert not relay.gate.passed(Source.LOADER, 0) and relay.gate.passed(Source.OPTIMIZER, 9)
+    relay.gate.shut(StepEnd.FORWARD, 7, 5, known={7})
+    assert not relay.gate.passed(StepEnd.LOADER, 0) and relay.gate.passed(StepEnd.OPTIMIZER, 9)
 
 
 def test_an_optimizer_inside_one_that_passes_is_no_step_of_its_own(relay):
@@ -164,7 +164,7 @@ def test_an_optimizer_inside_one_that_passes_is_no_step_of_its_own(relay):
         relay.gate.open()
         inner(optimizer)
 
-    relay.gate.shut(Source.OPTIMIZER, id(relay), 5, known={id(relay)})
+    relay.gate.shut(StepEnd.OPTIMIZER, id(relay), 5, known={id(relay)})
     watched_step(lambda: False, relay, opens_and_calls)(relay)
     assert len(relay.gate.ends) == 1 and not relay.told
 
@@ -173,19 +173,19 @@ def test_a_pause_inside_a_pass_is_not_doubled(monkeypatch):
     clock = iter((0, 10, 700, 20, 4_000_020))
     monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: next(clock))
     gate = Gate()
-    gate.shut(Source.OPTIMIZER, 7, 3)
-    gate.passed(Source.OPTIMIZER, 7)
+    gate.shut(StepEnd.OPTIMIZER, 7, 3)
+    gate.passed(StepEnd.OPTIMIZER, 7)
     assert gate.spent_ns == 2 * 690
-    gate.passed(Source.OPTIMIZER, 7)
+    gate.passed(StepEnd.OPTIMIZER, 7)
     assert gate.spent_ns == 2 * 690 + 4_000_000
 
 
 def test_at_rest_only_a_better_mark_is_told():
     gate = Gate()
-    gate.shut_until_better(Source.FORWARD)
-    for source in (Source.FORWARD, Source.LOADER):
+    gate.shut_until_better(StepEnd.FORWARD)
+    for source in (StepEnd.FORWARD, StepEnd.LOADER):
         assert not gate.passed(source, 1)
     assert not gate.ends and gate.left
     gate.open()
     assert gate.left
-    assert gate.passed(Source.OPTIMIZER, 5) and not gate.left
+    assert gate.passed(StepEnd.OPTIMIZER, 5) and not gate.left

@@ -209,15 +209,15 @@ OTHERS = {
         vars(torch.cuda).update(whole)
         """,
     "findwall-breaks": """
-        import findwall.measure.phases as phases
-        whole, phases.Timing.close = phases.Timing.close, lambda *a: 1 / 0
+        import findwall.measure.stages as stages
+        whole, stages.Timing.close = stages.Timing.close, lambda *a: 1 / 0
         out = list(train(30).shape)
-        phases.Timing.close = whole
+        stages.Timing.close = whole
         """,
     "evaluation-first": """
         import time
-        import findwall.measure.phases as phases
-        usual, phases.LINES_AT_MOST_NS = phases.LINES_AT_MOST_NS, 10**7
+        import findwall.measure.stages as stages
+        usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
             end = time.monotonic() + 20
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
@@ -225,7 +225,7 @@ OTHERS = {
         out = session.engine.record.phase, session.engine.record.step_source
         train(1)
         until_done(lambda: train(1))
-        phases.LINES_AT_MOST_NS = usual
+        stages.LINES_AT_MOST_NS = usual
         """,
     "full-disk": """
         import findwall.measure.runfolder as runfolder

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from findwall.measure import analyst
 from findwall.measure import control as control_module
-from findwall.measure import verdict
 from findwall.measure.control import Control
 from findwall.measure.gate import Gate, Gauge
 from findwall.measure.importhook import when_imported
 from findwall.measure.machine import batch_size
 from findwall.measure.options import Options, disabled
 from findwall.measure.sampler import LineSampler
-from findwall.measure.steps import Source
+from findwall.measure.stepfinder import StepEnd
 from findwall.measure.tracewindow import barred
 from findwall.model.measurement import Measurement
 
@@ -108,7 +108,7 @@ def test_the_packages_name_is_also_the_verb():
 def test_the_verdicts_process_is_no_rank_and_sees_no_gpu(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"):
         monkeypatch.setenv(name, "1")
-    environ = verdict.environment()
+    environ = analyst.environment()
     assert environ["CUDA_VISIBLE_DEVICES"] == ""
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"} & set(
         environ
@@ -122,13 +122,13 @@ def test_the_verdict_waits_for_ranks_and_copies_the_document(tmp_path, monkeypat
         (tmp_path / f"rank{rank}").mkdir()
         content = msgspec.json.encode(Measurement(rank=rank, final=rank == 0))
         (tmp_path / f"rank{rank}" / "measurement.json").write_bytes(content)
-    assert verdict.missing_ranks(tmp_path, 3) == [1, 2]
+    assert analyst.missing_ranks(tmp_path, 3) == [1, 2]
     fake = tmp_path / "fake.py"
     fake.write_text("import sys, pathlib; pathlib.Path(sys.argv[3]).write_text('{\"a\": 1}')")
-    monkeypatch.setenv(verdict.COMMAND_VARIABLE, f"{sys.executable} {fake}")
+    monkeypatch.setenv(analyst.COMMAND_VARIABLE, f"{sys.executable} {fake}")
     monkeypatch.setattr(os, "nice", lambda by: by)
-    monkeypatch.setattr(verdict, "RANKS_WAIT_S", 0.0)
-    assert verdict.main([str(tmp_path), "2", str(tmp_path / "copy.json")]) == 0
+    monkeypatch.setattr(analyst, "RANKS_WAIT_S", 0.0)
+    assert analyst.main([str(tmp_path), "2", str(tmp_path / "copy.json")]) == 0
     assert (tmp_path / "copy.json").read_text() == '{"a": 1}'
 
 
@@ -175,7 +175,7 @@ def test_the_switch(monkeypatch, value, expected):
 
 
 class Rig:
-    """An engine without torch: enough for the control phase."""
+    """An engine without torch: enough for the control stage."""
 
     def __init__(self, steps: int | None = None, every: int = 1) -> None:
         self.record = Measurement()
@@ -203,7 +203,7 @@ class Rig:
         self.sampled += 1
 
     def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
-        self.gate.shut(Source.EXPLICIT, 0, steps, gauge)
+        self.gate.shut(StepEnd.EXPLICIT, 0, steps, gauge)
 
     def take_passed(self) -> tuple[list[int], int]:
         passed, spent = self.gate.take()
@@ -228,7 +228,7 @@ def test_control_blocks_find_what_the_hooks_cost(monkeypatch, every):
             break
         now += 20_000_000 + (0 if rig.gate.left else 400_000) + (step % 7) * 1000
         if rig.gate.left:
-            rig.gate.passed(Source.EXPLICIT, 0)
+            rig.gate.passed(StepEnd.EXPLICIT, 0)
         else:
             control.step(rig, now)  # type: ignore[arg-type]
     assert rig.done and not rig.gate.left
@@ -247,8 +247,8 @@ def test_the_run_folder_is_the_place_the_verdict_works_in(tmp_path, monkeypatch)
     """So that modules beside the job's script do not shadow any other."""
     made: dict[str, Any] = {}
     monkeypatch.setattr(
-        verdict.subprocess, "Popen", lambda command, **rest: made.update(rest, command=command)
+        analyst.subprocess, "Popen", lambda command, **rest: made.update(rest, command=command)
     )
-    verdict.start(tmp_path, Options(json="out.json"), 1)
+    analyst.start(tmp_path, Options(json="out.json"), 1)
     assert made["cwd"] == tmp_path and made["start_new_session"]
     assert Path(made["command"][-1]).is_absolute()

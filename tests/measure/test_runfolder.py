@@ -9,16 +9,16 @@ import msgspec
 
 from findwall.measure import runfolder
 from findwall.measure.ceilings.cores import core_name
+from findwall.measure.membership import Membership, this_rank
 from findwall.measure.options import Options
-from findwall.measure.ranks import Rank, this_rank
 from findwall.measure.runfolder import open_folder, prune, safe_name
 from findwall.model.measurement import RUN_FILE, RunInfo
 
 
 def test_folders_are_numbered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = open_folder("a/train.py", ["a/train.py"], Options(), Rank())
-    second = open_folder("train.py", ["train.py"], Options(), Rank())
+    first = open_folder("a/train.py", ["a/train.py"], Options(), Membership())
+    second = open_folder("train.py", ["train.py"], Options(), Membership())
     assert first is not None and second is not None
     assert [f.path.name for f in (first, second)] == ["train-1", "train-2"]
     info = msgspec.json.decode((first.path / RUN_FILE).read_bytes(), type=RunInfo)
@@ -28,13 +28,13 @@ def test_folders_are_numbered(tmp_path, monkeypatch):
 def test_many_at_once_get_a_folder_each(tmp_path):
     options = Options(out=str(tmp_path / "out"))
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: open_folder("x", [], options, Rank()), range(24)))
+        made = list(pool.map(lambda _: open_folder("x", [], options, Membership()), range(24)))
     assert len({folder.path for folder in made if folder is not None}) == 24
 
 
 def test_an_unwritable_place_falls_back_and_says_so(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
-    folder = open_folder("x", [], Options(out=str(tmp_path / "file" / "run")), Rank())
+    folder = open_folder("x", [], Options(out=str(tmp_path / "file" / "run")), Membership())
     assert folder is not None and folder.path.is_dir()
     assert "cannot be written" in folder.notes[0]
 
@@ -54,19 +54,19 @@ def test_old_runs_are_pruned_past_the_cap_and_nothing_else(tmp_path):
 
 def test_ranks_of_one_launch_share_a_folder(tmp_path):
     options = Options(out=str(tmp_path / "out"))
-    late = open_folder("x", [], options, Rank(1, 2, "job"))
+    late = open_folder("x", [], options, Membership(1, 2, "job"))
     assert late is None
-    first = open_folder("x", [], options, Rank(0, 2, "job"))
-    second = open_folder("x", [], options, Rank(1, 2, "job"))
+    first = open_folder("x", [], options, Membership(0, 2, "job"))
+    second = open_folder("x", [], options, Membership(1, 2, "job"))
     assert first is not None and second is not None
     assert second.path == first.path and second.rank_path.name == "rank1"
-    assert open_folder("x", [], options, Rank(1, 2, "other job")) is None
+    assert open_folder("x", [], options, Membership(1, 2, "other job")) is None
 
 
 def test_ranks_come_from_the_launchers_variables():
-    assert this_rank({}) == Rank()
-    assert this_rank({"RANK": "0", "WORLD_SIZE": "1"}) == Rank()
-    assert this_rank({"RANK": "x", "WORLD_SIZE": "2"}) == Rank()
+    assert this_rank({}) == Membership()
+    assert this_rank({"RANK": "0", "WORLD_SIZE": "1"}) == Membership()
+    assert this_rank({"RANK": "x", "WORLD_SIZE": "2"}) == Membership()
     environ = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
     other = {**environ, "RANK": "3"}
     assert this_rank(environ).rank == 1 and this_rank(environ).world_size == 4

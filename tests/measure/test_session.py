@@ -71,7 +71,7 @@ def test_a_whole_measurement_reaches_its_control_steps(jobs, training):
     assert measured.host_samples > 20
     assert any(line.place.startswith("job.py:") for line in measured.host_lines)
     assert "THE VERDICT" in run.stderr
-    assert measured.environment["versions"]["torch"]
+    assert measured.environment.versions["torch"]
 
 
 INFERENCE = """

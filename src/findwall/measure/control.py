@@ -1,4 +1,4 @@
-"""The control phase: after the trace window, is a step what it was, and what do the hooks cost?"""
+"""The control stage: after the trace window, is a step what it was, and what do the hooks cost?"""
 
 from __future__ import annotations
 

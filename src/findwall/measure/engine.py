@@ -1,4 +1,4 @@
-"""The measurement of one rank, driven by step ends: what the phases share, and the writing of it."""
+"""The measurement of one rank, driven by step ends: what the stages share, and the writing of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
 from findwall.measure.gate import Gate, Gauge
+from findwall.measure.membership import Membership
 from findwall.measure.options import Options
-from findwall.measure.ranks import Rank
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
-from findwall.measure.steps import StepFinder
+from findwall.measure.stepfinder import StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
@@ -25,15 +25,15 @@ NO_STEPS = (
 )
 
 
-class Phase(Protocol):
-    """A stretch of the measurement. Told of every step end; enters the next phase by itself."""
+class Stage(Protocol):
+    """A stretch of the measurement. Told of every step end; enters the next stage by itself."""
 
     name: str
 
     def step(self, engine: Engine, now: int) -> None: ...
 
     def close(self, engine: Engine) -> None:
-        """The job has ended in this phase: keep what there is."""
+        """The job has ended in this stage: keep what there is."""
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class Engine:
         self,
         torch: Any,
         options: Options,
-        rank: Rank,
+        rank: Membership,
         gate: Gate,
         find_folder: Callable[[], RunFolder | None],
     ) -> None:
@@ -68,7 +68,7 @@ class Engine:
         self.telemetry = Gauges()
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
-        self.phase: Phase | None = None
+        self.stage: Stage | None = None
         self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
         self.batch_size: tuple[float, str] | None = None
         self.prefetched = 0  # batches that loader workers may have ready
@@ -83,8 +83,8 @@ class Engine:
 
     def step_ended(self, now: int) -> None:
         self.step_number += 1
-        if self.phase is not None:
-            self.phase.step(self, now)
+        if self.stage is not None:
+            self.stage.step(self, now)
 
     def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
         """So many steps are not measured, only counted."""
@@ -100,13 +100,13 @@ class Engine:
     def start_over(self) -> None:
         """What was measured is not what the job is about."""
         self.abort_window()
-        if self.phase is not None:
-            self.phase.close(self)
+        if self.stage is not None:
+            self.stage.close(self)
         self.forget_steps()
         self.telemetry.stop()
         self.telemetry = Gauges()
         self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
-        self.device = self.clock = self.window = self.timer = self.timed = self.phase = None
+        self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
         self.deferred = None
         self.every = 1
         self.done = False
@@ -117,15 +117,15 @@ class Engine:
 
     def cut(self) -> None:
         """Steps from here on are of another kind than those that passed: the two share no time."""
-        if isinstance(self.phase, Cuttable):
-            self.phase.cut(self)
+        if isinstance(self.stage, Cuttable):
+            self.stage.cut(self)
 
     def take_waited(self) -> int:
         return 0 if self.clock is None else self.clock.take_waited()
 
-    def enter(self, phase: Phase) -> None:
-        self.phase = phase
-        self.record.phase = phase.name
+    def enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self.record.phase = stage.name
 
     def look_at_device(self) -> None:
         """What the job computes on may only be known after its first steps."""
@@ -175,8 +175,8 @@ class Engine:
     def job_ended(self, failure: str) -> None:
         """Before all was measured: keep what there is."""
         self.record.job_ended = failure or "ended"
-        if self.phase is not None:
-            self.phase.close(self)
+        if self.stage is not None:
+            self.stage.close(self)
         else:
             self.note(NO_STEPS)
             if self.rank.speaks:
@@ -190,12 +190,12 @@ class Engine:
     def finished(self) -> None:
         self.done = True
         self.record.phase = "done"
-        self.phase = None
+        self.stage = None
 
     def save(self, final: bool = False) -> None:
         folder = self.folder
         if self.timed is not None:
-            # The device had not passed the last of the timed steps when their phase ended; by now it has.
+            # The device had not passed the last of the timed steps when their stage ended; by now it has.
             self.timed.resolve()
         self.record.final = final
         self.record.steps_seen = self.step_number

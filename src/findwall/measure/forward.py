@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from findwall.measure.gate import Gate
-from findwall.measure.steps import Source
+from findwall.measure.stepfinder import StepEnd
 
 PERIOD_S = 0.01
 SLOW_PERIOD_S = 0.05
@@ -81,7 +81,7 @@ def wrap_call(torch: Any, module: Any, gate: Gate, ended: Callable[[int, bool], 
         result = call(*args, **kwargs)
         if compiling():
             return result
-        if not gate.left or gate.passed(Source.FORWARD, key):
+        if not gate.left or gate.passed(StepEnd.FORWARD, key):
             ended(key, grad_enabled())
         return result
 

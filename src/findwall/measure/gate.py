@@ -11,7 +11,7 @@ from collections.abc import Callable, Set
 from time import perf_counter_ns
 from typing import Any
 
-from findwall.measure.steps import Source
+from findwall.measure.stepfinder import StepEnd
 
 FOR_GOOD = 1 << 62
 PAUSE_NS = 10_000  # no pass takes that long: another process had the core
@@ -52,7 +52,7 @@ class Gate:
         self.left = 0
         self.ends: list[int] = []  # when the steps that passed ended
         self.spent_ns = 0  # our own time on them
-        self._source: Source | None = None
+        self._source: StepEnd | None = None
         self._key: int | None = None
         self._known: Set[int] = frozenset()
         self._gauge: Gauge | None = None
@@ -61,7 +61,7 @@ class Gate:
 
     def shut(
         self,
-        source: Source | None,
+        source: StepEnd | None,
         key: int | None,
         steps: int,
         gauge: Gauge | None = None,
@@ -80,7 +80,7 @@ class Gate:
         self.shut(None, None, FOR_GOOD)
         self._until = FOR_GOOD
 
-    def shut_until_better(self, source: Source | None) -> None:
+    def shut_until_better(self, source: StepEnd | None) -> None:
         """For good, unless a mark comes that says more about where steps end."""
         self.shut(source, None, FOR_GOOD)
         self._until = FOR_GOOD
@@ -90,7 +90,7 @@ class Gate:
         if self._until != FOR_GOOD:
             self.left = 0
 
-    def passed(self, source: Source, key: int) -> bool:
+    def passed(self, source: StepEnd, key: int) -> bool:
         """At the shut gate: something ended that may end a step. True: it must not pass, it is new here."""
         if self._source is None:
             return False
@@ -125,7 +125,7 @@ class Gate:
             result = step(*args, **kwargs)
         finally:
             self.inside = False
-        if self.passed(Source.OPTIMIZER, id(args[0])):
+        if self.passed(StepEnd.OPTIMIZER, id(args[0])):
             tell(args[0], False)
         return result
 

@@ -19,7 +19,7 @@ from findwall.measure import optimizerhooks
 from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
 from findwall.measure.optimizerhooks import OptimizerSink, watched_step
-from findwall.measure.steps import Source
+from findwall.measure.stepfinder import StepEnd
 
 
 class Sink(OptimizerSink, Protocol):
@@ -147,7 +147,7 @@ def _wrap_scaler(torch: Any, relay: Relay) -> None:
         left = gate.left
         if left:
             result = original(self, optimizer, *args, **kwargs)
-            if gate.left == left and gate.passed(Source.OPTIMIZER, id(optimizer)):
+            if gate.left == left and gate.passed(StepEnd.OPTIMIZER, id(optimizer)):
                 relay.sink.optimizer_ended(optimizer, False)
             return result
         before = relay.sink.optimizer_steps()
@@ -187,7 +187,7 @@ def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any],
         batch = original(self)
         spent = perf_counter_ns() - began
         gate = relay.sink.gate
-        if gate.left and not gate.passed(Source.LOADER, 0):
+        if gate.left and not gate.passed(StepEnd.LOADER, 0):
             gate.waited_for_data(spent)
         else:
             relay.sink.batch_taken(self, batch, spent)
@@ -221,7 +221,7 @@ def _wrap_replay(torch: Any, relay: Relay) -> None:
     def replay(self: Any) -> Any:
         result = original(self)
         gate = relay.sink.gate
-        if not gate.left or gate.passed(Source.REPLAY, id(self)):
+        if not gate.left or gate.passed(StepEnd.REPLAY, id(self)):
             relay.sink.graph_replayed(self)
         return result
 

@@ -16,10 +16,10 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from findwall.errors import InputError
+from findwall.measure.analyst import write_late
 from findwall.measure.options import Options, disabled
 from findwall.measure.session import Session
 from findwall.measure.stderr import say
-from findwall.measure.verdict import write_late
 from findwall.model.measurement import DIAGNOSIS_FILE
 
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep

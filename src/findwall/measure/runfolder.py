@@ -16,8 +16,8 @@ import msgspec
 
 import findwall
 from findwall.files import write_atomically
+from findwall.measure.membership import Membership
 from findwall.measure.options import Options
-from findwall.measure.ranks import Rank
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
 RUNS = "findwall-runs"
@@ -30,7 +30,7 @@ class RunFolder:
     """One rank's view of the folder."""
 
     path: Path
-    rank: Rank
+    rank: Membership
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -52,7 +52,7 @@ class RunFolder:
 
 
 def open_folder(
-    script: str, argv: list[str], options: Options, rank: Rank, base: Path | None = None
+    script: str, argv: list[str], options: Options, rank: Membership, base: Path | None = None
 ) -> RunFolder | None:
     """Make the run's folder (rank 0 and single jobs), or find the one rank 0 made; None: not there yet."""
     parent, name = _place(script, options, base or Path.cwd())
@@ -125,7 +125,7 @@ def _describe(folder: RunFolder, script: str, argv: list[str], options: Options)
     write_atomically(folder.path / RUN_FILE, msgspec.json.encode(info))
 
 
-def _pointer(parent: Path, rank: Rank) -> Path:
+def _pointer(parent: Path, rank: Membership) -> Path:
     return parent / f".job-{rank.job}"
 
 
@@ -137,7 +137,7 @@ def _point_to(parent: Path, folder: RunFolder) -> None:
             return
 
 
-def _follow(parent: Path, rank: Rank) -> Path | None:
+def _follow(parent: Path, rank: Membership) -> Path | None:
     for place in (parent, Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
             path = Path(os.fsdecode(_pointer(place, rank).read_bytes()))

@@ -11,19 +11,19 @@ from types import ModuleType
 from typing import Any
 
 from findwall.measure import hooks, machine
+from findwall.measure.analyst import Analyst
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
 from findwall.measure.forks import watch_forks
 from findwall.measure.gate import Gate
 from findwall.measure.importhook import when_imported
 from findwall.measure.lookout import Lookout
+from findwall.measure.membership import this_rank
 from findwall.measure.options import Options
-from findwall.measure.phases import Warmup
-from findwall.measure.ranks import this_rank
 from findwall.measure.runfolder import RunFolder, open_folder
+from findwall.measure.stages import Warmup
 from findwall.measure.stderr import say
-from findwall.measure.steps import Nest, Source
-from findwall.measure.verdict import Verdict
+from findwall.measure.stepfinder import Nest, StepEnd
 
 STARTS_OVER = 2  # a job that goes on changing its ways is not measured for ever
 
@@ -42,7 +42,7 @@ class Session:
         self._folder: RunFolder | None = None
         self._base = Path.cwd()  # the job may change it
         self._lookout: Lookout | None = None
-        self._verdict = Verdict(options, self.rank)
+        self._analyst = Analyst(options, self.rank)
         self._optimizers = Nest()
         self._optimizer_began = self._steps = 0
         self._starts_left = STARTS_OVER
@@ -161,20 +161,20 @@ class Session:
         began, self._optimizer_began = self._optimizer_began, 0
         if not failed:
             self._steps += 1
-            self._mark(Source.OPTIMIZER, key, began)
+            self._mark(StepEnd.OPTIMIZER, key, began)
 
     def graph_replayed(self, graph: Any) -> None:
-        self._mark(Source.REPLAY, id(graph))
+        self._mark(StepEnd.REPLAY, id(graph))
 
     def forward_ended(self, key: int, gradients: bool) -> None:
         if self.off or self.engine is None or threading.get_ident() != self._thread_id:
             return
         if gradients:
             self.engine.finder.training_expected = True
-        self._mark(Source.FORWARD, key)
+        self._mark(StepEnd.FORWARD, key)
 
     def region_ended(self, key: int) -> None:
-        self._mark_or_pass(Source.REGION, key)
+        self._mark_or_pass(StepEnd.REGION, key)
 
     @property
     def wants_module(self) -> bool:
@@ -182,13 +182,13 @@ class Session:
 
     def step(self) -> None:
         """The job says itself that a step has ended."""
-        self._mark_or_pass(Source.EXPLICIT, 0)
+        self._mark_or_pass(StepEnd.EXPLICIT, 0)
 
     def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None:
         engine = self.engine
         if self.off or engine is None or engine.done or threading.get_ident() != engine.thread_id:
             return
-        self._mark(Source.LOADER, 0)
+        self._mark(StepEnd.LOADER, 0)
         engine.gauge.loader_ns += spent_ns
         engine.gauge.batches += 1
         self.guard(lambda: self._after_batch(engine, iterator, batch))
@@ -237,11 +237,11 @@ class Session:
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
-    def _mark_or_pass(self, source: Source, key: int) -> None:
+    def _mark_or_pass(self, source: StepEnd, key: int) -> None:
         if not self.gate.left or self.gate.passed(source, key):
             self._mark(source, key)
 
-    def _mark(self, source: Source, key: int, began: int = 0) -> None:
+    def _mark(self, source: StepEnd, key: int, began: int = 0) -> None:
         """Something ended that may end a step; all of findwall's work on the training thread starts here."""
         engine = self.engine
         if self.off or engine is None:
@@ -250,12 +250,12 @@ class Session:
             self._after_measuring(engine, source, key)
             return
         now = perf_counter_ns()
-        phase = engine.phase
+        stage = engine.stage
         try:
             if began:
                 engine.gauge.optimizer_ns = (engine.gauge.optimizer_ns or 0) + now - began
             if machine.is_capturing(engine.torch):
-                engine.finder.optimizer_captured |= source is Source.OPTIMIZER
+                engine.finder.optimizer_captured |= source is StepEnd.OPTIMIZER
                 return
             if engine.finder.mark(source, key, now):
                 self._step_ended(engine, now)
@@ -263,7 +263,7 @@ class Session:
             self.fail(error)
         finally:
             spent = perf_counter_ns() - now - engine.take_waited()
-            if engine.phase is phase:  # what a change of phase takes is outside of every step that is timed
+            if engine.stage is stage:  # what a change of stage takes is outside of every step that is timed
                 engine.gauge.hook_ns += spent
         self._leave_if_asked()
 
@@ -272,7 +272,7 @@ class Session:
             self._stop_now = False
             raise SystemExit(0)
 
-    def _after_measuring(self, engine: Engine, source: Source, key: int) -> None:
+    def _after_measuring(self, engine: Engine, source: StepEnd, key: int) -> None:
         """All is measured. A job of several ranks that is to be stopped still counts its steps; and after an
         evaluation the training may yet begin."""
         if not self.options.stop:
@@ -284,23 +284,23 @@ class Session:
             self.guard(lambda: self._stop_together(engine))
         self._leave_if_asked()
 
-    def _look_for_training(self, engine: Engine, source: Source, key: int) -> None:
+    def _look_for_training(self, engine: Engine, source: StepEnd, key: int) -> None:
         now = perf_counter_ns()
         ended = engine.finder.mark(source, key, now)
         if not engine.finder.better:
             self._rest(engine)
-        elif ended and (self._verdict.is_there or not self._verdict.begun):
+        elif ended and (self._analyst.is_there or not self._analyst.begun):
             self._step_ended(engine, now)
 
     def _step_ended(self, engine: Engine, now: int) -> None:
         restarted, better = engine.finder.take_restart()
         if restarted and engine.record.phase in ("warm-up", "timing"):
-            engine.phase = None
-            if engine.finder.source is Source.EXPLICIT:
+            engine.stage = None
+            if engine.finder.source is StepEnd.EXPLICIT:
                 engine.forget_steps()  # the job counts them itself
         elif better and self._starts_left and self.rank.world_size == 1:  # several ranks would have to agree
             self._start_over(engine)
-        if engine.phase is None:
+        if engine.stage is None:
             self._first_step(engine)
             return
         engine.step_ended(now)
@@ -313,14 +313,14 @@ class Session:
         what = engine.record.step_source or "other"
         engine.start_over()
         engine.note(f"before its first training step the job ran steps of another kind ({what}): not in here")
-        self._verdict = Verdict(self.options, self.rank)
+        self._analyst = Analyst(self.options, self.rank)
 
     def _first_step(self, engine: Engine) -> None:
         engine.thread_id = threading.get_ident()
         engine.take_passed()
         engine.step_number += 1
         engine.enter(Warmup(engine))
-        if engine.finder.source in (Source.EXPLICIT, Source.OPTIMIZER) and self._lookout is not None:
+        if engine.finder.source in (StepEnd.EXPLICIT, StepEnd.OPTIMIZER) and self._lookout is not None:
             self._lookout.stop()
 
     # The end
@@ -328,15 +328,15 @@ class Session:
     def _finished(self, engine: Engine) -> None:
         self._stop_threads()
         engine.save(final=True)
-        self._verdict.begin(self._folder)
+        self._analyst.begin(self._folder)
         if self.options.stop and self.rank.world_size == 1:
-            self._verdict.end()
+            self._analyst.end()
             self._stop()
         elif not self.options.stop:
             self._rest(engine)
 
     def _rest(self, engine: Engine) -> None:
-        inferred = engine.finder.source in (Source.FORWARD, Source.LOADER, Source.REGION)
+        inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION)
         if inferred and self._starts_left and self.rank.world_size == 1:
             self.gate.shut_until_better(engine.finder.source)
         else:
@@ -351,8 +351,8 @@ class Session:
         assert self._folder is not None
         engine.step_number += 1
         self._appointment = self._appointment or Appointment(self._folder.path)
-        if self._verdict.is_there:
-            self._verdict.end()
+        if self._analyst.is_there:
+            self._analyst.end()
             self._appointment.make(engine.step_number)
         if self._appointment.is_due(engine.step_number):
             self._stop()
@@ -382,14 +382,14 @@ class Session:
             self._end_after_failure(failure)
         else:
             if engine.record.steps.host_ns or engine.done:
-                self._verdict.begin(self._folder)
-            self._verdict.end()
+                self._analyst.begin(self._folder)
+            self._analyst.end()
 
     def _end_after_failure(self, failure: str) -> None:
         """The job's own message is what counts now: a verdict under way may end, none is begun."""
         assert self._folder is not None
-        if self._verdict.begun and failure != "KeyboardInterrupt":
-            self._verdict.end()
+        if self._analyst.begun and failure != "KeyboardInterrupt":
+            self._analyst.end()
         else:
             say(f"the job ended with {failure}; `findwall read {self._folder.path}` shows what was measured")
 

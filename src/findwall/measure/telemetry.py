@@ -14,7 +14,7 @@ from statistics import mean
 from typing import Any
 
 from findwall.measure import neighbours
-from findwall.measure.ranks import this_rank
+from findwall.measure.membership import this_rank
 from findwall.model.machine import Counters, CpuUse, Sampled, Telemetry
 
 PERIOD_S = 0.5

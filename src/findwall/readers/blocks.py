@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from findwall.errors import InputError
+from findwall.readers.rawfile import RawFile
 from findwall.readers.repair import BOUNDARY, UNDECODABLE, mend
-from findwall.readers.source import Source
 
 BLOCK = 2 << 20
 _TAIL = 1 << 18  # the last block is small: finding where the events end costs more a byte
@@ -38,7 +38,7 @@ class Block:
     offset: int = 0
     length: int = 0
 
-    def load(self, source: Source) -> bytes:
+    def load(self, source: RawFile) -> bytes:
         return self.text if self.text is not None else source.fetch(self.offset, self.length)
 
 
@@ -52,7 +52,7 @@ class Opening:
     bare: bool = False  # a top-level array, no object around it
 
 
-def find_events(source: Source) -> Opening:
+def find_events(source: RawFile) -> Opening:
     """Read up to where the events begin."""
     offset, text = 0, b""
     while not text:
@@ -68,7 +68,7 @@ def find_events(source: Source) -> Opening:
     return _find_key(source, bytearray(text), offset)
 
 
-def _find_key(source: Source, text: bytearray, offset: int) -> Opening:
+def _find_key(source: RawFile, text: bytearray, offset: int) -> Opening:
     """The first place where a member `traceEvents` of the outermost object can begin."""
     searched, places = 0, []
     while True:
@@ -102,12 +102,12 @@ def decode_header(text: bytes) -> dict[str, Any] | None:
     return decoded if isinstance(decoded, dict) else None
 
 
-def cut(source: Source, opening: Opening) -> Iterator[Block]:
+def cut(source: RawFile, opening: Opening) -> Iterator[Block]:
     """The text after the opening in blocks, in order; the last one reaches the end of the file."""
     return _cut_file(source, opening.offset) if source.seekable else _cut_stream(source, opening.rest)
 
 
-def _cut_file(source: Source, start: int) -> Iterator[Block]:
+def _cut_file(source: RawFile, start: int) -> Iterator[Block]:
     """Only the neighbourhood of each cut is read here; whoever decodes the block fetches it."""
     size = source.size or 0
     while size - start > _TAIL:
@@ -118,7 +118,7 @@ def _cut_file(source: Source, start: int) -> Iterator[Block]:
     yield Block(None, start, size - start)
 
 
-def _last_cut_before(source: Source, start: int, target: int) -> int | None:
+def _last_cut_before(source: RawFile, start: int, target: int) -> int | None:
     window = _WINDOW
     while True:
         begin = max(start, target - window)
@@ -130,7 +130,7 @@ def _last_cut_before(source: Source, start: int, target: int) -> int | None:
         window *= 8
 
 
-def _first_cut_after(source: Source, target: int, size: int) -> int:
+def _first_cut_after(source: RawFile, target: int, size: int) -> int:
     """No cut within a block's length: one entry is longer than a block, or this is no list of entries."""
     limit = min(size, target + LONGEST)
     while target < limit:
@@ -141,7 +141,7 @@ def _first_cut_after(source: Source, target: int, size: int) -> int:
     return limit
 
 
-def _cut_stream(source: Source, text: bytes) -> Iterator[Block]:
+def _cut_stream(source: RawFile, text: bytes) -> Iterator[Block]:
     enough = BLOCK + _TAIL
     while True:
         text = _read_until(source, text, enough)
@@ -161,7 +161,7 @@ def _cut_stream(source: Source, text: bytes) -> Iterator[Block]:
     yield Block(text)
 
 
-def _read_until(source: Source, text: bytes, enough: int) -> bytes:
+def _read_until(source: RawFile, text: bytes, enough: int) -> bytes:
     parts, length = [text], len(text)
     while length < enough:
         more = source.read()

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from findwall.readers.blocks import Block
 from findwall.readers.decode import Decoded, decode_block
-from findwall.readers.source import Source
+from findwall.readers.rawfile import RawFile
 
 _AHEAD = 4  # blocks cut before a worker asks for them
 _MOST = 16  # more workers than this wait for the disk and the merge
@@ -62,7 +62,7 @@ def _may_fork() -> bool:
     )
 
 
-def decode_all(source: Source, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Decoded]]:
+def decode_all(source: RawFile, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Decoded]]:
     """Every block with its rows, in order. A caller may stop early."""
     first = list(islice(blocks, _AHEAD))
     if workers == 0 or len(first) < _AHEAD:
@@ -77,7 +77,7 @@ def decode_all(source: Source, blocks: Iterator[Block], workers: int) -> Iterato
 
 
 class _Pool:
-    def __init__(self, source: Source, workers: int) -> None:
+    def __init__(self, source: RawFile, workers: int) -> None:
         self._source = source
         self._workers: list[_Worker] = []
         context = multiprocessing.get_context("fork")
@@ -153,7 +153,7 @@ class _Pool:
                 worker.process.join()
 
 
-def _serve(pipe: Connection, inherited: list[Connection], source: Source) -> None:
+def _serve(pipe: Connection, inherited: list[Connection], source: RawFile) -> None:
     """A worker: decode what comes until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     for other in inherited:  # or a dead parent would go unnoticed

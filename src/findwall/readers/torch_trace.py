@@ -17,7 +17,7 @@ from findwall.readers.blocks import LONGEST, Block, cut, decode_header, find_eve
 from findwall.readers.decode import Decoded, decode_block
 from findwall.readers.header import read_header
 from findwall.readers.pool import decode_all, worker_count
-from findwall.readers.source import Source
+from findwall.readers.rawfile import RawFile
 
 Progress = Callable[[int, int], None]
 _SUFFIX_LIMIT = 64 << 20  # what follows the events is small; more than this is not a header
@@ -25,14 +25,14 @@ _SUFFIX_LIMIT = 64 << 20  # what follows the events is small; more than this is 
 
 def read_trace(path: Path, progress: Progress | None = None, workers: int | None = None) -> Timeline:
     """One rank from one trace file. `progress` hears (bytes done, bytes in all; 0 if not known)."""
-    source = Source(path)
+    source = RawFile(path)
     try:
         return _read(source, progress, worker_count(workers))
     finally:
         source.close()
 
 
-def _read(source: Source, progress: Progress | None, workers: int) -> Timeline:
+def _read(source: RawFile, progress: Progress | None, workers: int) -> Timeline:
     opening = find_events(source)
     assembler = Assembler()
     reading = _Reading(source, decode_all(source, cut(source, opening), workers))
@@ -62,7 +62,7 @@ def _read(source: Source, progress: Progress | None, workers: int) -> Timeline:
 class _Reading:
     """Goes through the decoded blocks in order and joins what a wrong cut has split."""
 
-    def __init__(self, source: Source, decoded: Iterator[tuple[Block, Decoded]]) -> None:
+    def __init__(self, source: RawFile, decoded: Iterator[tuple[Block, Decoded]]) -> None:
         self.source, self.decoded = source, decoded
         self.closed = False  # the array of events has ended; the rest is the suffix
         self.suffix = bytearray()

@@ -31,6 +31,6 @@ def measure_ceilings(
     Takes at most about `budget_s` seconds: the sustained runs shrink with it, and what no longer fits is left
     out and named in the notes. `shapes` are a job's own matmuls (m, n, k), timed beside the large one.
     """
-    from findwall.measure.ceilings.session import run_session
+    from findwall.measure.ceilings.suite import run_suite
 
-    return run_session(device, budget_s, tuple(shapes or ()))
+    return run_suite(device, budget_s, tuple(shapes or ()))

@@ -1,4 +1,4 @@
-"""The measurement's phases, in order: warm-up, timing, lines, trace, control, done."""
+"""The measurement's stages, in order: warm-up, timing, lines, trace, control, done."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ DISTRIBUTED_VARIABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class Membership:
+    """The place of this process in its job."""
+
     rank: int = 0
     world_size: int = 1
     job: str = ""  # the same text on every rank of one launch, another for the next launch
@@ -63,10 +65,10 @@ def _job_key(environ: Mapping[str, str]) -> str:
     return ":".join([*named, environ.get("MASTER_PORT", ""), _parent_identity()])
 
 
-def this_rank(environ: Mapping[str, str] | None = None) -> Rank:
+def this_rank(environ: Mapping[str, str] | None = None) -> Membership:
     environ = os.environ if environ is None else environ
     rank = _number(environ, "RANK", "OMPI_COMM_WORLD_RANK")
     world = _number(environ, "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
     if rank is None or world is None or world < 2 or rank >= world:
-        return Rank()
-    return Rank(rank, world, hashlib.sha256(_job_key(environ).encode()).hexdigest()[:16])
+        return Membership()
+    return Membership(rank, world, hashlib.sha256(_job_key(environ).encode()).hexdigest()[:16])

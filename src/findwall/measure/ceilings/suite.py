@@ -26,7 +26,7 @@ REST_S = 0.3
 BURST_ORDER = ("bf16", "fp16", "fp8", "tf32", "fp32")
 
 
-def run_session(device: str | int | None, budget_s: float, shapes: tuple[gemm.Shape, ...]) -> CeilingsReport:
+def run_suite(device: str | int | None, budget_s: float, shapes: tuple[gemm.Shape, ...]) -> CeilingsReport:
     allowance = Allowance(budget_s)
     try:
         import torch
@@ -34,10 +34,10 @@ def run_session(device: str | int | None, budget_s: float, shapes: tuple[gemm.Sh
         if device not in (None, "cpu"):
             raise InputError("A GPU can be measured only where torch is installed.") from None
         return measure_without_torch(allowance, shapes)
-    session = Session(torch, _device(torch, device), allowance)
+    suite = Suite(torch, _device(torch, device), allowance)
     try:
         with torch.no_grad():
-            return session.measure(shapes)
+            return suite.measure(shapes)
     except RuntimeError as error:
         reason = _first_line(error)
         raise FindwallError(f"The ceilings could not be measured: {reason}", _FAILED_HINT) from error
@@ -64,7 +64,7 @@ def _device(torch: Any, device: str | int | None) -> Any:
     return torch.device("cuda", chosen.index or 0) if chosen.type == "cuda" else chosen
 
 
-class Session:
+class Suite:
     """The device, its clock, and what has been found out so far."""
 
     def __init__(self, torch: Any, device: Any, allowance: Allowance) -> None:

@@ -11,7 +11,9 @@ import enum
 from collections.abc import Set
 
 
-class Source(enum.IntEnum):
+class StepEnd(enum.IntEnum):
+    """What may end a step, best first."""
+
     EXPLICIT = 0
     OPTIMIZER = 1
     FORWARD = 2
@@ -26,12 +28,12 @@ class Source(enum.IntEnum):
 
 # Marks of a kind to see, with none of a better kind, before it is believed.
 PATIENCE = {
-    Source.EXPLICIT: 0,
-    Source.OPTIMIZER: 0,
-    Source.FORWARD: 6,
-    Source.REPLAY: 16,
-    Source.LOADER: 16,
-    Source.REGION: 16,
+    StepEnd.EXPLICIT: 0,
+    StepEnd.OPTIMIZER: 0,
+    StepEnd.FORWARD: 6,
+    StepEnd.REPLAY: 16,
+    StepEnd.LOADER: 16,
+    StepEnd.REGION: 16,
 }
 PATIENCE_SLOW = 2  # where marks are seconds apart, waiting for many would take minutes
 SLOW_NS = 2_000_000_000
@@ -78,21 +80,21 @@ class StepFinder:
     """Turns marks into steps."""
 
     def __init__(self) -> None:
-        self.source: Source | None = None
+        self.source: StepEnd | None = None
         self.restarted = False  # what ends a step has changed: earlier steps are of another kind
         self.better = False  # by a kind of mark that says more
         self.training_expected = False
         self.optimizer_captured = False  # optimizer.step() ran inside a CUDA-graph capture
-        self._anchors = {source: Anchor() for source in Source}
-        self._seen = dict.fromkeys(Source, 0)
-        self._first = dict.fromkeys(Source, 0)
+        self._anchors = {source: Anchor() for source in StepEnd}
+        self._seen = dict.fromkeys(StepEnd, 0)
+        self._first = dict.fromkeys(StepEnd, 0)
 
-    def mark(self, source: Source, key: int = 0, now: int = 0) -> bool:
+    def mark(self, source: StepEnd, key: int = 0, now: int = 0) -> bool:
         """Something that may end a step has ended. True if a step did."""
         if (
             self.source is None
             or source < self.source
-            or (source is Source.REPLAY and self.optimizer_captured)
+            or (source is StepEnd.REPLAY and self.optimizer_captured)
         ):
             if not self._believe(source, now):
                 return False
@@ -105,13 +107,13 @@ class StepFinder:
             self.restarted = True
         return ended
 
-    def _believe(self, source: Source, now: int) -> bool:
+    def _believe(self, source: StepEnd, now: int) -> bool:
         if source is self.source:
             return True
         self._seen[source] += 1
-        if source is Source.REPLAY and self.optimizer_captured:
+        if source is StepEnd.REPLAY and self.optimizer_captured:
             patience = 0
-        elif self.training_expected and source > Source.OPTIMIZER:
+        elif self.training_expected and source > StepEnd.OPTIMIZER:
             patience = PATIENCE_IN_TRAINING
         else:
             patience = PATIENCE[source]
@@ -122,7 +124,7 @@ class StepFinder:
             return False
         self.restarted = self.better = self.source is not None
         self.source = source
-        if source is Source.OPTIMIZER:
+        if source is StepEnd.OPTIMIZER:
             self.optimizer_captured = False
         return True
 

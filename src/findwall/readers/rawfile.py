@@ -18,7 +18,7 @@ _STEP = 1 << 14  # compressed bytes handed to zstd at a time: it does not bound 
 _FIRST_BYTE_S, _NEXT_BYTE_S = 10.0, 60.0  # how long a pipe may stay silent
 
 
-class Source:
+class RawFile:
     """An open file whose text is read forward once. Says where it is and whether it ended whole."""
 
     def __init__(self, path: Path) -> None:

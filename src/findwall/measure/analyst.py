@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from findwall.measure.membership import DISTRIBUTED_VARIABLES, Membership
 from findwall.measure.options import Options
-from findwall.measure.ranks import DISTRIBUTED_VARIABLES, Rank
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
 from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, Measurement
@@ -28,10 +28,10 @@ JOB_END_WAIT_S = 300.0
 NICENESS = 10
 
 
-class Verdict:
+class Analyst:
     """The verdict on this job, begun once, by the rank that speaks."""
 
-    def __init__(self, options: Options, rank: Rank) -> None:
+    def __init__(self, options: Options, rank: Membership) -> None:
         self._options, self._rank = options, rank
         self._folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,7 +62,7 @@ class Verdict:
 
 def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> subprocess.Popen[bytes]:
     """Begin. What the verdict prints goes to `stdout`, the job's stderr."""
-    command = [sys.executable, "-m", "findwall.measure.verdict", str(folder), str(world_size)]
+    command = [sys.executable, "-m", "findwall.measure.analyst", str(folder), str(world_size)]
     if options.json is not None and options.json != "-":
         command.append(str(Path(options.json).absolute()))
     return subprocess.Popen(

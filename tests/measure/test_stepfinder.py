@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from findwall.measure.steps import PATIENCE, PATIENCE_IN_TRAINING, Source, StepFinder
+from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
 
 
-def ends(finder: StepFinder, marks: str, source: Source = Source.OPTIMIZER) -> str:
+def ends(finder: StepFinder, marks: str, source: StepEnd = StepEnd.OPTIMIZER) -> str:
     """One character a mark; '|' where it ended a step, '.' where it did not."""
     return "".join("|" if finder.mark(source, ord(mark)) else "." for mark in marks)
 
@@ -48,48 +48,48 @@ def test_a_change_of_what_ends_a_step_is_told_once():
 
 def test_forward_calls_count_only_where_no_optimizer_does():
     finder = StepFinder()
-    patience = PATIENCE[Source.FORWARD]
-    assert ends(finder, "m" * (patience + 3), Source.FORWARD) == "." * patience + "|||"
-    assert finder.source is Source.FORWARD
+    patience = PATIENCE[StepEnd.FORWARD]
+    assert ends(finder, "m" * (patience + 3), StepEnd.FORWARD) == "." * patience + "|||"
+    assert finder.source is StepEnd.FORWARD
     assert ends(finder, "o") == "|"
-    assert finder.source is Source.OPTIMIZER and finder.take_restart() == (True, True)
-    assert ends(finder, "mm", Source.FORWARD) == ".."
+    assert finder.source is StepEnd.OPTIMIZER and finder.take_restart() == (True, True)
+    assert ends(finder, "mm", StepEnd.FORWARD) == ".."
 
 
 def test_where_training_is_expected_forward_calls_need_patience():
     finder = StepFinder()
     finder.training_expected = True
-    assert "|" not in ends(finder, "m" * PATIENCE_IN_TRAINING, Source.FORWARD)
-    assert ends(finder, "m", Source.FORWARD) == "|"
+    assert "|" not in ends(finder, "m" * PATIENCE_IN_TRAINING, StepEnd.FORWARD)
+    assert ends(finder, "m", StepEnd.FORWARD) == "|"
 
 
 def test_a_captured_optimizer_makes_the_graphs_replay_the_step():
     finder = StepFinder()
     ends(finder, "ooo")
     finder.optimizer_captured = True
-    assert ends(finder, "ggg", Source.REPLAY) == "|||"
-    assert finder.source is Source.REPLAY
+    assert ends(finder, "ggg", StepEnd.REPLAY) == "|||"
+    assert finder.source is StepEnd.REPLAY
 
 
 def test_replays_inside_a_training_step_are_no_steps():
     finder = StepFinder()
     ends(finder, "o")
-    assert ends(finder, "g" * 50, Source.REPLAY) == "." * 50
+    assert ends(finder, "g" * 50, StepEnd.REPLAY) == "." * 50
 
 
 def test_slow_calls_are_believed_sooner():
     finder = StepFinder()
-    ended = [finder.mark(Source.FORWARD, 1, now * 4_000_000_000) for now in range(4)]
+    ended = [finder.mark(StepEnd.FORWARD, 1, now * 4_000_000_000) for now in range(4)]
     assert ended == [False, False, True, True]
 
 
 def test_batches_are_steps_when_nothing_else_is():
     finder = StepFinder()
-    assert ends(finder, "b" * 20, Source.LOADER).endswith("||||")
+    assert ends(finder, "b" * 20, StepEnd.LOADER).endswith("||||")
 
 
 def test_an_explicit_step_wins_over_all():
     finder = StepFinder()
     ends(finder, "oo")
-    assert finder.mark(Source.EXPLICIT)
+    assert finder.mark(StepEnd.EXPLICIT)
     assert ends(finder, "oo") == ".."
