@@ -146,7 +146,7 @@ OTHERS = {
         for _ in range(60): infer(w)
         """,
     "inference-first": """
-        for _ in range(30): session.forward_ended(7, False)
+        for _ in range(30): session.engine.forward_ended(7, False)
         train(5)
         """,
     "short": """
@@ -205,7 +205,7 @@ OTHERS = {
         train(4)
         capturing.append(True); train(5); capturing.clear()
         graph = types.SimpleNamespace()
-        for _ in range(30): session.graph_replayed(graph)
+        for _ in range(30): session.engine.graph_replayed(graph)
         vars(torch.cuda).update(whole)
         """,
     "findwall-breaks": """
@@ -221,7 +221,7 @@ OTHERS = {
         def until_done(step):
             end = time.monotonic() + 20
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
-        until_done(lambda: (time.sleep(0.0005), session.forward_ended(id(model), False)))
+        until_done(lambda: (time.sleep(0.0005), session.engine.forward_ended(id(model), False)))
         out = session.engine.record.phase, session.engine.record.step_source
         train(1)
         until_done(lambda: train(1))

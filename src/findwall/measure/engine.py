@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
@@ -12,7 +13,7 @@ from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
-from findwall.measure.stepfinder import StepFinder
+from findwall.measure.stepfinder import Nest, StepEnd, StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
@@ -41,18 +42,34 @@ class Cuttable(Protocol):
     def cut(self, engine: Engine) -> None: ...
 
 
-class Engine:
-    """Told when a step ended, on the thread that trains."""
+class Owner(Protocol):
+    """Who has the engine, and decides what goes beyond one measurement."""
 
-    def __init__(
-        self,
-        torch: Any,
-        options: Options,
-        rank: Membership,
-        gate: Gate,
-        find_folder: Callable[[], RunFolder | None],
-    ) -> None:
+    thread_id: int  # the one that began: the job's main thread, as a rule
+
+    def find_folder(self) -> RunFolder | None: ...
+    def fail(self, error: BaseException) -> None:
+        """findwall broke: be gone."""
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Do this, and be gone if it fails."""
+
+    def step_found(self, engine: Engine, now: int) -> None:
+        """A step has ended."""
+
+    def marked_when_done(self, engine: Engine, source: StepEnd, key: int) -> None:
+        """What may end a step has ended after all was measured."""
+
+    def leave_if_asked(self) -> None:
+        """The moment to end a job that is to be stopped."""
+
+
+class Engine:
+    """Told by the hooks what happens in the job, on the thread that trains."""
+
+    def __init__(self, torch: Any, options: Options, rank: Membership, gate: Gate, owner: Owner) -> None:
         self.torch = torch
+        self.off = False  # findwall is out
         self.options = options
         self.rank = rank
         self.gate = gate
@@ -75,11 +92,136 @@ class Engine:
         self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
         self.done = False
-        self._find_folder = find_folder
+        self.guard = owner.guard
+        self._owner = owner
+        self._optimizers = Nest()
+        self._optimizer_began = self._optimizer_steps = 0
 
     @property
     def folder(self) -> RunFolder | None:
-        return self._find_folder()
+        return self._owner.find_folder()
+
+    # What the hooks tell
+
+    def optimizer_made(self) -> None:
+        self.finder.training_expected = True
+
+    def optimizer_steps(self) -> int:
+        return self._optimizer_steps
+
+    def optimizer_began(self, optimizer: Any, alone: bool) -> None:
+        """`alone`: nothing but the update runs inside this step()."""
+        if self.off or not self._optimizers.enter(id(optimizer)) or not alone:
+            return
+        began = perf_counter_ns()
+        if self.timer is not None:
+            self.guard(self.timer.optimizer_began)
+        self.gauge.hook_ns += perf_counter_ns() - began - self.take_waited()
+        self._optimizer_began = began
+
+    def optimizer_ended(self, optimizer: Any, failed: bool) -> None:
+        """step() has been left, for good or by an exception."""
+        if self.off:
+            return
+        key = id(optimizer)
+        self._optimizers.leave(key)
+        if self._optimizers.inside:  # called by another one's step
+            return
+        began, self._optimizer_began = self._optimizer_began, 0
+        if not failed:
+            self._optimizer_steps += 1
+            self._mark(StepEnd.OPTIMIZER, key, began)
+
+    def graph_replayed(self, graph: Any) -> None:
+        self._mark(StepEnd.REPLAY, id(graph))
+
+    def forward_ended(self, key: int, gradients: bool) -> None:
+        if self.off or threading.get_ident() != self._owner.thread_id:
+            return
+        if gradients:
+            self.finder.training_expected = True
+        self._mark(StepEnd.FORWARD, key)
+
+    def region_ended(self, key: int) -> None:
+        self._mark_or_pass(StepEnd.REGION, key)
+
+    @property
+    def wants_module(self) -> bool:
+        return not self.off and self.finder.source is None
+
+    def step_marked(self) -> None:
+        """The job says itself that a step has ended."""
+        self._mark_or_pass(StepEnd.EXPLICIT, 0)
+
+    def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None:
+        if self.off or self.done or threading.get_ident() != self.thread_id:
+            return
+        self._mark(StepEnd.LOADER, 0)
+        self.gauge.loader_ns += spent_ns
+        self.gauge.batches += 1
+        self.guard(lambda: self._after_batch(iterator, batch))
+
+    def loader_started(self, spent_ns: int) -> None:
+        if threading.get_ident() == self.thread_id:
+            self.gauge.loader_ns += spent_ns
+
+    def evaluation_began(self) -> None:
+        if self.off:
+            return
+        if self.gate.is_timing:
+            self.guard(self.cut)
+        self.gauge.evaluated = True
+
+    def collected(self, spent_ns: int) -> None:
+        if threading.get_ident() == self.thread_id:
+            self.gauge.gc_ns += spent_ns
+
+    def profiler_wanted(self) -> None:
+        if self.profilers.starting_ours:
+            return
+        self.profilers.seen = True
+        if self.window is not None:
+            in_use = self.window.state in ("prepared", "recording")
+            self.guard(self.window.abort if in_use else self.window.forget)
+
+    def profiler_opened(self, is_open: bool) -> None:
+        self.profilers.marks_steps = is_open
+
+    # Steps
+
+    def _mark_or_pass(self, source: StepEnd, key: int) -> None:
+        if not self.gate.left or self.gate.passed(source, key):
+            self._mark(source, key)
+
+    def _mark(self, source: StepEnd, key: int, began: int = 0) -> None:
+        """Something ended that may end a step; all of findwall's work on the training thread starts here."""
+        if self.off:
+            return
+        if self.done:
+            self._owner.marked_when_done(self, source, key)
+            return
+        now = perf_counter_ns()
+        stage = self.stage
+        try:
+            if began:
+                self.gauge.optimizer_ns = (self.gauge.optimizer_ns or 0) + now - began
+            if machine.is_capturing(self.torch):
+                self.finder.optimizer_captured |= source is StepEnd.OPTIMIZER
+                return
+            if self.finder.mark(source, key, now):
+                self._owner.step_found(self, now)
+        except Exception as error:  # noqa: BLE001 - fail open
+            self._owner.fail(error)
+        finally:
+            spent = perf_counter_ns() - now - self.take_waited()
+            if self.stage is stage:  # what a change of stage takes is outside of every step that is timed
+                self.gauge.hook_ns += spent
+        self._owner.leave_if_asked()
+
+    def _after_batch(self, iterator: Any, batch: Any) -> None:
+        self.catch_up()
+        if not self.record.loader_seen:
+            self._first_batch(iterator, batch)
 
     def step_ended(self, now: int) -> None:
         self.step_number += 1
@@ -141,7 +283,7 @@ class Engine:
         self.timer = StepTimer(self.clock, self.gauge, at_once)
         return self.timer
 
-    def first_batch(self, iterator: Any, batch: Any) -> None:
+    def _first_batch(self, iterator: Any, batch: Any) -> None:
         """What the job's loader is, and how much it gives at a time."""
         self.record.loader_seen = True
         workers = int(getattr(iterator, "_num_workers", 0) or 0)

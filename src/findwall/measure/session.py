@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
-from typing import Any
 
-from findwall.measure import hooks, machine
+from findwall.measure import hooks
 from findwall.measure.analyst import Analyst
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
@@ -23,7 +22,7 @@ from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.stages import Warmup
 from findwall.measure.stderr import say
-from findwall.measure.stepfinder import Nest, StepEnd
+from findwall.measure.stepfinder import StepEnd
 
 STARTS_OVER = 2  # a job that goes on changing its ways is not measured for ever
 
@@ -31,7 +30,7 @@ _current: Session | None = None
 
 
 class Session:
-    """Told by the hooks what happens; drives the engine; prints the verdict."""
+    """Sets the engine up, decides when a measurement begins, starts over and ends, and prints the verdict."""
 
     def __init__(self, script: str, argv: list[str], options: Options) -> None:
         self.script, self.argv, self.options = script, argv, options
@@ -43,10 +42,8 @@ class Session:
         self._base = Path.cwd()  # the job may change it
         self._lookout: Lookout | None = None
         self._analyst = Analyst(options, self.rank)
-        self._optimizers = Nest()
-        self._optimizer_began = self._steps = 0
         self._starts_left = STARTS_OVER
-        self._thread_id = threading.get_ident()
+        self.thread_id = threading.get_ident()
         self._closed = self._stop_now = False
         self._appointment: Appointment | None = None
 
@@ -69,16 +66,16 @@ class Session:
         if self.off:
             return
         try:
-            self._open_folder()
-            engine = Engine(torch, self.options, self.rank, self.gate, self._open_folder)
+            self.find_folder()
+            engine = Engine(torch, self.options, self.rank, self.gate, self)
             self.engine = engine
-            for text in hooks.install(torch, self):
+            for text in hooks.install(torch, engine):
                 engine.note(f"not watched in this torch: {text}")
-            self._lookout = Lookout(torch, self._thread_id, self)
+            self._lookout = Lookout(torch, self.thread_id, engine)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
-    def _open_folder(self) -> RunFolder | None:
+    def find_folder(self) -> RunFolder | None:
         if self._folder is None:
             self._folder = open_folder(self.script, self.argv, self.options, self.rank, self._base)
         return self._folder
@@ -105,6 +102,8 @@ class Session:
 
     def _switch_off(self) -> None:
         self.off = True
+        if self.engine is not None:
+            self.engine.off = True
         self.gate.shut_for_good()
 
     def before_fork(self) -> None:
@@ -127,109 +126,12 @@ class Session:
         if self.engine is not None:
             self.engine.telemetry.stop()
 
-    # What the hooks tell
-
-    def optimizer_made(self) -> None:
-        if self.engine is not None:
-            self.engine.finder.training_expected = True
-
-    def optimizer_steps(self) -> int:
-        return self._steps
-
-    def optimizer_began(self, optimizer: Any, alone: bool) -> None:
-        """`alone`: nothing but the update runs inside this step()."""
-        if self.off:
-            return
-        outermost = self._optimizers.enter(id(optimizer))
-        engine = self.engine
-        if engine is None or not outermost or not alone:
-            return
-        began = perf_counter_ns()
-        if engine.timer is not None:
-            self.guard(engine.timer.optimizer_began)
-        engine.gauge.hook_ns += perf_counter_ns() - began - engine.take_waited()
-        self._optimizer_began = began
-
-    def optimizer_ended(self, optimizer: Any, failed: bool) -> None:
-        """step() has been left, for good or by an exception."""
-        if self.off:
-            return
-        key = id(optimizer)
-        self._optimizers.leave(key)
-        if self._optimizers.inside:  # called by another one's step
-            return
-        began, self._optimizer_began = self._optimizer_began, 0
-        if not failed:
-            self._steps += 1
-            self._mark(StepEnd.OPTIMIZER, key, began)
-
-    def graph_replayed(self, graph: Any) -> None:
-        self._mark(StepEnd.REPLAY, id(graph))
-
-    def forward_ended(self, key: int, gradients: bool) -> None:
-        if self.off or self.engine is None or threading.get_ident() != self._thread_id:
-            return
-        if gradients:
-            self.engine.finder.training_expected = True
-        self._mark(StepEnd.FORWARD, key)
-
-    def region_ended(self, key: int) -> None:
-        self._mark_or_pass(StepEnd.REGION, key)
-
-    @property
-    def wants_module(self) -> bool:
-        return not self.off and self.engine is not None and self.engine.finder.source is None
+    # What the engine tells
 
     def step(self) -> None:
         """The job says itself that a step has ended."""
-        self._mark_or_pass(StepEnd.EXPLICIT, 0)
-
-    def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None:
-        engine = self.engine
-        if self.off or engine is None or engine.done or threading.get_ident() != engine.thread_id:
-            return
-        self._mark(StepEnd.LOADER, 0)
-        engine.gauge.loader_ns += spent_ns
-        engine.gauge.batches += 1
-        self.guard(lambda: self._after_batch(engine, iterator, batch))
-
-    def _after_batch(self, engine: Engine, iterator: Any, batch: Any) -> None:
-        engine.catch_up()
-        if not engine.record.loader_seen:
-            engine.first_batch(iterator, batch)
-
-    def loader_started(self, spent_ns: int) -> None:
-        engine = self.engine
-        if engine is not None and threading.get_ident() == engine.thread_id:
-            engine.gauge.loader_ns += spent_ns
-
-    def evaluation_began(self) -> None:
-        engine = self.engine
-        if self.off or engine is None:
-            return
-        if self.gate.is_timing:
-            self.guard(engine.cut)
-        engine.gauge.evaluated = True
-
-    def collected(self, spent_ns: int) -> None:
-        engine = self.engine
-        if engine is not None and threading.get_ident() == engine.thread_id:
-            engine.gauge.gc_ns += spent_ns
-
-    def profiler_wanted(self) -> None:
-        engine = self.engine
-        if engine is None or engine.profilers.starting_ours:
-            return
-        engine.profilers.seen = True
-        if engine.window is not None:
-            in_use = engine.window.state in ("prepared", "recording")
-            self.guard(engine.window.abort if in_use else engine.window.forget)
-
-    def profiler_opened(self, is_open: bool) -> None:
         if self.engine is not None:
-            self.engine.profilers.marks_steps = is_open
-
-    # Steps
+            self.engine.step_marked()
 
     def guard(self, action: Callable[[], None]) -> None:
         try:
@@ -237,42 +139,12 @@ class Session:
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
-    def _mark_or_pass(self, source: StepEnd, key: int) -> None:
-        if not self.gate.left or self.gate.passed(source, key):
-            self._mark(source, key)
-
-    def _mark(self, source: StepEnd, key: int, began: int = 0) -> None:
-        """Something ended that may end a step; all of findwall's work on the training thread starts here."""
-        engine = self.engine
-        if self.off or engine is None:
-            return
-        if engine.done:
-            self._after_measuring(engine, source, key)
-            return
-        now = perf_counter_ns()
-        stage = engine.stage
-        try:
-            if began:
-                engine.gauge.optimizer_ns = (engine.gauge.optimizer_ns or 0) + now - began
-            if machine.is_capturing(engine.torch):
-                engine.finder.optimizer_captured |= source is StepEnd.OPTIMIZER
-                return
-            if engine.finder.mark(source, key, now):
-                self._step_ended(engine, now)
-        except Exception as error:  # noqa: BLE001 - fail open
-            self.fail(error)
-        finally:
-            spent = perf_counter_ns() - now - engine.take_waited()
-            if engine.stage is stage:  # what a change of stage takes is outside of every step that is timed
-                engine.gauge.hook_ns += spent
-        self._leave_if_asked()
-
-    def _leave_if_asked(self) -> None:
+    def leave_if_asked(self) -> None:
         if self._stop_now:
             self._stop_now = False
             raise SystemExit(0)
 
-    def _after_measuring(self, engine: Engine, source: StepEnd, key: int) -> None:
+    def marked_when_done(self, engine: Engine, source: StepEnd, key: int) -> None:
         """All is measured. A job of several ranks that is to be stopped still counts its steps; and after an
         evaluation the training may yet begin."""
         if not self.options.stop:
@@ -282,7 +154,7 @@ class Session:
             return
         if engine.finder.mark(source, key):
             self.guard(lambda: self._stop_together(engine))
-        self._leave_if_asked()
+        self.leave_if_asked()
 
     def _look_for_training(self, engine: Engine, source: StepEnd, key: int) -> None:
         now = perf_counter_ns()
@@ -290,9 +162,9 @@ class Session:
         if not engine.finder.better:
             self._rest(engine)
         elif ended and (self._analyst.is_there or not self._analyst.begun):
-            self._step_ended(engine, now)
+            self.step_found(engine, now)
 
-    def _step_ended(self, engine: Engine, now: int) -> None:
+    def step_found(self, engine: Engine, now: int) -> None:
         restarted, better = engine.finder.take_restart()
         if restarted and engine.record.phase in ("warm-up", "timing"):
             engine.stage = None
