@@ -14,7 +14,7 @@ from trace_samples import Number, complete, dump, modern, save
 
 from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline
-from findwall.readers import source
+from findwall.readers import rawfile
 from findwall.readers.torch_trace import read_trace
 
 DAY_US = 86_400_000_000
@@ -85,7 +85,7 @@ def test_no_permission_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(source.os, "open", refuse)
+    monkeypatch.setattr(rawfile.os, "open", refuse)
     assert "no permission" in refusal(tmp_path / "t.json").message
 
 
@@ -111,7 +111,7 @@ def test_a_pipe_works(tmp_path: Path, packed: bool) -> None:
 
 
 def test_a_silent_pipe_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_FIRST_BYTE_S", 0.05)
+    monkeypatch.setattr(rawfile, "_FIRST_BYTE_S", 0.05)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     keep_open = os.open(pipe, os.O_RDWR)

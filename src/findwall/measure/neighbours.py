@@ -72,15 +72,9 @@ def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> 
     """A finding where others had most of the cores. It warns; what they cost the job is not known."""
     if cpu is None or cpu.cores is None or (cpu.others_busy or 0.0) <= CONTENDED_SHARE * cpu.cores:
         return []
-<<<<<<< HEAD
     sentence = f"Other processes kept {cpu.others_busy:.1f} of {cpu.cores} cores busy {when}"
     waited = cpu.in_line_share or 0.0
-    if waited >= IN_LINE:
-=======
-    sentence = f"Other processes kept {cpu['others_busy']:.1f} of {cpu['cores']} cores busy {when}"
-    waited = cpu.get("in_line_share") or 0.0
     if waited >= IN_LINE_SHARE:
->>>>>>> names
         sentence += f"; the job's thread stood in line for one {format_share(waited)} of the time"
     return [
         Finding(CONTENDED, "warning", f"{sentence}.", "run the job alone, or on cores of its own (taskset)")

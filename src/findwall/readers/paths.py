@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.run import Rank, Run
+from findwall.readers import torch_trace
 from findwall.readers.one_job import Identity, identify, strangers
-from findwall.readers.run_folder import is_run_folder, read_run_folder
-from findwall.readers.torch_trace import read_trace
+from findwall.readers.reader import Progress, reader_of
 
-Progress = Callable[[int, int], None]
 _HINT = "Give a trace of torch.profiler, a folder of them, or a findwall run folder."
 
 
@@ -39,8 +37,12 @@ class _Gathered:
         self.seen.add(real)
         return new
 
-    def add(self, timeline: Timeline, folder: Path | None = None) -> None:
-        """One more rank. Judged as it comes: a folder of strangers is not read to its end first."""
+    def add(self, run: Run, folder: Path | None = None) -> None:
+        """More ranks. Judged as they come: a folder of strangers is not read to its end first."""
+        for timeline in run.timelines:
+            self._add_rank(timeline, folder)
+
+    def _add_rank(self, timeline: Timeline, folder: Path | None) -> None:
         self.identities.append(identify(timeline))
         reason = strangers(self.identities)
         if reason is not None:
@@ -55,17 +57,20 @@ def open_run(paths: list[Path], progress: Progress | None = None, workers: int |
     """Everything that can be read at these paths, as one run; its ranks in order."""
     if not paths:
         raise InputError("No path was given.", _HINT)
-    folders = [path for path in paths if is_run_folder(path)]
-    if folders:
-        if len(paths) > 1:
-            raise InputError(f"{folders[0]} is a run folder and stands for itself.", "Give it alone.")
-        return read_run_folder(folders[0])
+    readers = [reader_of(path) for path in paths]
+    for path, reader in zip(paths, readers, strict=True):
+        if reader is not None and reader.alone:
+            if len(paths) > 1:
+                what = reader.kind.replace("-", " ")
+                raise InputError(f"{path} is a {what} and stands for itself.", "Give it alone.")
+            return reader.read(path, progress, workers)
     gathered = _Gathered()
-    for path in paths:
+    for path, reader in zip(paths, readers, strict=True):
         if _is_folder(path):
             _read_folder(path, gathered, progress, workers)
         elif gathered.is_new(path):
-            gathered.add(read_trace(path, progress, workers))
+            # What nobody accepts was named by a person all the same: they are told what is wrong with it.
+            gathered.add((reader or torch_trace.READER).read(path, progress, workers))
     timelines = sorted(gathered.ranks, key=_rank_order)
     return Run(
         "torch-trace",
@@ -93,29 +98,19 @@ def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, w
     before = len(gathered.ranks)
     files = [path for path in found if gathered.is_new(path)]
     for path in files:
-        if not _may_be_trace(path):
+        reader = reader_of(path)
+        if reader is None:
             gathered.ignored += 1
             continue
         try:
-            timeline = read_trace(path, progress, workers)
+            run = reader.read(path, progress, workers)
         except InputError as error:
             gathered.refused.append(str(error))
             continue
-        gathered.add(timeline, folder)
+        gathered.add(run, folder)
     if len(gathered.ranks) == before and (files or not found):
         reason = f" {gathered.refused[0]}" if gathered.refused else ""
         raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
-
-
-def _may_be_trace(path: Path) -> bool:
-    """Told by the first bytes: JSON, or something compressed."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(256)
-    except OSError:
-        return True  # a file that may not be read is worth naming
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return head.startswith((b"{", b"[", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"))
 
 
 def _rank_order(timeline: Timeline) -> tuple[bool, int, str]:

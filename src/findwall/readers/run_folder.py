@@ -22,6 +22,7 @@ from findwall.model.measurement import (
     StepColumns,
 )
 from findwall.model.run import HostLine, Rank, Run, StepTimes
+from findwall.readers.reader import Reader
 from findwall.readers.torch_trace import read_trace
 
 EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step; chosen by hand
@@ -181,3 +182,11 @@ def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
 def _cores(info: RunInfo | None) -> str | None:
     """The device of a CPU job that ended, or was killed, before it was asked for."""
     return None if info is None else info.cores
+
+
+READER = Reader(
+    "run-folder",
+    accepts=lambda path, head: is_run_folder(path),
+    read=lambda path, progress, workers: read_run_folder(path),
+    alone=True,
+)

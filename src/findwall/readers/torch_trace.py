@@ -6,20 +6,22 @@ become one timeline. Memory follows the columns, not the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from findwall.errors import InputError
 from findwall.model.events import ReadQuality, Timeline
+from findwall.model.run import Rank, Run
 from findwall.readers.assemble import Assembler
 from findwall.readers.blocks import LONGEST_UNCUT_BYTES, Block, cut, decode_header, find_events
 from findwall.readers.decode import Decoded, decode_block
 from findwall.readers.header import read_header
 from findwall.readers.pool import decode_all, worker_count
-from findwall.readers.rawfile import RawFile
+from findwall.readers.rawfile import GZIP_MAGIC, ZSTD_MAGIC, RawFile
+from findwall.readers.reader import Progress, Reader
 
-Progress = Callable[[int, int], None]
 _SUFFIX_LIMIT_BYTES = 64 << 20  # what follows the events is small; more than this is not a header
 
 
@@ -116,3 +118,19 @@ def _after(reading: _Reading, bare: bool, quality: ReadQuality) -> dict[str, Any
         quality.notes.append("What follows the events could not be read.")
         quality.cut_off = quality.cut_off or not reading.suffix.rstrip().endswith(b"}")
     return members or {}
+
+
+def _accepts(path: Path, head: bytes | None) -> bool:
+    """JSON, or something compressed; a file that may not be looked into is worth naming."""
+    if head is None:
+        return not os.path.isdir(path)  # noqa: PTH112 - a Path's own question may raise
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return head.startswith((b"{", b"[", GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def _one_rank(path: Path, progress: Progress | None, workers: int | None) -> Run:
+    timeline = read_trace(path, progress, workers)
+    return Run("torch-trace", (str(path),), (Rank(timeline.header.rank or 0, timeline),))
+
+
+READER = Reader("torch-trace", _accepts, _one_rank)

@@ -1,0 +1,53 @@
+"""What a reader is, and which there are: a file of this folder is one if it has a `READER`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from findwall.model.run import Run
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
+_HEAD = 256  # bytes by which formats are told apart
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One format. Its name says nothing: what a path holds is told by content."""
+
+    kind: str  # of the runs it gives
+    # Told the path and its first bytes: None of a folder, and where looking is not possible or would take
+    # them away (a pipe). Never raises.
+    accepts: Callable[[Path, bytes | None], bool]
+    read: Callable[[Path, Progress | None, int | None], Run]  # on so many workers; raises InputError
+    alone: bool = False  # a path is a whole job, and nothing else is read with it
+
+
+@cache
+def all_readers() -> tuple[Reader, ...]:
+    """Every reader, by the name of its file."""
+    folder = importlib.import_module(__package__)
+    names = sorted(info.name for info in pkgutil.iter_modules(folder.__path__))
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
+    return tuple(module.READER for module in modules if hasattr(module, "READER"))
+
+
+def reader_of(path: Path) -> Reader | None:
+    """Who can read this; None where nobody can."""
+    head = _first_bytes(path)
+    return next((reader for reader in all_readers() if reader.accepts(path, head)), None)
+
+
+def _first_bytes(path: Path) -> bytes | None:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except (OSError, ValueError):
+        return None
