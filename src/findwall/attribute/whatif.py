@@ -1,7 +1,7 @@
 """What the step would be: what fixes do to it, in the simulator's terms, and the replay of that.
 
-At best a fix takes everything away that it could: kernels run at their floor, launches cost nothing, waits are
-gone. The replay then shows what stands behind it, which no sum over causes can.
+At best a fix takes away everything that it could: kernels run at their floor, launches cost nothing, waits
+are gone. The replay then shows what stands behind it, which no sum over causes can.
 """
 
 from __future__ import annotations

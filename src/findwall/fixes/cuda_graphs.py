@@ -29,8 +29,8 @@ from findwall.attribute.whatif import at_most, free_launches
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.replay.change import Change, Ready
 
-# A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels, captured
-# as a whole, their time fell to 0.94 and 0.97 of what the trace had.
+# A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels,
+# captured as a whole, their time fell to 0.94 and 0.97 of what the trace had.
 SHORT_NS = 10_000
 SHORT_IN_GRAPH = 0.9
 MOVES = ("launch-bound",)

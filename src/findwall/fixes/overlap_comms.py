@@ -40,7 +40,7 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Collectives on a stream of their own: beside the rest of the step, and no more of them than that is long."""
+    """Collectives on a stream of their own: beside the rest of the step, as far as that reaches."""
     rows = facts.kernels.row[facts.kernels.communication]
     beside = Change((OtherStream(rows), Launch(rows, 0.0)))
     return beside if len(rows) else ideal(facts, *MOVES)

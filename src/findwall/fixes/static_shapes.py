@@ -46,7 +46,7 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Nothing is compiled. What else the host does in such a step cannot be told from the compiler's own Python."""
+    """Nothing is compiled. What else the host does here cannot be told from the compiler's own Python."""
     return ideal(facts, *MOVES, "host-work", "graph-breaks") + free_launches(facts)
 
 

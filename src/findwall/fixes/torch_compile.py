@@ -72,8 +72,10 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Chains, norms, losses and gathers become parts of their neighbours, odd matmuls are padded, and the host
-    issues the model for nothing. The optimizer is not part of the model."""
+    """Chains, norms, losses and gathers become parts of their neighbours, and odd matmuls are padded.
+
+    The host issues the model for nothing; the optimizer is not part of the model.
+    """
     model = np.flatnonzero(~of_class(facts, "optimizer"))
     moved = [cause for cause in MOVES if cause != "launch-bound"]
     merged = np.flatnonzero(of_class(facts, *MERGED) & ~of_class(facts, "optimizer"))

@@ -1,11 +1,11 @@
 """Why the device stands still: the same replay with a cause left out.
 
 What the step is shorter by without a cause, all earlier ones being out already, is that cause's idle time, so
-the parts sum to the idle time by construction. Launching is left out last: a launch that is late only because
-a blocking call had emptied the queue is that call's fault. What the host does (it waits for a batch, compiles,
-saves) is left out before what makes it wait for the device: without the work the wait would hurt nobody. Of
-several things that the host does in one step each would often shorten it alone; they are left out together, and
-share what that saves by what the host was doing while the device stood still.
+the parts sum to the idle time by construction. Launching is left out last: a launch that is late only
+because a blocking call had emptied the queue is that call's fault. What the host does (it waits for a batch,
+compiles, saves) is left out before what makes it wait for the device: without the work the wait would hurt
+nobody. Of several things that the host does in one step each would often shorten it alone; they are left out
+together, and share what that saves by what the host was doing while the device stood still.
 """
 
 from __future__ import annotations

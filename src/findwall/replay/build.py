@@ -116,7 +116,7 @@ def _of_points(nodes: _Nodes, column: NDArray[Any], default: float) -> NDArray[A
 
 
 def _chains(nodes: _Nodes, points: Points, period: int) -> tuple[I64, I64]:
-    """Each node's predecessor on its own thread or stream, and since when the host's time before it counts."""
+    """Each node's predecessor on its own thread or stream, and where the host time before it begins."""
     count = len(nodes.kind)
     order = np.lexsort((np.arange(count), nodes.track))
     chain, since = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -229,7 +229,7 @@ def _host_times(
 
 
 def _steps(nodes: _Nodes, queue: Queue) -> I64:
-    """The step of each node: a row's own, a launch that of what it launches, others that of the next launch."""
+    """The step of each node: a row's own, on the host that of the row that comes next."""
     count = len(nodes.kind)
     rows = np.flatnonzero(nodes.kind == Node.ROW)
     step = np.full(count, queue.steps - 1, np.int64)

@@ -1,8 +1,8 @@
 """What is different: edits of a graph, made before it is played again.
 
-An edit names the timeline's rows or a cause, never the graph's nodes, so that a fix can say what it does without
-knowing how the step is played. Edits that touch different things can be made in any order; of two that touch
-the same, the stronger wins (times are scaled by both, what one drops stays dropped).
+An edit names the timeline's rows or a cause, never the graph's nodes, so that a fix can say what it does
+without knowing how the step is played. Edits that touch different things can be made in any order; of two
+that touch the same, both count (times are scaled by both, what one drops stays dropped).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class NoWait:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Device rows start as soon as what is known to keep them is done: no wait of unknown reason before them."""
+    """Device rows start as soon as what is known to keep them is done: no wait of unknown reason."""
 
     rows: I64
     turn: float | None = None  # ns from row to row; None: as the trace has it of queued rows
@@ -175,7 +175,7 @@ class OtherStream:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Host work of one cause is done by so many others, ahead of the step, which waits for what is not ready."""
+    """Host work of one cause is done by so many others ahead of the step, which waits if it is not ready."""
 
     cause: str
     ways: float
@@ -192,8 +192,8 @@ class Elsewhere:
 class Measured:
     """Host time of one cause as it was timed, ns a step, in place of what the trace shows of it.
 
-    What the trace shows of it is scaled. What it does not show lies in host time without a name as far as that
-    reaches (`hidden`: a collection looks like silence), else it is added at the start of each step.
+    What the trace shows of it is scaled. What it does not show lies in host time without a name as far as
+    that reaches (`hidden`: a collection looks like silence), else it is added at the start of each step.
     """
 
     cause: str
@@ -270,7 +270,7 @@ def _with_part(graph: Graph, cause: str, length: F64) -> Graph:
 
 
 def _carved(graph: Graph, total: float) -> tuple[F64, Graph]:
-    """Host time of no known reason, up to `total`, taken out: silence first, then what looks like launching."""
+    """Host time of no known reason taken out, up to `total`: silence first, then what seems launching."""
     taken = np.zeros(len(graph))
     for cause in ("host-work", LAUNCHING):
         part = graph.parts.get(cause)
@@ -313,7 +313,7 @@ def _rechained(graph: Graph, track: I64) -> I64:
 
 
 def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
-    """A node each where the work was done, on a track of its own: made one after the other, `ways` at a time."""
+    """A node each where the work was done, on a track of its own: one after the other, `ways` at a time."""
     at = np.flatnonzero(part.length > 0)
     count, more = len(graph), len(at)
     # Each arrival comes right before the node that did the work until now, and that node waits for it.

@@ -67,9 +67,9 @@ def _typical(values: F64, default: float) -> float:
 def _waits_between_streams(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64, F64]:
     """For each row the row of another stream it waits for, and how long after that one's end it starts.
 
-    Told by the times: it had been ready for a while, its launch long past and its own stream free, and started
-    right when the other one ended (an event, which traces seldom record) or in that one's tail (room on a full
-    device: then the lag is negative).
+    Told by the times: it had been ready for a while, its launch long past and its own stream free, and
+    started right when the other one ended (an event, which traces seldom record) or in that one's tail (room
+    on a full device: then the lag is negative).
     """
     events = timeline.events
     waits_for, lag = np.full(len(queue.row), -1, np.int64), np.zeros(len(queue.row))

@@ -1,4 +1,4 @@
-"""The host's moments as the graph needs them: launches, waits, hand-overs between threads, batches arriving."""
+"""The host's moments as the graph needs them: launches, waits, hand-overs between threads, batches."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> Poi
 def _own_copies(
     timeline: Timeline, links: Links, queue: Queue, calls: I64, left: I64, target: I64, tail: F64
 ) -> None:
-    """A pageable copy's call ends with the copy, or a little before: once all of it is in the driver's hands."""
+    """A pageable copy's call ends with the copy, or a little before: all of it is with the driver then."""
     copies = queue.row[queue.paced]
     copy_of = dict(zip(links.launch[copies].tolist(), copies.tolist(), strict=True))
     for index, call in enumerate(calls.tolist() if copy_of else []):
@@ -143,7 +143,7 @@ def _full_queue(timeline: Timeline, links: Links, queue: Queue, calls: I64) -> P
 
 
 def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, left: I64) -> tuple[I64, F64]:
-    """The row whose end each call waited for: of those launched before it, the last that was done by its end."""
+    """The row whose end each call waited for: of those launched before it the last that was then done."""
     events = timeline.events
     rows = device_rows(timeline, queue.device)
     rows = rows[np.argsort(events.end[rows], kind="stable")]

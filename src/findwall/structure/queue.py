@@ -116,7 +116,7 @@ def _rows_of(timeline: Timeline, steps: Steps, used: I64) -> I64:
 def _idle(timeline: Timeline, steps: Steps, rows: I64, repeats: bool) -> tuple[I64, I64]:
     """From when to when the device idled before each row; nothing where it had work all along.
 
-    What came before the first row may not be in the trace: then the same gap after the last step is looked at.
+    What came before the first row may not be in the trace: then the same gap after the last step is told.
     """
     events = timeline.events
     start, end = events.start[rows], events.end[rows]
