@@ -19,8 +19,8 @@ HOT = Telemetry(throttle={"hw-thermal": 0.6}, sm_clock_mhz=Sampled(1200.0, 1000.
 COOL = Telemetry(throttle={"sw-power-cap": 1.0}, sm_clock_mhz=Sampled(1790.0, 1780.0, 1800.0))
 HELD = "hw-thermal held down the clocks of rank 1 in 60 % of the samples"
 STEPS = "|         |         |         "
-EARLY = sketch("oo        oo        oo", "mnnnnnnn  mnnnnnnn  mnnnnnnn", STEPS, rank=0)
-LATE = sketch("oo        oo        oo", "mmmmmmmn  mmmmmmmn  mmmmmmmn", STEPS, rank=1)
+EARLY = sketch("ooeeeeee  ooeeeeee  ooeeeeee", "mnnnnnnn  mnnnnnnn  mnnnnnnn", STEPS, rank=0)
+LATE = sketch("ooeeeeee  ooeeeeee  ooeeeeee", "mmmmmmmn  mmmmmmmn  mmmmmmmn", STEPS, rank=1)
 
 
 def written(folder: Path, number: int, telemetry: Telemetry) -> None:

@@ -11,18 +11,19 @@ import msgspec
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import fix_modules
-from findwall.fixes.prescribe import prescribe
+from findwall.fixes import CannotTell, Use, all_fixes
+from findwall.fixes.prescribe import prescribe, step_at_best
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
+from findwall.units import ms
 from findwall.walls.verdict import decide
 from fixes.recorded import as_collectives, job, on_another_gpu, with_cause
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
 
-FIXES = fix_modules()
+FIXES = all_fixes()
 Case = tuple[Callable[[], Facts], str]  # a job, and words of the answer
 
 
@@ -31,7 +32,7 @@ def syncing() -> Facts:
     return facts_of(
         sketch(
             steps="|           |           |           ",
-            cpu="osss   o   osss   o   osss   o      ",
+            cpu="osssnnnonnnnosssnnnonnnnosssnnnonnnn",
             gpu=" k b   k    k b   k    k b   k      ",
         )
     )
@@ -93,7 +94,7 @@ HELPS: dict[str, Case] = {
     "lower-precision": (at("decode_graph"), "fp8"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
     "more-threads": (on_one_core, "torch.set_num_threads(8)"),
-    "move-io-off-step": (at("json_logging"), "27.1 ms a step"),
+    "move-io-off-step": (at("json_logging"), "27.4 ms a step"),
     "nccl-backend": (through_gloo, "gloo copies 9.0 MB a step to the host and back"),
     "overlap-comms": (talking("plain_adamw"), "async_op=True"),
     "pad-shapes": (at("odd_widths"), "4093 → 4096 (next multiple of 64)"),
@@ -159,19 +160,18 @@ def test_no_fix_is_without_its_cases() -> None:
 def test_it_applies_and_says_how(fix: str) -> None:
     facts, words = HELPS[fix]
     advice = FIXES[fix].advise(facts())
-    assert advice.applies
+    assert isinstance(advice, Use)
     assert words in advice.how, advice.how
     assert advice.how.endswith(".")
-    assert advice.at_most_ms is None or advice.at_most_ms > 0
+    assert step_at_best(FIXES[fix], advice, facts()) <= facts().step + 1
 
 
 @pytest.mark.parametrize("fix", CANNOT_HELP)
 def test_it_says_why_not(fix: str) -> None:
     facts, words = CANNOT_HELP[fix]
     advice = FIXES[fix].advise(facts())
-    assert not advice.applies
-    assert words in advice.why_not, advice.why_not
-    assert not advice.how
+    assert not isinstance(advice, Use)
+    assert words in advice.why, advice.why
 
 
 # -- what a job's details change in the answer -----------------------------------------------------
@@ -186,27 +186,26 @@ def test_other_optimizers_are_told_what_else_there_is() -> None:
         host=drawn,
     )
     advice = FIXES["fused-optimizer"].advise(facts_of(timeline))
-    assert advice.applies
+    assert isinstance(advice, Use)
     assert "no fused=True for Shampoo" in advice.how
 
 
 def test_no_optimizer_no_fused_one() -> None:
-    assert FIXES["fused-optimizer"].advise(job("upcast_tower")).why_not == "no optimizer steps in this trace"
+    assert FIXES["fused-optimizer"].advise(job("upcast_tower")).why == "no optimizer steps in this trace"
 
 
 def test_a_gpu_without_bfloat16_gets_float16_and_a_scaler() -> None:
     volta = on_another_gpu(job("conv_fp32"), "Tesla V100-SXM2-16GB")
     assert "torch.float16" in FIXES["bf16-autocast"].advise(volta).how
     assert "GradScaler" in FIXES["bf16-autocast"].advise(volta).how
-    assert FIXES["tf32"].advise(volta).why_not == "Tesla V100-SXM2-16GB has no TF32"
+    assert FIXES["tf32"].advise(volta).why == "Tesla V100-SXM2-16GB has no TF32"
 
 
 @pytest.mark.parametrize("fix", ["tf32", "bf16-autocast"])
 def test_an_unknown_gpu_is_not_a_no(fix: str) -> None:
     advice = FIXES[fix].advise(on_another_gpu(job("conv_fp32"), "A GPU nobody knows"))
-    assert not advice.applies
-    assert advice.at_most_ms is None
-    assert "not in the table" in advice.why_not
+    assert isinstance(advice, CannotTell)
+    assert "not in the table" in advice.why
 
 
 @pytest.mark.parametrize("name", ["conv_fp32", "odd_widths", "inference"])
@@ -215,7 +214,9 @@ def test_on_a_cpu_no_fix_speaks_of_gpus(name: str) -> None:
     cores = replace(facts, rank=replace(facts.rank, device_kind="cpu"), ceilings=table_ceilings("Some CPU"))
     for fix in ("bf16-autocast", "tf32", "cuda-graphs", "pin-memory", "autotune-kernels", "torch-compile"):
         advice = FIXES[fix].advise(cores)
-        assert not re.search(r"GPU|cuda|cudnn|reduce-overhead", advice.how + advice.why_not), fix
+        assert not re.search(
+            r"GPU|cuda|cudnn|reduce-overhead", getattr(advice, "how", "") + getattr(advice, "why", "")
+        ), fix
 
 
 def test_data_that_no_matmul_feeds_is_made_16_bit_itself() -> None:
@@ -234,12 +235,12 @@ def test_pinned_copies_that_wait_are_prefetched_not_pinned() -> None:
     facts = facts_of(
         sketch(steps="|      |      |      ", cpu="o o    o o    o o    ", gpu=" iiiikk iiiikk iiiikk")
     )
-    assert FIXES["pin-memory"].advise(facts).why_not == "the copies already come from pinned memory"
-    assert FIXES["prefetch-batches"].advise(facts).applies
+    assert FIXES["pin-memory"].advise(facts).why == "the copies already come from pinned memory"
+    assert isinstance(FIXES["prefetch-batches"].advise(facts), Use)
 
 
 def pageable(device: str = "NVIDIA H200", measured: float | None = None, **telemetry: int) -> float:
-    """What pinning 285 MB a step could save at most, of 20 ms in which nothing else runs."""
+    """What 285 MB a step still take once pinned, of 20 ms in which nothing else runs."""
     copy = replace(KERNELS["h"], nbytes=285_000_000)
     drawing = sketch(
         steps=f"|{' ' * 29}" * 3,
@@ -251,10 +252,8 @@ def pageable(device: str = "NVIDIA H200", measured: float | None = None, **telem
     ceilings = msgspec.structs.replace(table_ceilings(device), h2d_pinned=measured)
     facts = facts_of(drawing, ceilings=ceilings, telemetry=Telemetry(**telemetry))
     advice = FIXES["pin-memory"].advise(facts)
-    assert advice.applies and advice.at_most_ms is not None
-    all_of_it = facts.recoverable_ms("copy-exposed")
-    assert all_of_it is not None and all_of_it >= 20
-    return all_of_it - advice.at_most_ms
+    assert isinstance(advice, Use)
+    return ms(step_at_best(FIXES["pin-memory"], advice, facts)) - 9  # of kernels
 
 
 def test_pinned_copies_still_take_what_the_link_takes() -> None:
@@ -264,7 +263,7 @@ def test_pinned_copies_still_take_what_the_link_takes() -> None:
     assert pageable(pcie_generation=1, pcie_width=16) == pytest.approx(5.0, abs=0.1)  # a link at rest
     assert pageable(measured=28.5e9) == pytest.approx(10.0, abs=0.01)
     assert pageable("A GPU nobody knows") == pytest.approx(5.0, abs=0.1)
-    assert pageable("NVIDIA GH200 480GB") == 0.0  # not over PCIe
+    assert pageable("NVIDIA GH200 480GB") < 1.01  # the host's own launch is left
 
 
 def test_a_sync_is_named_by_op_and_line() -> None:
@@ -282,7 +281,7 @@ def test_a_sync_is_named_by_op_and_line() -> None:
 
 def test_a_sync_bars_a_capture() -> None:
     advice = FIXES["cuda-graphs"].advise(syncing())
-    assert advice.applies
+    assert isinstance(advice, Use)
     assert "First take aten::item out" in advice.how
 
 
@@ -290,10 +289,10 @@ def test_the_collector_is_believed_once_it_is_timed() -> None:
     facts = job("collect_garbage")
     assert FIXES["freeze-gc"].advise(facts).how.startswith("If it is the collector")
     quiet = facts_of(facts.timeline, step_times=StepTimes((0.2967,), "measured", gc_s=0.0001))
-    assert not FIXES["freeze-gc"].advise(quiet).applies
+    assert not isinstance(FIXES["freeze-gc"].advise(quiet), Use)
     timed = facts_of(facts.timeline, step_times=StepTimes((0.2967,), "measured", gc_s=0.29))
     advice = FIXES["freeze-gc"].advise(timed)
-    assert advice.applies
+    assert isinstance(advice, Use)
     assert "If it is" not in advice.how
 
 
@@ -321,23 +320,24 @@ def test_through_the_host_comes_nccl_first_and_no_batch() -> None:
 
 
 def test_collectives_of_cpu_tensors_are_not_for_nccl() -> None:
-    assert "NCCL serves GPUs only" in FIXES["nccl-backend"].advise(through_gloo("cpu")).why_not
+    assert "NCCL serves GPUs only" in FIXES["nccl-backend"].advise(through_gloo("cpu")).why
     timeline = sketch(cpu="o qqqqqqo " * 3, gpu=" m       m" * 3, steps="|         " * 3)
     facts = facts_of(timeline)
     assert facts.spent_ms("exposed-collective") > 0
-    assert "no collective takes device data" in FIXES["nccl-backend"].advise(facts).why_not
+    assert "no collective takes device data" in FIXES["nccl-backend"].advise(facts).why
 
 
 def test_nothing_overlaps_with_more_than_the_rest_of_the_step() -> None:
     facts = through_gloo()
-    at_most = FIXES["overlap-comms"].advise(facts).at_most_ms
-    assert at_most == pytest.approx(11 - facts.spent_ms("exposed-collective"))
+    advice = FIXES["overlap-comms"].advise(facts)
+    assert isinstance(advice, Use)
+    assert 5 <= ms(step_at_best(FIXES["overlap-comms"], advice, facts)) <= 11
 
 
 def test_channels_last_already(shared: Path) -> None:
     timeline = read_trace(shared / "zoo" / "resnet_starved.json.gz")
     advice = FIXES["channels-last"].advise(facts_of(timeline, step_ms=525))
-    assert advice.why_not == "the convolutions already read channels-last tensors"
+    assert advice.why == "the convolutions already read channels-last tensors"
 
 
 def test_idle_cores_come_before_other_kernels() -> None:
@@ -367,13 +367,13 @@ def test_a_gelu_is_told_from_other_chains_with_a_tanh() -> None:
     drawn = {"k": MUL, "l": ADD, "t": TANH, "w": GELU}
     written_out = chain("kKkltlk", **drawn)
     assert "F.gelu(x, approximate='tanh')" in FIXES["builtin-ops"].advise(written_out).how
-    assert not FIXES["builtin-ops"].advise(chain("kltk", **drawn)).applies
-    assert not FIXES["builtin-ops"].advise(chain("kKkltlkw", **drawn)).applies  # calls F.gelu
+    assert not isinstance(FIXES["builtin-ops"].advise(chain("kltk", **drawn)), Use)
+    assert not isinstance(FIXES["builtin-ops"].advise(chain("kKkltlkw", **drawn)), Use)  # calls F.gelu
 
 
 def test_a_chain_of_other_ops_beside_the_builtin_is_no_gelu(shared: Path) -> None:
     facts = facts_of(read_trace(shared / "zoo" / "pointwise_chain.json.gz"))
-    assert not FIXES["builtin-ops"].advise(facts).applies
+    assert not isinstance(FIXES["builtin-ops"].advise(facts), Use)
     given, _ = prescribe(facts, decide(facts).cause)
     assert given[0].fixes == ["torch-compile"]
 
@@ -397,4 +397,4 @@ def recurrent(around: str) -> Facts:
 def test_what_lies_inside_a_recurrent_layer_is_not_to_be_replaced_by_one() -> None:
     assert "nn.GRU" in FIXES["builtin-ops"].advise(recurrent("my::loop")).how
     advice = FIXES["builtin-ops"].advise(recurrent("aten::gru"))
-    assert advice.why_not == "most small kernels lie inside aten::gru, which is one call already"
+    assert advice.why == "most small kernels lie inside aten::gru, which is one call already"

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import fix_modules
-from findwall.fixes.prescribe import MOST_REFUSED, POPULARITY, prescribe
+from findwall.fixes import CannotTell, all_fixes
+from findwall.fixes.prescribe import MOST_REFUSED, prescribe
 from findwall.model.diagnosis import NotWorthIt, Prescription
 from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import Drawn, facts_of, sketch
+from walls.test_graph_breaks import fires as broken
 
-FIXES = fix_modules()
+FIXES = all_fixes()
 # The changes that were measured on the recorded jobs, by the fix that stands for them here.
 MEASURED = {
     "accelerate_fp32": {"tf32": "tf32"},
@@ -39,8 +40,8 @@ MEASURED = {
     "slow_loader": {"workers12": "loader-workers"},
     "upcast_tower": {"stay_bf16": "fewer-casts"},
 }
-# Of the measured gain: kernels and gaps of two runs differ by this much where clocks and hosts do.
-BOUND_HOLDS_TO = 0.85
+BEATEN = 1.03  # times the measured step: a best above that would be beaten
+TRIED = sorted((name for name, fix in FIXES.items() if fix.tried), key=lambda name: FIXES[name].tried)
 
 
 def answer(facts: Facts) -> tuple[Verdict, dict[str, Prescription], dict[str, NotWorthIt]]:
@@ -57,32 +58,29 @@ def test_prescriptions_keep_their_promises(name: str) -> None:
     assert given
     assert verdict.cause in next(iter(given.values())).moves
     for one in given.values():
-        could = sum(facts.recoverable_ms(cause) or 0.0 for cause in FIXES[one.fixes[0]].MOVES)
         assert one.step_ms.mid is None and one.step_ms.high is None
         assert one.speedup.mid is None and one.speedup.low is None
         if one.step_ms.low is not None:
-            assert ms(facts.step) - could - 1e-6 <= one.step_ms.low < ms(facts.step)
+            assert 0 <= one.step_ms.low < ms(facts.step)
             assert one.speedup.high is None or math.isclose(
                 one.speedup.high, ms(facts.step) / one.step_ms.low
             )
         assert len(one.how) <= 260, "more than the terminal shows"
     assert not set(given) & set(refused)
     assert len(refused) <= MOST_REFUSED
-    assert all(fix in POPULARITY and len(one.why) <= 130 for fix, one in refused.items())
+    assert all(fix in TRIED and len(one.why) <= 130 for fix, one in refused.items())
     assert all(one.at_most_speedup is None or one.at_most_speedup >= 1.0 for one in refused.values())
-    assert list(refused) == sorted(refused, key=POPULARITY.index)
+    assert list(refused) == sorted(refused, key=TRIED.index)
 
 
 @pytest.mark.parametrize(
     ("name", "change"), [(name, one) for name, found in MEASURED.items() for one in found]
 )
-def test_no_measured_gain_is_above_its_bound(name: str, change: str) -> None:
-    facts = job(name)
-    _, given, _ = answer(facts)
-    measured = TRUTH[name]["step_ms"] - TRUTH[name]["fixes"][change]["step_ms"]
+def test_no_measured_fix_beats_the_replayed_best(name: str, change: str) -> None:
+    _, given, _ = answer(job(name))
     low = given[MEASURED[name][change]].step_ms.low
     assert low is not None
-    assert ms(facts.step) - low >= BOUND_HOLDS_TO * measured
+    assert low <= BEATEN * TRUTH[name]["fixes"][change]["step_ms"]
 
 
 def test_the_verdicts_fix_is_named_first() -> None:
@@ -148,11 +146,11 @@ def test_without_a_verdict_nothing_is_prescribed() -> None:
 @pytest.mark.parametrize("cause", [None, "unfused-pointwise"])
 def test_what_nobody_knows_is_neither_prescribed_nor_refused(cause: str | None) -> None:
     facts = on_another_gpu(job("conv_fp32"), "A GPU nobody knows")
-    assert FIXES["tf32"].advise(facts).undecided and FIXES["bf16-autocast"].advise(facts).undecided
+    assert all(isinstance(FIXES[fix].advise(facts), CannotTell) for fix in ("tf32", "bf16-autocast"))
     given, refused = prescribe(facts, cause)
     named = {one.fixes[0] for one in [*given, *refused]}
     assert refused and not named & {"tf32", "bf16-autocast"}
-    assert not any(FIXES[name].advise(facts).undecided for name in named)
+    assert not any(isinstance(FIXES[name].advise(facts), CannotTell) for name in named)
 
 
 def test_at_the_roof_no_gain_is_promised() -> None:
@@ -210,7 +208,7 @@ def test_communication_brings_its_own_fixes(cause: str) -> None:
 
 
 def test_graph_breaks_are_mended_where_there_is_a_graph() -> None:
-    given, _ = prescribe(with_cause(job("compiled_training"), "graph-breaks"), "graph-breaks")
+    given, _ = prescribe(broken(), "graph-breaks")
     assert given[0].fixes == ["fewer-graph-breaks"]
 
 

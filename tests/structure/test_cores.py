@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import fix_modules
+from findwall.fixes import Use, all_fixes
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.run import StepTimes
 from findwall.structure.cores import core_ceilings
@@ -55,11 +55,11 @@ def test_fp32_on_cores_left_no_fast_path_off_however_fast_bf16_is() -> None:
 
 
 def test_what_bf16_would_give_on_cores_is_known_where_it_was_measured() -> None:
-    advise = fix_modules()["bf16-autocast"].advise
+    advise = all_fixes()["bf16-autocast"].advise
     fast = advise(on_cores(MATMUL, ceilings(2.2e12, 16e12)))
-    assert fast.applies and "torch.autocast('cpu', dtype=torch.bfloat16)" in fast.how
-    assert advise(on_cores(MATMUL, ceilings(2.2e12, 1e12))).why_not.endswith("16-bit numbers no faster")
-    assert "`findwall ceilings`" in advise(on_cores(MATMUL, ceilings(2.2e12))).why_not
+    assert isinstance(fast, Use) and "torch.autocast('cpu', dtype=torch.bfloat16)" in fast.how
+    assert advise(on_cores(MATMUL, ceilings(2.2e12, 1e12))).why.endswith("16-bit numbers no faster")
+    assert "`findwall ceilings`" in advise(on_cores(MATMUL, ceilings(2.2e12))).why
 
 
 def test_a_norm_is_at_the_memorys_roof_and_no_slow_kernel() -> None:

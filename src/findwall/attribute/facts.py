@@ -87,15 +87,13 @@ class Facts:
         of_row = np.ones(len(self.timeline.events))
         of_row[rows] = scale
         own: F64 = self.atoms.own * of_row[self.kernels.row[self.atoms.index]] / self.steps.count
-        return own
+        # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
+        return own * (scenario.busy / max(float(own.sum()), 1e-9))
 
     def spent(self, scenario: Scenario | None = None) -> ByCause:
         """Time of every cause; it sums to the step."""
         scenario = scenario or self.reading.likely
-        device = ByCause.summed(self.atoms.cause, self._own(scenario))
-        # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
-        fit = scenario.busy / max(device.total, 1e-9) if scenario.busy > 0 else 0.0
-        return device * fit + scenario.idle
+        return ByCause.summed(self.atoms.cause, self._own(scenario)) + scenario.idle
 
     def recoverable(self, scenario: Scenario | None = None) -> ByCause:
         """What a perfect fix of each cause alone could give back; NaN where no floor is known."""

@@ -65,12 +65,9 @@ def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
 
 
 def in_window(facts: Facts, rows: I64) -> I64:
-    """Host rows that lie in the time of the window's launches."""
-    if len(facts.queue.row) == 0:
-        return rows[:0]
-    events = facts.timeline.events
-    low, high = int(facts.queue.issued.min()), int(facts.queue.issued.max())
-    inside: I64 = rows[(events.end[rows] > low) & (events.start[rows] < high)]
+    """Host rows that begin in the host's time of the counted steps."""
+    start = facts.timeline.events.start[rows]
+    inside: I64 = rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
     return inside
 
 

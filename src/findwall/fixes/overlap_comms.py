@@ -20,9 +20,8 @@ from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
-from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.replay.change import Change, Launch, OtherStream
+from findwall.replay.change import Change, Elsewhere, Launch, OtherStream
 
 MOVES = ("exposed-collective", "slow-link")
 
@@ -42,8 +41,7 @@ def advise(facts: Facts) -> Outcome:
 def _best(facts: Facts) -> Change:
     """Collectives on a stream of their own: beside the rest of the step, as far as that reaches."""
     rows = facts.kernels.row[facts.kernels.communication]
-    beside = Change((OtherStream(rows), Launch(rows, 0.0)))
-    return beside if len(rows) else ideal(facts, *MOVES)
+    return Change((OtherStream(rows), Launch(rows, 0.0), Elsewhere("exposed-collective", 1.0)))
 
 
 def _way(ranges: str) -> str:

@@ -16,6 +16,7 @@ from findwall.units import format_ms, ms
 
 MOST_REFUSED = 6
 MENTIONED = 0.01  # of the step: causes that give back less are not named among what a fix moves
+SOMETHING_MS = 1e-3  # off the step: less is rounding
 SAFETIES = get_args(Safety)
 
 
@@ -25,6 +26,9 @@ class _Ledger:
 
     step: float
     gain: dict[str, float]
+
+    def of(self, causes: tuple[str, ...]) -> float:
+        return sum(self.gain.get(cause, 0.0) for cause in causes)
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,15 @@ def _ledger(facts: Facts) -> _Ledger:
 def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candidate:
     """A fix that applies, and what the step loses by it at best."""
     fix = all_fixes()[name]
+    at_most = ledger.step - ms(step_at_best(fix, outcome, facts)) if outcome.shorter_step else 0.0
+    return _Candidate(name, fix, outcome, outcome.moves or fix.moves, max(at_most, 0.0))
+
+
+def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
+    """The step, in ns, with all done that a fix could do: no real one should be faster."""
     moves = outcome.moves or fix.moves
     change = outcome.changes.best if outcome.changes is not None else ideal(facts, *moves)
-    at_most = ledger.step - ms(best_step(facts, change, moves)) if outcome.shorter_step else 0.0
-    return _Candidate(name, fix, outcome, moves, max(at_most, 0.0))
+    return best_step(facts, change, moves)
 
 
 def _targets(cause: str, ledger: _Ledger) -> list[str]:
@@ -83,14 +92,15 @@ def _choose(
     for cause in targets:
         if cause not in ROOFS and ledger.gain.get(cause, 0.0) <= 0:
             continue
-        least = MENTIONED if cause == targets[0] else WORTH_IT
+        # What the verdict names is shown with its fixes, also where the next wall stands close behind.
+        least = 0.0 if cause == targets[0] else WORTH_IT
         fitting = [
             one for one in candidates if cause in one.moves and _helps(one, cause, least * ledger.step)
         ]
         for one in sorted(fitting, key=lambda one: _rank(one, cause)):
             chosen.setdefault(one.name, (one, cause))
     # Several small causes can add up to what is worth a fix that moves them all.
-    rest = [one for one in candidates if one.at_most >= WORTH_IT * ledger.step]
+    rest = [one for one in candidates if min(one.at_most, ledger.of(one.moves)) >= WORTH_IT * ledger.step]
     for one in sorted(rest, key=lambda one: (-one.at_most, one.name)):
         if one.outcome.shorter_step:
             cause = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
@@ -99,7 +109,7 @@ def _choose(
 
 
 def _helps(one: _Candidate, cause: str, least: float) -> bool:
-    return cause in ROOFS or not one.outcome.shorter_step or one.at_most >= least
+    return cause in ROOFS or not one.outcome.shorter_step or one.at_most >= max(least, SOMETHING_MS)
 
 
 def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:

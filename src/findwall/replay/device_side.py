@@ -49,6 +49,8 @@ def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide
     waits = waits_for >= 0
     turn = np.where((queued | (gap < 0)) & ~waits, gap, np.minimum(gap, turnaround))
     lag = np.where(queued | (gap <= 0) | waits, np.minimum(waited, latency), waited)
+    if on_cores:  # all that lies between two ops is the host's
+        turn, lag = np.minimum(turn, 0.0), np.zeros(len(lag))
     return DeviceSide(
         turn=turn,
         lag=np.where(queue.launched, np.maximum(lag, 0.0), NOTHING),

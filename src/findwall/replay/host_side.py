@@ -69,12 +69,14 @@ def host_points(timeline: Timeline, links: Links, host: Host, queue: Queue, on_c
     events = timeline.events
     calls = np.unique(links.launch[queue.row])
     calls = calls[calls >= 0]
-    found = [points(Node.ISSUE, events.start[calls], events.thread[calls].astype(np.int64), row=calls)]
     if on_cores:
-        found.append(_runs_itself(timeline, links, queue))
+        found = _runs_itself(timeline, links, queue)
     else:
-        found.append(_blocking(timeline, links, host, queue))
-        found.append(_full_queue(timeline, links, queue, calls))
+        found = [
+            points(Node.ISSUE, events.start[calls], events.thread[calls].astype(np.int64), row=calls),
+            _blocking(timeline, links, host, queue),
+            _full_queue(timeline, links, queue, calls),
+        ]
     found.append(_batches(timeline, host, queue))
     every = joined(found)
     threads = np.unique(every.thread[every.thread >= 0])
@@ -87,20 +89,17 @@ def host_points(timeline: Timeline, links: Links, host: Host, queue: Queue, on_c
     return joined([every, _handovers(timeline, every, threads)])
 
 
-def _runs_itself(timeline: Timeline, links: Links, queue: Queue) -> Points:
-    """On cores the host is back when the op is done."""
+def _runs_itself(timeline: Timeline, links: Links, queue: Queue) -> list[Points]:
+    """On cores an op begins once the host has come to it, and the host is back when the op is done."""
     calls = links.launch[queue.row]
     mine = calls >= 0
     rows, calls = queue.row[mine], calls[mine]
-    events = timeline.events
-    return points(
-        Node.RETURN,
-        events.end[rows],
-        events.thread[calls].astype(np.int64),
-        until=events.start[calls],
-        row=calls,
-        target=rows,
-    )
+    start, end = timeline.events.start[rows], timeline.events.end[rows]
+    thread = timeline.events.thread[calls].astype(np.int64)
+    return [
+        points(Node.ISSUE, start, thread, row=calls),
+        points(Node.RETURN, end, thread, until=start, row=calls, target=rows),
+    ]
 
 
 def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> Points:
