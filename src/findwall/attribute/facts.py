@@ -19,7 +19,9 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Rank, Run
 from findwall.replay.build import build
+from findwall.replay.calibrate import Calibration, cheapest, costs_us
 from findwall.replay.graph import Graph
+from findwall.replay.simulate import Replay
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
@@ -89,6 +91,13 @@ class Facts:
         own: F64 = self.atoms.own * of_row[self.kernels.row[self.atoms.index]] / self.steps.count
         # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
         return own * (scenario.busy / max(float(own.sum()), 1e-9))
+
+    @cached_property
+    def cheapest(self) -> tuple[Calibration, Replay]:
+        """The cheapest host that the true step allows, and the step on it: what changes are played on."""
+        likely = self.reading.likely
+        cost = costs_us(self.timeline.header)[1]
+        return cheapest(self.graph, likely.calibration, likely.gaps.replay, cost)
 
     def spent(self, scenario: Scenario | None = None) -> ByCause:
         """Time of every cause; it sums to the step."""

@@ -16,7 +16,7 @@ from findwall.model.causes import UNKNOWN, ByCause
 from findwall.model.events import Header
 from findwall.model.intervals import F64, I64
 from findwall.replay.blame import Blame, blame
-from findwall.replay.calibrate import Calibration, cheapest, costs_us, fit, play_with
+from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
 from findwall.replay.change import Change, Measured
 from findwall.replay.graph import Graph
 from findwall.units import NS_PER_S, format_ms, format_share, ms
@@ -35,7 +35,6 @@ class Scenario:
     turnaround: float  # of the launch-bound idle time: the device's own, no host can give it back
     calibration: Calibration
     gaps: Blame  # the same row by row, as replayed
-    cheapest: Calibration  # the cheapest host that gives this step as well
     shrink: float = 1.0  # what device time had to be scaled by to fit the true step
     left_over: float = 0.0  # of the unknown idle time: what the true step has beyond the replay
 
@@ -91,18 +90,17 @@ def read_step(
 
 def _from_trace(graph: Graph, header: Header) -> StepReading:
     low, likely, high = costs_us(header)
-    short, middle, long = (_scenario(graph, Calibration(cost), likely) for cost in (high, likely, low))
+    short, middle, long = (_scenario(graph, Calibration(cost)) for cost in (high, likely, low))
     traced = play_with(graph, Calibration()).step
     source = "estimated" if traced > STRETCHED * middle.step else "trace"
     return StepReading(middle, short, long, source, _about_missing_rows(middle))
 
 
-def _scenario(graph: Graph, calibration: Calibration, likely_us: float) -> Scenario:
+def _scenario(graph: Graph, calibration: Calibration) -> Scenario:
     found = blame(graph, calibration)
     idle = _known(found)
-    least = cheapest(graph, calibration, likely_us)
     step = found.replay.step
-    return Scenario(step, step - idle.total, idle, found.turnaround, calibration, found, least)
+    return Scenario(step, step - idle.total, idle, found.turnaround, calibration, found)
 
 
 def _known(found: Blame) -> ByCause:
@@ -118,7 +116,7 @@ def _from_truth(graph: Graph, header: Header, step: float, source: str, pauses: 
     """Calibrated to the true step; rare slow steps are a part of it that no traced step shows."""
     pauses = min(pauses, step)
     found = fit(graph, step - pauses, costs_us(header)[1])
-    one = _scenario(graph, found.calibration, costs_us(header)[1])
+    one = _scenario(graph, found.calibration)
     notes = _about_missing_rows(one)
     left_over = step - pauses - one.step
     if left_over >= 0:

@@ -27,8 +27,8 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     what the change takes away.
     """
     likely = facts.reading.likely
-    graph, calibration = facts.graph, likely.cheapest
-    saved = play_with(graph, calibration).step - play_with(change.apply(graph), calibration).step
+    calibration, now = facts.cheapest
+    saved = now.step - play_with(change.apply(facts.graph), calibration).step
     pauses = likely.idle["unstable-steps"] if "unstable-steps" in moves else 0.0
     return max(likely.step - saved * likely.shrink - pauses, 0.0)
 

@@ -7,6 +7,7 @@ timeline's origin (its earliest event), never floats.
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
@@ -243,9 +244,18 @@ class Timeline:
     quality: ReadQuality
     memory: MemorySamples | None = None
     thread_names: dict[int, str] = field(default_factory=dict)
+    # Which names a pattern was found in, asked once each. Not passed on: another timeline may have other names.
+    _named: dict[re.Pattern[str], Bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name[row])]
+
+    def named(self, pattern: re.Pattern[str]) -> Bool:
+        """For each interned name, whether the pattern is found in it."""
+        found = self._named.get(pattern)
+        if found is None:
+            found = self._named[pattern] = np.array([bool(pattern.search(name)) for name in self.names], bool)
+        return found
 
     def inputs_of(self, row: int) -> Inputs | None:
         return self.details.inputs_of(int(self.events.inputs[row]))

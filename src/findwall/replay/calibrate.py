@@ -41,7 +41,7 @@ LEAST_LEFT = 0.1  # of host time without a name: an op never costs nothing, howe
 HALVINGS = 20
 # Where the device is the slower side, the true step says only that the host is no slower. How much cheaper it
 # may be: three units of doubt reach the high end of the profiler's likely cost.
-CHEAPER = (3.0, 2.0, 1.0, 0.5)
+CHEAPER = (3.0, 1.5, 0.5)
 UNCHANGED = 0.005  # of the step: a host this much cheaper still gives the same step
 
 
@@ -106,14 +106,16 @@ def fit(graph: Graph, step_ns: float, likely_us: float) -> Fit:
     return Fit(calibration, found, step_ns - found.step)
 
 
-def cheapest(graph: Graph, calibration: Calibration, likely_us: float) -> Calibration:
-    """Of the likely calibrations that give the same step as this one, the one with the cheapest host."""
-    step = play_with(graph, calibration).step
+def cheapest(
+    graph: Graph, calibration: Calibration, known: Replay, likely_us: float
+) -> tuple[Calibration, Replay]:
+    """Of the likely calibrations that give the same step as a known one, the one with the cheapest host."""
     for doubt in CHEAPER:
         cheaper = _at(graph, doubt, max(likely_us, calibration.cost_us))
-        if cheaper.pace <= calibration.pace and play_with(graph, cheaper).step >= (1.0 - UNCHANGED) * step:
-            return cheaper
-    return calibration
+        found = play_with(graph, cheaper) if cheaper.pace <= calibration.pace else None
+        if found is not None and found.step >= (1.0 - UNCHANGED) * known.step:
+            return cheaper, found
+    return calibration, known
 
 
 def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Replay]:

@@ -122,7 +122,7 @@ def _disjoint(activities: dict[str, Intervals]) -> dict[str, Intervals]:
 
 def names_matching(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
     """For each interned name, whether the pattern is found in it."""
-    return np.array([bool(pattern.search(name)) for name in timeline.names], bool)
+    return timeline.named(pattern)
 
 
 def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> I64:

@@ -1,0 +1,255 @@
+"""How well the replay gives the true step, and whether any measured fix beats the replayed best.
+
+    python benchmarks/replay.py [--out benchmarks/results/replay.json]
+
+Jobs of known truth: the ones recorded for the tests, those kept aside (`kept_aside/`, written by somebody who had
+not read the rules), and the zoo beside the project where it is there. For each: the replay calibrated to the true
+step and what is left over; the same fitted on all steps but one and checked on that one, as it is and against
+what that step took in the recording (host-bound steps differ from one to the next, and the true step is the mean
+of many). Then every fix that was really made, held against the replay of the fix at its best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from findwall.attribute.facts import Facts, establish
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.prescribe import step_at_best
+from findwall.hardware import table_ceilings
+from findwall.model.run import Rank, Run
+from findwall.readers.torch_trace import read_trace
+from findwall.replay.build import build
+from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
+from findwall.replay.graph import Graph
+from findwall.structure.queue import line_up
+from findwall.units import ms
+
+HERE = Path(__file__).resolve().parent
+FOLDERS = {
+    "zoo": HERE.parents[1] / "shared" / "zoo",
+    "fixtures": HERE.parent / "tests" / "fixtures" / "jobs",
+    "kept aside": HERE / "kept_aside" / "traces",
+}
+BEATEN = 1.03  # times the measured step: a best above that was beaten
+# What was measured under which name -> the fix that stands for it.
+FIX_OF = {
+    "bf16": "bf16-autocast",
+    "builtin": "builtin-ops",
+    "channels_last": "channels-last",
+    "compile": "torch-compile",
+    "cuda_graph": "cuda-graphs",
+    "dynamic": "static-shapes",
+    "fused": "fused-optimizer",
+    "keep_cache": "keep-cache",
+    "log_once": "remove-sync",
+    "no_checkpoint": "less-recompute",
+    "no_collect": "freeze-gc",
+    "no_io": "move-io-off-step",
+    "no_item": "remove-sync",
+    "no_logging": "move-io-off-step",
+    "no_upcast": "fewer-casts",
+    "pad": "pad-shapes",
+    "pad_vocab": "pad-shapes",
+    "pin": "pin-memory",
+    "pinned": "pin-memory",
+    "pinned_in": "pin-memory",
+    "reduce_overhead": "cuda-graphs",
+    "resident": "prefetch-batches",
+    "all_graph": "cuda-graphs",
+    "sdpa": "sdpa",
+    "sorted_edges": "sorted-index",
+    "stacked": "remove-sync",
+    "stay_bf16": "fewer-casts",
+    "stay_channels_last": "channels-last",
+    "tf32": "tf32",
+    "workers12": "loader-workers",
+    "workers16_pin": "loader-workers",
+    "workers8": "loader-workers",
+    "device_preprocess": "move-io-off-step",
+}
+# Measured under a name above, but as more than that fix does.
+MORE_THAN_ONE_FIX = {
+    ("slow_loader", "resident"): "no loader and no copy",
+    ("pageable_both_ways", "pinned"): "the copies out are pinned too",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job's replay against its truth. Errors are shares of the true step."""
+
+    job: str
+    true_ms: float
+    spread: float
+    replayed_ms: float
+    error: float
+    cost_us: float
+    pace: float
+    unseen_steps: tuple[float, ...]  # fitted on the others, checked on each
+    unseen_relative: tuple[float, ...]  # the same, against what each step took in the recording
+    nodes: int
+    play_ms: float  # to play the graph once, all its repeats
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A fix that was really made, and the replay of it at its best."""
+
+    job: str
+    measured_as: str
+    fix: str
+    true_ms: float
+    measured_ms: float
+    spread: float
+    best_ms: float | None  # None: not advised for this job
+    beaten: bool
+
+
+def truths(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    if (folder / "truth.json").exists():
+        for name, truth in json.loads((folder / "truth.json").read_text()).items():
+            if (folder / f"{name}.json.gz").exists():
+                yield folder / f"{name}.json.gz", truth
+
+
+def facts_of(path: Path, truth: dict[str, Any]) -> Facts:
+    timeline = read_trace(path)
+    rank = Rank(timeline=timeline)
+    ceilings = table_ceilings(timeline.header.devices[0].name)
+    run = Run("torch-trace", (str(path),), (rank,))
+    facts = establish(run, rank, ceilings, truth["step_ms"] / 1e3, "given")
+    assert facts is not None
+    return facts
+
+
+def judged(path: Path, truth: dict[str, Any], facts: Facts) -> Job:
+    step = truth["step_ms"] * 1e6
+    likely = costs_us(facts.timeline.header)[1]
+    found = fit(facts.graph, step, likely)
+    raw, relative = unseen(facts, step, likely)
+    begin = time.perf_counter()
+    play_with(facts.graph, found.calibration)
+    return Job(
+        job=path.name.removesuffix(".json.gz"),
+        true_ms=truth["step_ms"],
+        spread=truth["spread"],
+        replayed_ms=round(ms(found.replay.step), 3),
+        error=round(found.replay.step / step - 1, 4),
+        cost_us=round(found.calibration.cost_us, 2),
+        pace=round(found.calibration.pace, 3),
+        unseen_steps=raw,
+        unseen_relative=relative,
+        nodes=len(facts.graph),
+        play_ms=round(1e3 * (time.perf_counter() - begin), 2),
+    )
+
+
+def unseen(facts: Facts, step: float, likely: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Errors of each step with the costs fitted on the others."""
+    graphs = [only(facts, index) for index in range(facts.steps.count)]
+    if len(graphs) < 2:
+        return (), ()
+    recorded = [play_with(graph, Calibration()).step for graph in graphs]
+    whole = play_with(facts.graph, Calibration()).step
+    raw, relative = [], []
+    for index, graph in enumerate(graphs):
+        others = [
+            fit(one, step * recorded[at] / whole, likely).calibration
+            for at, one in enumerate(graphs)
+            if at != index
+        ]
+        mean = Calibration(
+            statistics.fmean(one.cost_us for one in others), statistics.fmean(one.pace for one in others)
+        )
+        played = play_with(graph, mean).step
+        raw.append(round(played / step - 1, 4))
+        relative.append(round(played / recorded[index] / (step / whole) - 1, 4))
+    return tuple(raw), tuple(relative)
+
+
+def only(facts: Facts, index: int) -> Graph:
+    queue = line_up(facts.timeline, facts.links, facts.steps, only=index)
+    return build(facts.timeline, facts.links, facts.host, queue)
+
+
+def bounds(path: Path, truth: dict[str, Any], facts: Facts) -> Iterator[Bound]:
+    job = path.name.removesuffix(".json.gz")
+    for name, measured in truth["fixes"].items():
+        if name not in FIX_OF or (job, name) in MORE_THAN_ONE_FIX:
+            continue
+        fix = all_fixes()[FIX_OF[name]]
+        outcome = fix.advise(facts)
+        best = None
+        if isinstance(outcome, Use):
+            best = round(ms(step_at_best(fix, outcome, facts)), 3)
+        beaten = best is not None and best > BEATEN * measured["step_ms"]
+        spread = measured.get("spread") or 0.0
+        yield Bound(job, name, FIX_OF[name], truth["step_ms"], measured["step_ms"], spread, best, beaten)
+
+
+def table(title: str, jobs: list[Job], fixes: list[Bound]) -> None:
+    print(
+        f"\n{title}\n\n| job | true ms | spread | replayed | error | µs an event | pace | unseen steps | relative |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for one in jobs:
+        raw = " ".join(f"{100 * error:+.1f}" for error in one.unseen_steps)
+        relative = " ".join(f"{100 * error:+.1f}" for error in one.unseen_relative)
+        print(
+            f"| {one.job} | {one.true_ms:.2f} | {one.spread:.3f} | {one.replayed_ms:.2f} | {100 * one.error:+.2f} % "
+            f"| {one.cost_us} | {one.pace} | {raw} | {relative} |"
+        )
+    worst = max(jobs, key=lambda one: abs(one.error))
+    print(
+        f"\nmean error {100 * mean(abs(one.error) for one in jobs):.2f} %, worst {100 * abs(worst.error):.2f} % ({worst.job}); ",
+        end="",
+    )
+    print(
+        f"unseen steps: mean {100 * mean(abs(e) for one in jobs for e in one.unseen_steps):.1f} %, ", end=""
+    )
+    print(f"relative {100 * mean(abs(e) for one in jobs for e in one.unseen_relative):.1f} %")
+    known = [one for one in fixes if one.best_ms is not None]
+    print(f"{sum(one.beaten for one in known)} of {len(known)} replayed bests beaten by more than 3 %:")
+    for one in known:
+        if one.beaten:
+            print(
+                f"  {one.job}/{one.measured_as}: best {one.best_ms:.2f}, measured {one.measured_ms:.2f} (spread {one.spread:.2f})"
+            )
+
+
+def mean(values: Iterator[float]) -> float:
+    found = list(values)
+    return statistics.fmean(found) if found else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    for title, folder in FOLDERS.items():
+        jobs: list[Job] = []
+        fixes: list[Bound] = []
+        for path, truth in truths(folder):
+            facts = facts_of(path, truth)
+            jobs.append(judged(path, truth, facts))
+            fixes += bounds(path, truth, facts)
+        if jobs:
+            table(title, jobs, fixes)
+            results[title] = {"jobs": [asdict(one) for one in jobs], "fixes": [asdict(one) for one in fixes]}
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
