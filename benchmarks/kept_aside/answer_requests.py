@@ -1,8 +1,9 @@
 """A server's inner loop: sixteen images of different sizes are resized and normalised in numpy, sent to
 the device, classified, and the top five come back.
 
-Truth: the host's own work. The numpy resize takes many times as long as copy, network and answer; the
-device waits for nearly all of the step, so a faster network changes nothing.
+Truth: the host's own work. The numpy resize takes about nine tenths of the step. Nothing overlaps: each
+answer is waited for, so the true-fp32 network (about 8 ms) and the pageable copy are added to it, and
+bf16 saves what it saves of the network and no more.
 
 Fixes: device_preprocess: the raw uint8 images are sent and resized on the device. bf16: the network in
 bf16.

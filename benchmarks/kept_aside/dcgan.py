@@ -1,9 +1,9 @@
 """DCGAN much as the tutorial has it: discriminator on real, discriminator on fake, generator, two Adams,
 and five numbers read with `.item()` every step.
 
-Truth: the host. At 64 images of 64x64 the kernels are short; issuing three forward and backward
-passes and two optimizers takes longer than running them, and the numbers read on the way make host
-and device take turns.
+Truth: the host. At 64 images of 64x64 the device needs 4 of 12 ms; issuing three forward and backward
+passes and two optimizers is the rest. The five reads make host and device take turns, which costs
+little, since the device is far ahead anyway.
 
 Fixes: no_item: the five numbers are not read. fused: both Adams fused. cuda_graph: the whole step
 (without the reads) captured and replayed.
@@ -13,7 +13,7 @@ import torch
 from stepclock import Step, device_of, main
 from torch import nn
 
-WALLS = [["overhead", "launch-bound"], ["overhead", "host-sync"]]
+WALLS = [["overhead", "launch-bound"]]
 ALSO = []
 FIXES = ["no_item", "fused", "cuda_graph"]
 

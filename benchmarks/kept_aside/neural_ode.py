@@ -1,8 +1,9 @@
 """A neural ODE trained through a hand-written Runge-Kutta solver: four small networks a solver step,
 five solver steps, and back again.
 
-Truth: the host. Hundreds of ops on 512x64 tensors, each a few microseconds on the device; all of
-the step is Python, autograd and launches.
+Truth: the host. Hundreds of ops on 512x64 tensors, each a few microseconds on the device (1.4 ms in
+all, of 13); all of the step is Python, autograd and launches. Compiling one solver step barely helps:
+five compiled calls each way still cost the host about as much.
 
 Fixes: compile: one solver step under torch.compile. cuda_graph: the whole training step captured.
 fused: the optimizer alone, Adam(fused=True).

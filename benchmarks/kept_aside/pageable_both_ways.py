@@ -1,7 +1,9 @@
 """Image restoration: a pageable batch goes to the device, the restored batch comes back with `.cpu()`.
 
-Truth: the copies. 100 MB in and 100 MB out a step through pageable memory take longer than the network,
-and none of the three overlap.
+Truth: the copies, above all the way back. `.cpu()` of 100 MB into fresh pageable memory takes about 80
+ms, the pageable copy in about 16, the network about 35, and none of the three overlap. Pinned input
+alone gives a tenth; pinned both ways leaves the network. bf16 is hardly seen: the network's layout
+copies and activations are most of its time and it is a quarter of the step.
 
 Fixes: pinned_in: the batches lie in pinned memory. pinned: the result too goes to a pinned buffer, kept
 from step to step, with a synchronize before it is read. bf16: the network under autocast (in and out stay

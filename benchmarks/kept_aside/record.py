@@ -5,8 +5,8 @@
 One process a job, one job at a time. First five blocks of the unchanged job are timed alone, before
 any profiler and any fix; then, unless the job says `INTERLEAVE = False`, five more rounds of one block of
 the unchanged job and one of each fix (the fixes are held against the unchanged job of the same rounds).
-Then the fixes are dropped and one trace is taken of the unchanged job: wait 1, warm-up 2, active 4, CPU
-and CUDA, shapes. `DIR/truth.json` and `DIR/traces.tar` grow with every job.
+Then one trace is taken of the unchanged job: wait 1, warm-up 2, active 4, CPU and CUDA,
+shapes. `DIR/truth.json` and `DIR/traces.tar` grow with every job.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def constants(name: str) -> dict[str, Any]:
     parts = [" ".join(part.split()) for part in (ast.get_docstring(tree) or "").split("\n\n")]
     found["about"] = parts[0]
     for part in parts[1:]:
-        for kind in ("Truth", "Fixes", "Measured"):
+        for kind in ("Truth", "Fixes"):
             if part.startswith(f"{kind}: "):
                 found[kind] = part[len(kind) + 2 :]
     return found
@@ -83,6 +83,7 @@ class Variant:
         from stepclock import block_ms
 
         self.job, self.fix, self.block_ms = job, fix, block_ms
+        self.beside: dict[str, Variant] = {}
         torch.manual_seed(0)
         self.step = job.make(size, fix)
         warm = [block_ms(self.step, 1) for _ in range(5)]
@@ -108,6 +109,7 @@ def measure(job: Any, size: str, seconds: float, save: Callable[[dict[str, Any]]
     base = Variant(job, size, None, seconds)
     row: dict[str, Any] = {**numbers([base.block() for _ in range(BLOCKS)]), "steps_a_block": base.steps}
     row |= {"fixes": {}, **versions(), "date": datetime.now(timezone.utc).date().isoformat()}
+    row.pop("cpus")
     save(row)
     interleave = getattr(job, "INTERLEAVE", True)
     fixes: dict[str, Variant] = {}
@@ -135,6 +137,7 @@ def measure(job: Any, size: str, seconds: float, save: Callable[[dict[str, Any]]
         if "step_ms" in found:
             found["speedup"] = round(against / found["step_ms"], 3)
     save(row)
+    base.beside = fixes  # kept: a captured graph that goes may take a library's workspace along
     return base
 
 
@@ -187,7 +190,6 @@ def child(arguments: argparse.Namespace) -> None:
     gc.collect()
     if torch.cuda.is_available():
         save({"peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)})
-        torch.cuda.empty_cache()
     base.rest(5 + getattr(job, "SETTLE", 0))
     path = out / f"{name}.json.gz"
     recorded(base, path, SCHEDULE["warmup"])
@@ -254,8 +256,6 @@ def row_text(name: str, row: dict[str, Any]) -> str:
 def told(name: str) -> dict[str, Any]:
     said = constants(name)
     words = {"about": said["about"], "wall_in_words": said["Truth"], "fixes_in_words": said["Fixes"]}
-    if "Measured" in said:
-        words["seen_in_the_numbers"] = said["Measured"]
     return words | {"accepted_walls": said["WALLS"], "must_also_find": said["ALSO"]}
 
 

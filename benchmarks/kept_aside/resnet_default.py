@@ -1,8 +1,9 @@
 """A small ResNet trained as PyTorch comes: fp32 tensors, NCHW, BatchNorm, SGD with momentum.
 
-Truth: the device's memory traffic. Convolutions already use TF32 (cuDNN's default), so BatchNorm, ReLU
-and residual adds over large fp32 maps, and cuDNN's turning of layouts around its kernels, are the
-larger part of the step. Half-width maps, and the layout the tensor cores want, give most.
+Truth: the device, on NCHW layout. Convolutions already use TF32 (cuDNN's default) and are not the
+larger part: BatchNorm over NCHW maps, cuDNN's turning of layouts around its tensor-core kernels, and
+ReLU, residual adds and pooling are. bf16 alone therefore gives almost nothing; channels_last takes the
+layout kernels out and gives BatchNorm better kernels, and on top of it bf16 gives a quarter more.
 
 Fixes: channels_last: model and images in channels_last. bf16: autocast. bf16_channels_last: both.
 """
@@ -11,7 +12,7 @@ import torch
 from stepclock import Step, device_of, main
 from torch import nn
 
-WALLS = [["bandwidth", "unfused-pointwise"], ["bandwidth", "layout-copies"], ["compute", "fast-path-off"]]
+WALLS = [["bandwidth", "layout-copies"], ["bandwidth", "unfused-pointwise"]]
 ALSO = []
 FIXES = ["channels_last", "bf16", "bf16_channels_last"]
 

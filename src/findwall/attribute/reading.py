@@ -75,6 +75,12 @@ class StepReading:
     notes: tuple[str, ...]
 
     @property
+    def replay_error(self) -> float:
+        """By how much of the step the calibrated replay misses it; rare slow steps are not replayed."""
+        replayed = self.likely.gaps.replay.step + self.likely.idle["unstable-steps"]
+        return replayed / self.likely.step - 1.0 if self.likely.step > 0 else 0.0
+
+    @property
     def scenarios(self) -> tuple[Scenario, Scenario, Scenario]:
         return self.short, self.likely, self.long
 

@@ -10,6 +10,7 @@ from findwall.units import format_ms, format_share, ms
 
 # Both chosen by hand, not calibrated.
 ABOVE_SPEC_SHARE = 0.01  # of the kernel time: less above the spec is not worth a sentence
+LEFT_OVER_SHARE = 0.03  # of the step: a replay nearer than that is what its bar asks
 UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
 
 
@@ -46,11 +47,21 @@ def notes_of_ranks(run: Run, speaker: Rank) -> list[str]:
 def _about_step(facts: Facts) -> list[str]:
     reading = facts.reading
     if reading.source != "estimated":
-        return []
+        return _about_left_over(facts)
     low, high = format_ms(ms(reading.short.step)), format_ms(ms(reading.long.step))
     return [
         f"The step is estimated ({low} to {high}): profiling stretched it to "
         f"{format_ms(ms(float(facts.whole.steps.lengths.mean())))}. Give --step-ms for a true budget."
+    ]
+
+
+def _about_left_over(facts: Facts) -> list[str]:
+    left = facts.reading.likely.left_over
+    if left < LEFT_OVER_SHARE * facts.step:
+        return []
+    return [
+        f"The step is {format_ms(ms(left))} longer than the traced steps explain, even on a slower host: that "
+        "time is of unknown cause. Trace other steps, or more of them."
     ]
 
 

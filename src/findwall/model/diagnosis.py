@@ -84,6 +84,8 @@ class Dilation(msgspec.Struct):
     factor: float | None
     source: Literal["measured", "estimated", "none"]
     us_per_event: float | None = None
+    host_pace: float | None = None  # how long the host's own work took, against what the trace shows
+    replay_error: float | None = None  # (replayed - true step) / true step; None where no true step is known
 
 
 class Quality(msgspec.Struct):
