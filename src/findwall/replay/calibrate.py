@@ -3,9 +3,9 @@
 - What a recorded host event costs the host: the profiler's own time. 0 to 8 µs; where nothing decides it, 2.6
   (with shapes) or 1.6 (without): solved for on 14 host-bound H200 jobs of known step it was 1.3 to 6.1, most
   between 2.3 and 5.
-- The host's pace: how long the same host work took while the steps were timed, against while they were traced.
-  0.5 to 1.25 times. Copies from pageable memory, which the host makes itself, keep that pace too. On the same
-  jobs it was between 0.53 (pageable copies) and 1.15 (a garbage collector on a shared CPU).
+- The host's pace: how long the same host work took while the steps were timed, against while they were
+  traced. 0.5 to 1.25 times. Copies from pageable memory, which the host makes itself, keep that pace too. On
+  the same jobs it was between 0.53 (pageable copies) and 1.15 (a garbage collector on a shared CPU).
 
 One true step cannot tell the two apart, so they move together, each as far as is likely for it: a job with
 many events then explains itself by their cost, one with few by its pace. Fitting never makes the device
@@ -29,7 +29,7 @@ COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
 COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
 HIGHEST_COST_US = 8.0
 SLOWEST_PACE, FASTEST_PACE = 1.25, 0.5
-# A CPU job's work is the host's too, and shares its cores with whatever else runs: 2-core machine, our own jobs.
+# A CPU job's work is the host's too, and shares its cores with whatever else runs: our own jobs on 2 cores.
 SLOWEST_ON_CORES, FASTEST_ON_CORES = 2.0, 0.25
 # How far one unit of doubt moves each: about the spread of the cost over the jobs above, and a twentieth of
 # the host's time, which is what host-bound jobs vary by from run to run.

@@ -1,8 +1,8 @@
 """The step as a graph: what each launch, kernel and wait had to wait for.
 
 A node is a moment. On the host: a launch, the return from a blocking call, a thread that takes over from
-another, a batch that arrives. On the device: the end of a row. Every node has at most two predecessors, so the
-whole step is one recursion,
+another, a batch that arrives. On the device: the end of a row. Every node has at most two predecessors, so
+the whole step is one recursion,
 
     time = max(time[chain] + chain lag, time[cause] + cause lag) + own,
 
@@ -102,7 +102,7 @@ class Graph:
         return found
 
     def positions(self, rows: I64) -> I64:
-        """Where some of the timeline's device rows stand in the graph; those that are not in it are left out."""
+        """Where some of the timeline's device rows stand in the graph; what is not in it is left out."""
         mine = self.rows
         order = np.argsort(self.row[mine], kind="stable")
         known = self.row[mine][order]

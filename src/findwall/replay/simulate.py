@@ -15,6 +15,7 @@ from findwall.replay.graph import Graph
 
 SETTLED = 1e-6  # of the step: repeats that differ by less are the steady state
 MOST_REPEATS = 8
+LEAP = 1000  # repeats that are skipped where each is like the last but not all is in step yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +49,23 @@ def play(graph: Graph, lags: Lags) -> Replay:
     chain, cause = (graph.chain + count).tolist(), (graph.cause + count).tolist()
     columns = lags.chain.tolist(), lags.cause.tolist(), lags.own.tolist()
     rows = graph.rows
-    before = [0.0] * count
+    before = np.zeros(count)
     reach, step = 0.0, np.inf
-    for _ in range(MOST_REPEATS if graph.repeats else 1):
-        times = _sweep(before, chain, cause, *columns)
-        ends = np.array(times)[rows]
-        reached = max(float(ends.max(initial=0.0)), reach)
+    for left in reversed(range(MOST_REPEATS if graph.repeats else 1)):
+        now = np.array(_sweep(before.tolist(), chain, cause, *columns), np.float64)
+        reached = float(now[rows].max(initial=reach))
         last, step = step, reached - reach
-        if not graph.repeats or abs(step - last) <= SETTLED * step:
+        grown = now - before
+        settled = abs(step - last) <= SETTLED * step
+        if left == 0 or (settled and (left < 3 or grown.max(initial=0.0) <= step * (1.0 + SETTLED))):
             break
-        before, reach = times, reached
-    now = np.array(times)
+        if settled:
+            # A thread or stream falls behind what decides the step so far, and will decide it one day.
+            now = now + LEAP * grown
+            reached, step = float(now[rows].max(initial=reached)), np.inf
+        before, reach = now, reached
     gap, busy = _idle(now[rows] - lags.own[rows], now[rows], reach)
-    return Replay(step / graph.steps, gap, busy, now, np.array(before), lags)
+    return Replay(step / graph.steps, gap, busy, now, before, lags)
 
 
 def _sweep(
@@ -103,19 +108,23 @@ def critical_path(graph: Graph, replay: Replay) -> Path:
     count = len(graph)
     rows = graph.rows
     times = np.concatenate([replay.before, replay.times])
-    node = int(rows[np.argmax(replay.times[rows])]) + count if len(rows) else -1
-    stop = float(times[node]) - replay.step * graph.steps if node >= 0 else 0.0
     found: list[tuple[int, float, int]] = []
-    while node >= count:
+    node = int(rows[np.argmax(replay.times[rows])]) + count if len(rows) else -1
+    reached = float(times[node]) if node >= 0 else 0.0
+    stop, shift, again = reached - replay.step * graph.steps, 0.0, MOST_REPEATS
+    while node >= 0 and reached > stop and again > 0:
         here = node - count
         ready = times[graph.chain[here] + count] + replay.lags.chain[here]
         then = times[graph.cause[here] + count] + replay.lags.cause[here]
         waited = int(then > ready)
-        past = int((graph.cause if waited else graph.chain)[here]) + count
-        since = max(float(times[past]), stop)
-        found.append((here, max(float(times[node]) - since, 0.0), waited))
-        if times[past] <= stop:
-            break
-        node = past
+        node = int((graph.cause if waited else graph.chain)[here]) + count
+        # A row inside another, or a call that returns before its copy ends, is later than what it follows.
+        since = min(max(float(times[node]) - shift, stop), reached)
+        found.append((here, reached - since, waited))
+        reached = since
+        if node < count:
+            # A host that is done after its device: on into the repeat before, which is like this one.
+            node, again = node + count, again - 1 if graph.repeats else 0
+            shift += float(times[node] - times[node - count])
     columns = list(zip(*found, strict=True)) if found else [(), (), ()]
     return Path(np.array(columns[0], np.int64), np.array(columns[1], float), np.array(columns[2], np.int64))
