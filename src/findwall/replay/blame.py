@@ -2,10 +2,10 @@
 
 What the step is shorter by without a cause, all earlier ones being out already, is that cause's idle time, so
 the parts sum to the idle time by construction. Launching is left out last: a launch that is late only because
-a blocking call had emptied the queue is that call's fault. What the host does (it waits for a batch, compiles,
-saves) is left out before what makes it wait for the device: without the work the wait would hurt nobody. Of
-several things that the host does in one step each would often shorten it alone; they are left out together, and
-share what that saves by what the host was doing while the device stood still.
+a blocking call had emptied the queue is that call's fault. What the host does (it waits for a batch,
+compiles, saves) is left out before what makes it wait for the device: without the work the wait would hurt
+nobody. Of several things that the host does in one step each would often shorten it alone; they are left out
+together, and share what that saves by what the host was doing while the device stood still.
 """
 
 from __future__ import annotations
@@ -174,8 +174,12 @@ def _spread(weights: F64, total: float) -> F64:
 def _fitting(found: Blame, steps: int) -> Blame:
     """Streams that overlap otherwise once the host is out of the way: the parts are held to the idle time."""
     wanted, total = found.replay.idle / steps, found.idle.total
-    if total <= 0 or abs(total - wanted) <= 1.0:
+    if abs(total - wanted) <= 1.0:
         return found
+    if total <= 0:
+        # No step is shorter without any cause, yet the device then stands still elsewhere: its host's doing.
+        found.idle[LAUNCHING] += wanted
+        return replace(found, before={**found.before, LAUNCHING: found.replay.gap / steps})
     scale = wanted / total
     before = {cause: column * scale for cause, column in found.before.items()}
     return replace(
