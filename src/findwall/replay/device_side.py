@@ -40,13 +40,13 @@ def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide
     """Each row's place: what it follows on its stream, and how long after its launch it could start."""
     gap, waited = queue.since_free.astype(np.float64), queue.since_issue.astype(np.float64)
     late = queue.launched & (gap > 0)
-    latency = _typical(waited[late & (waited <= gap)], LATENCY_NS)
+    waits_for, wait_lag = _event_waits(timeline, queue)
+    waits = waits_for >= 0
+    latency = _typical(waited[late & ~waits & (waited <= gap)], LATENCY_NS)
     queued = ~queue.launched | (waited - min(latency, LATENCY_NS) >= gap)
     if on_cores:
         queued = np.zeros(len(queue.row), bool)
     turnaround = _typical(gap[late & queued & (gap <= LONGEST_TURNAROUND_NS)], TURNAROUND_NS)
-    waits_for, wait_lag = _event_waits(timeline, queue, latency)
-    waits = waits_for >= 0
     turn = np.where((queued | (gap < 0)) & ~waits, gap, np.minimum(gap, turnaround))
     lag = np.where(queued | (gap <= 0) | waits, np.minimum(waited, latency), waited)
     return DeviceSide(
@@ -64,7 +64,7 @@ def _typical(values: F64, default: float) -> float:
     return float(np.median(values)) if len(values) >= TYPICAL_OF else default
 
 
-def _event_waits(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64, F64]:
+def _event_waits(timeline: Timeline, queue: Queue) -> tuple[I64, F64]:
     """For each row the row of another stream it waits for, and how long after that one's end it starts.
 
     Where the trace has calls that make streams wait, a wait is believed of a row that had been ready for a
@@ -76,7 +76,7 @@ def _event_waits(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64,
     if len(np.unique(events.stream[every])) < 2 or not names_matching(timeline, WAITS).any():
         return waits_for, lag
     every = every[np.argsort(events.end[every], kind="stable")]
-    ready = queue.start - np.minimum(queue.since_issue - int(latency), queue.since_free)
+    ready = queue.start - np.minimum(queue.since_issue - int(LATENCY_NS), queue.since_free)
     ends = events.end[every]
     for at in np.flatnonzero(queue.launched & (queue.start - ready >= READY_NS)).tolist():
         here = int(np.searchsorted(ends, queue.start[at], side="right")) - 1

@@ -1,4 +1,4 @@
-"""The host's moments as the graph needs them: launches, waits, hand-overs between threads, batches arriving."""
+"""The host's moments as the graph needs them: launches, waits, hand-overs between threads, batches."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> Poi
 def _own_copies(
     timeline: Timeline, links: Links, queue: Queue, calls: I64, left: I64, target: I64, tail: F64
 ) -> None:
-    """A pageable copy's call ends with the copy, or a little before: once all of it is in the driver's hands."""
+    """A pageable copy's call ends with the copy, or a little before: once the driver has all of it."""
     copies = queue.row[queue.paced]
     copy_of = dict(zip(links.launch[copies].tolist(), copies.tolist(), strict=True))
     for index, call in enumerate(calls.tolist() if copy_of else []):
@@ -143,12 +143,15 @@ def _full_queue(timeline: Timeline, links: Links, queue: Queue, calls: I64) -> P
 
 
 def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, left: I64) -> tuple[I64, F64]:
-    """The row whose end each call waited for: of those launched before it, the last that was done by its end."""
+    """The row whose end each call waited for: of those launched before it, the last one done by its end."""
     events = timeline.events
     rows = device_rows(timeline, queue.device)
-    rows = rows[links.launch[rows] >= 0]
     rows = rows[np.argsort(events.end[rows], kind="stable")]
-    ends, issued = events.end[rows], events.start[links.launch[rows]]
+    # Of unknown launch: at the latest when it started, and before the steps where it ran before them.
+    launch = np.where(links.launch[rows] >= 0, links.launch[rows], rows)
+    ends, issued = events.end[rows], events.start[launch]
+    first = queue.start.min(initial=queue.closes)
+    issued[(links.launch[rows] < 0) & (events.start[rows] < first)] = min(queue.opens, first)
     target, tail = np.full(len(entered), -1, np.int64), np.zeros(len(entered))
     at = np.searchsorted(ends, left + CLOCK_NS, side="right") - 1
     for index, (here, enter, leave) in enumerate(
