@@ -60,7 +60,7 @@ def _about_left_over(facts: Facts) -> list[str]:
     if left < LEFT_OVER_SHARE * facts.step:
         return []
     return [
-        f"The step is {format_ms(ms(left))} longer than the traced steps explain, even on a slower host: that "
+        f"The step is {format_ms(ms(left))} longer than the traced steps explain, even on a slow host: that "
         "time is of unknown cause. Trace other steps, or more of them."
     ]
 

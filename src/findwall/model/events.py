@@ -244,7 +244,7 @@ class Timeline:
     quality: ReadQuality
     memory: MemorySamples | None = None
     thread_names: dict[int, str] = field(default_factory=dict)
-    # Which names a pattern was found in, asked once each. Not passed on: another timeline may have other names.
+    # Which names a pattern was found in, asked once. Not passed on: another timeline may have other names.
     _named: dict[re.Pattern[str], Bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def name_of(self, row: int) -> str:

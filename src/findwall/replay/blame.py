@@ -174,8 +174,12 @@ def _spread(weights: F64, total: float) -> F64:
 def _fitting(found: Blame, steps: int) -> Blame:
     """Streams that overlap otherwise once the host is out of the way: the parts are held to the idle time."""
     wanted, total = found.replay.idle / steps, found.idle.total
-    if total <= 0 or abs(total - wanted) <= 1.0:
+    if abs(total - wanted) <= 1.0:
         return found
+    if total <= 0:
+        # No step is shorter without any cause, yet the device then stands still elsewhere: its host's doing.
+        found.idle[LAUNCHING] += wanted
+        return replace(found, before={**found.before, LAUNCHING: found.replay.gap / steps})
     scale = wanted / total
     before = {cause: column * scale for cause, column in found.before.items()}
     return replace(

@@ -8,7 +8,7 @@ that waits for another (silent while the other worked, and back when that was do
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,11 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
     device = line_up_rows(timeline, queue, on_cores)
     points = host_points(timeline, links, host, queue, on_cores)
     nodes = _in_order(points, queue, device)
-    chain, since = _chains(nodes, points, queue.closes - queue.opens)
+    chain, since = _chains(nodes, points, queue)
     cause, lag = _causes(timeline, links, nodes, points, queue, device)
+    # A call that waits for nothing that is known has taken its time itself.
+    alone = (nodes.kind == Node.RETURN) & (lag == NOTHING)
+    nodes = replace(nodes, until=np.where(alone, nodes.time, nodes.until))
     count = len(nodes.kind)
     on_device = np.isin(nodes.kind, (Node.ROW, Node.WAIT))
     turn = np.zeros(count)
@@ -38,8 +41,8 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
     if not queue.repeats:
         # Nothing came before: a row waits for its launch, or was seen to start so long after the beginning.
         first = np.flatnonzero(on_device & (chain < 0))
-        alone = np.where(queue.launched, NOTHING, queue.start - queue.begins)
-        turn[first] = alone[nodes.of[first]]
+        begin = np.where(queue.launched, NOTHING, queue.start - queue.begins)
+        turn[first] = begin[nodes.of[first]]
     length, parts = _host_times(host, nodes, since, on_device, queue)
     return Graph(
         kind=nodes.kind.astype(np.uint8),
@@ -115,7 +118,7 @@ def _of_points(nodes: _Nodes, column: NDArray[Any], default: float) -> NDArray[A
     return found
 
 
-def _chains(nodes: _Nodes, points: Points, period: int) -> tuple[I64, I64]:
+def _chains(nodes: _Nodes, points: Points, queue: Queue) -> tuple[I64, I64]:
     """Each node's predecessor on its own thread or stream, and where the host time before it begins."""
     count = len(nodes.kind)
     order = np.lexsort((np.arange(count), nodes.track))
@@ -130,13 +133,15 @@ def _chains(nodes: _Nodes, points: Points, period: int) -> tuple[I64, I64]:
     since[first] = nodes.until[first]
     # Batches come as fast in the next repeat: from the last of this one to its first again.
     arrival = first[nodes.kind[first] == Node.ARRIVAL]
-    since[arrival] = nodes.time[chain[arrival]] - period
+    again = nodes.time[chain[arrival]] - (queue.closes - queue.opens)
+    since[arrival] = again if queue.repeats else queue.opens
     resumes = np.flatnonzero(nodes.kind == Node.RESUME)
     begun = points.since[nodes.of[resumes]]
     acts = np.flatnonzero(np.isin(nodes.kind, (Node.ISSUE, Node.RETURN)))
+    when_acted = nodes.time[acts]
     for node, when in zip(resumes.tolist(), begun.tolist(), strict=True):
         # The other thread's last moment before it.
-        low, high = np.searchsorted(nodes.time[acts], [when, when + 1])
+        low, high = np.searchsorted(when_acted, [when, when + 1])
         candidates = acts[low:high]
         candidates = candidates[(nodes.track[candidates] != nodes.track[node]) & (candidates < node)]
         if len(candidates):
@@ -162,15 +167,17 @@ def _causes(
     cause[at[mine][known]] = call_node[launch[known]]
     lag[at[mine][known]] = device.lag[nodes.of[mine]][known]
     waits = np.flatnonzero(nodes.kind == Node.WAIT)
-    cause[waits] = row_node[device.waits_for[nodes.of[waits]]]
+    target = np.full(count, -1, np.int64)
+    target[waits] = device.waits_for[nodes.of[waits]]
     lag[waits] = device.wait_lag[nodes.of[waits]]
     returns = np.flatnonzero(nodes.kind == Node.RETURN)
     returns = returns[points.target[nodes.of[returns]] >= 0]
-    target = points.target[nodes.of[returns]]
-    cause[returns] = row_node[target]
+    target[returns] = points.target[nodes.of[returns]]
     lag[returns] = points.tail[nodes.of[returns]]
-    outside = returns[cause[returns] == count]
-    cause[outside] = _in_the_repeat_before(timeline, queue, row_node, points.target[nodes.of[outside]], count)
+    aimed = np.flatnonzero(target >= 0)
+    cause[aimed] = row_node[target[aimed]]
+    outside = aimed[cause[aimed] == count]
+    cause[outside] = _in_the_repeat_before(timeline, queue, row_node, target[outside], count)
     _arrivals(nodes, points, cause, lag)
     # The other thread's word comes first; its own work before the silence was done long ago.
     lost = (cause >= at) | (cause < -count) | ((cause < 0) & ~np.full(count, queue.repeats))

@@ -66,14 +66,17 @@ class Drop:
     def apply(self, graph: Graph) -> Graph:
         nodes, _ = _nodes(graph, self.rows)
         own, turn, lag = graph.own.copy(), graph.turn.copy(), graph.lag.copy()
+        # A row that ended before the one it follows leaves what comes after it where it is.
+        turn[nodes] = np.minimum(turn[nodes] + own[nodes], 0.0)
         own[nodes], lag[nodes] = 0.0, NOTHING
-        turn[nodes] = np.minimum(turn[nodes], 0.0)
         gone = np.zeros(len(graph), bool)
         gone[nodes] = True
         left = np.bincount(_launches(graph, ~gone), minlength=len(graph))
         idle = np.unique(_launches(graph, gone))
         launches = np.zeros(len(graph), bool)
         launches[idle[left[idle] == 0]] = True
+        calls = graph.row[launches]  # such a call does not block any more either
+        lag[graph.is_kind(Node.RETURN) & np.isin(graph.row, calls)] = NOTHING
         return _scaled_rest(replace(graph, own=own, turn=turn, lag=lag), launches, 0.0)
 
 
@@ -168,7 +171,9 @@ class OtherStream:
         if len(nodes) == 0:
             return graph
         track, turn = graph.track.copy(), graph.turn.copy()
-        track[nodes] = int(track.max()) + 1
+        before = graph.chain[nodes]
+        waits = before[(before >= 0) & (graph.kind[before] == Node.WAIT)]  # a row takes its event wait along
+        track[waits] = track[nodes] = int(track.max()) + 1
         turn[nodes] = np.minimum(turn[nodes], graph.turnaround)
         return replace(graph, track=track, turn=turn, chain=_rechained(graph, track))
 
@@ -276,7 +281,7 @@ def _carved(graph: Graph, total: float) -> tuple[F64, Graph]:
         part = graph.parts.get(cause)
         if cause == LAUNCHING:
             named = sum((one.length for one in graph.parts.values()), np.zeros(len(graph)))
-            available = np.maximum(graph.host.length - named, 0.0)
+            available = np.where(graph.is_kind(Node.ARRIVAL), 0.0, np.maximum(graph.host.length - named, 0.0))
         else:
             available = part.length if part is not None else np.zeros(len(graph))
         there = float(available.sum())
@@ -313,13 +318,13 @@ def _rechained(graph: Graph, track: I64) -> I64:
 
 
 def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
-    """A node each where the work was done, on a track of its own: one after the other, `ways` at a time."""
+    """Where the work was done it now arrives, made one after the other, `ways` at a time, and is taken."""
     at = np.flatnonzero(part.length > 0)
-    count, more = len(graph), len(at)
-    # Each arrival comes right before the node that did the work until now, and that node waits for it.
-    place = np.searchsorted(at, np.arange(count), side="right")
-    moved = np.arange(count) + place
-    arrival = at + np.arange(more)
+    count, more = len(graph), 2 * len(at)
+    # Right before the node that did the work until now: its arrival, and the thread that waits for it.
+    moved = np.arange(count) + 2 * np.searchsorted(at, np.arange(count), side="right")
+    arrival = at + 2 * np.arange(len(at))
+    take = arrival + 1
 
     def shifted(index: I64) -> I64:
         real = np.where(index >= 0, index, index + count)
@@ -333,18 +338,16 @@ def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Gra
 
     chain, cause = stretched(shifted(graph.chain), -1), stretched(shifted(graph.cause), -1)
     chain[arrival] = np.concatenate([arrival[-1:] - (count + more), arrival[:-1]])
-    lag = stretched(graph.lag, NOTHING)
-    takers = moved[at]
-    free = lag[takers] == NOTHING
-    cause[takers[free]], lag[takers[free]] = arrival[free], 0.0
+    chain[take], chain[moved[at]] = chain[moved[at]], take
+    lag, owners = stretched(graph.lag, NOTHING), stretched(graph.owner, -1)
+    cause[take], lag[take], owners[take] = arrival, 0.0, owner
     length, events = stretched(graph.host.length, 0.0), stretched(graph.host.events, 0.0)
     length[arrival], events[arrival] = part.length[at] / ways, part.events[at] / ways
-    owners = stretched(graph.owner, -1)
-    owners[takers[free]] = owner
-    track = stretched(graph.track, int(graph.track.max()) + 1)
+    kind, track = stretched(graph.kind, Node.ARRIVAL), stretched(graph.track, int(graph.track.max()) + 1)
+    kind[take], track[take] = Node.RETURN, graph.track[at]
     return replace(
         graph,
-        kind=stretched(graph.kind, Node.ARRIVAL),
+        kind=kind,
         chain=chain,
         cause=cause,
         turn=stretched(graph.turn, 0.0),

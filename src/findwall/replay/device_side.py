@@ -40,13 +40,13 @@ def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide
     """Each row's place: what it follows on its stream, and how long after its launch it could start."""
     gap, waited = queue.since_free.astype(np.float64), queue.since_issue.astype(np.float64)
     late = queue.launched & (gap > 0)
-    latency = _typical(waited[late & (waited <= gap)], LATENCY_NS)
+    waits_for, wait_lag = _waits_between_streams(timeline, queue)
+    waits = waits_for >= 0
+    latency = _typical(waited[late & ~waits & (waited <= gap)], LATENCY_NS)
     queued = ~queue.launched | (waited - min(latency, LATENCY_NS) >= gap)
     if on_cores:
         queued = np.zeros(len(queue.row), bool)
     turnaround = _typical(gap[late & queued & (gap <= LONGEST_TURNAROUND_NS)], TURNAROUND_NS)
-    waits_for, wait_lag = _waits_between_streams(timeline, queue, latency)
-    waits = waits_for >= 0
     turn = np.where((queued | (gap < 0)) & ~waits, gap, np.minimum(gap, turnaround))
     lag = np.where(queued | (gap <= 0) | waits, np.minimum(waited, latency), waited)
     if on_cores:  # all that lies between two ops is the host's
@@ -66,7 +66,7 @@ def _typical(values: F64, default: float) -> float:
     return float(np.median(values)) if len(values) >= TYPICAL_OF else default
 
 
-def _waits_between_streams(timeline: Timeline, queue: Queue, latency: float) -> tuple[I64, F64]:
+def _waits_between_streams(timeline: Timeline, queue: Queue) -> tuple[I64, F64]:
     """For each row the row of another stream it waits for, and how long after that one's end it starts.
 
     Told by the times: it had been ready for a while, its launch long past and its own stream free, and
@@ -80,7 +80,7 @@ def _waits_between_streams(timeline: Timeline, queue: Queue, latency: float) -> 
         return waits_for, lag
     every = every[np.argsort(events.end[every], kind="stable")]
     ends, tails = events.end[every], (TAIL_SHARE * events.duration[every]).astype(np.int64)
-    ready = queue.start - np.minimum(queue.since_issue - int(latency), queue.since_free)
+    ready = queue.start - np.minimum(queue.since_issue - int(LATENCY_NS), queue.since_free)
     for at in np.flatnonzero(queue.launched & (queue.start - ready >= READY_NS)).tolist():
         start = int(queue.start[at])
         low, high = np.searchsorted(

@@ -146,9 +146,11 @@ def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, le
     events = timeline.events
     rows = device_rows(timeline, queue.device)
     rows = rows[np.argsort(events.end[rows], kind="stable")]
-    launch = links.launch[rows]
-    # What was launched before the trace began has no launch in it.
-    ends, issued = events.end[rows], np.where(launch >= 0, events.start[np.maximum(launch, 0)], -1)
+    # Of unknown launch: at the latest when it started, and before the steps where it ran before them.
+    launch = np.where(links.launch[rows] >= 0, links.launch[rows], rows)
+    ends, issued = events.end[rows], events.start[launch]
+    first = queue.start.min(initial=queue.closes)
+    issued[(links.launch[rows] < 0) & (events.start[rows] < first)] = min(queue.opens, first)
     target, tail = np.full(len(entered), -1, np.int64), np.zeros(len(entered))
     at = np.searchsorted(ends, left + CLOCK_NS, side="right") - 1
     for index, (here, enter, leave) in enumerate(

@@ -18,6 +18,7 @@ MOST_REPEATS = 8
 # The first repeat starts with nothing under way; after this many steps that no longer shows, and the second
 # repeat is the steady state.
 MANY_STEPS = 4
+LEAP = 1000  # repeats that are skipped where each is like the last but not all is in step yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +50,25 @@ def play(graph: Graph, lags: Lags) -> Replay:
     """Repeat the steps until they take the same time twice, or once where they do not repeat."""
     skeleton = _skeleton(graph, lags)
     rows = skeleton.place[graph.rows]
-    before = [0.0] * len(skeleton.own)
+    before = np.zeros(len(skeleton.own))
     reach, step = 0.0, np.inf
-    repeats = _repeats(graph)
-    for repeat in range(repeats):
-        times = _sweep(before, skeleton)
-        reached = max(float(np.array(times)[rows].max(initial=0.0)), reach)
+    for left in reversed(range(_repeats(graph))):
+        now = np.array(_sweep(before.tolist(), skeleton), np.float64)
+        reached = float(now[rows].max(initial=reach))
         last, step = step, reached - reach
-        if repeat == repeats - 1 or abs(step - last) <= SETTLED * step:
+        grown = now - before
+        settled = abs(step - last) <= SETTLED * step
+        if left == 0 or (settled and (left < 3 or grown.max(initial=0.0) <= step * (1.0 + SETTLED))):
             break
-        before, reach = times, reached
-    now, then = skeleton.of_all(times), skeleton.of_all(before)
-    ends = now[graph.rows]
+        if settled:
+            # A thread or stream falls behind what decides the step so far, and will decide it one day.
+            now = now + LEAP * grown
+            reached, step = float(now[rows].max(initial=reached)), np.inf
+        before, reach = now, reached
+    times = skeleton.of_all(now)
+    ends = times[graph.rows]
     gap, busy = _idle(ends - lags.own[graph.rows], ends, reach)
-    return Replay(step / graph.steps, gap, busy, now, then, lags)
+    return Replay(step / graph.steps, gap, busy, times, skeleton.of_all(before), lags)
 
 
 def _repeats(graph: Graph) -> int:
@@ -86,8 +92,8 @@ class _Skeleton:
     place: I64  # of every node of the graph: where the node it adds up from stands in the skeleton
     offset: F64  # and what it adds
 
-    def of_all(self, times: list[float]) -> F64:
-        found: F64 = np.array(times)[self.place] + self.offset
+    def of_all(self, times: F64) -> F64:
+        found: F64 = times[self.place] + self.offset
         return found
 
 
@@ -110,12 +116,17 @@ def _skeleton(graph: Graph, lags: Lags) -> _Skeleton:
         found: I64 = place[index] + np.where(index >= 0, len(kept), 0)  # a negative index counts from the end
         return found
 
+    def added(index: I64) -> F64:
+        # Nothing came before a step that is played once.
+        found: F64 = np.where((index >= 0) | graph.repeats, offset[index], 0.0)
+        return found
+
     chain, cause = graph.chain[kept], graph.cause[kept]
     return _Skeleton(
         chain=target(chain).tolist(),
         cause=target(cause).tolist(),
-        chain_lag=(lags.chain[kept] + offset[chain]).tolist(),
-        cause_lag=(lags.cause[kept] + offset[cause]).tolist(),
+        chain_lag=(lags.chain[kept] + added(chain)).tolist(),
+        cause_lag=(lags.cause[kept] + added(cause)).tolist(),
         own=lags.own[kept].tolist(),
         place=place,
         offset=offset,
@@ -156,19 +167,23 @@ def critical_path(graph: Graph, replay: Replay) -> Path:
     count = len(graph)
     rows = graph.rows
     times = np.concatenate([replay.before, replay.times])
-    node = int(rows[np.argmax(replay.times[rows])]) + count if len(rows) else -1
-    stop = float(times[node]) - replay.step * graph.steps if node >= 0 else 0.0
     found: list[tuple[int, float, int]] = []
-    while node >= count:
+    node = int(rows[np.argmax(replay.times[rows])]) + count if len(rows) else -1
+    reached = float(times[node]) if node >= 0 else 0.0
+    stop, shift, again = reached - replay.step * graph.steps, 0.0, MOST_REPEATS
+    while node >= 0 and reached > stop and again > 0:
         here = node - count
         ready = times[graph.chain[here] + count] + replay.lags.chain[here]
         then = times[graph.cause[here] + count] + replay.lags.cause[here]
         waited = int(then > ready)
-        past = int((graph.cause if waited else graph.chain)[here]) + count
-        since = max(float(times[past]), stop)
-        found.append((here, max(float(times[node]) - since, 0.0), waited))
-        if times[past] <= stop:
-            break
-        node = past
+        node = int((graph.cause if waited else graph.chain)[here]) + count
+        # A row inside another, or a call that returns before its copy ends, is later than what it follows.
+        since = min(max(float(times[node]) - shift, stop), reached)
+        found.append((here, reached - since, waited))
+        reached = since
+        if node < count:
+            # A host that is done after its device: on into the repeat before, which is like this one.
+            node, again = node + count, again - 1 if graph.repeats else 0
+            shift += float(times[node] - times[node - count])
     columns = list(zip(*found, strict=True)) if found else [(), (), ()]
     return Path(np.array(columns[0], np.int64), np.array(columns[1], float), np.array(columns[2], np.int64))

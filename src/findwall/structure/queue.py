@@ -54,7 +54,7 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
     events = timeline.events
     used, repeats = _counted(timeline, steps)
     used = used if only is None else used[only : only + 1]
-    rows = _rows_of(timeline, steps, used)
+    rows = _rows_of(timeline, steps, used, repeats)
     start, end = events.start[rows], events.end[rows]
     launch = links.launch[rows]
     launched = launch >= 0
@@ -95,22 +95,39 @@ def device_rows(timeline: Timeline, device: int) -> I64:
 
 def _counted(timeline: Timeline, steps: Steps) -> tuple[I64, bool]:
     """The counted steps by their number, and whether another one follows."""
-    of_row = steps.of_row[device_rows(timeline, steps.device)]
-    found = np.unique(of_row[of_row >= 0])
-    repeats = steps.found_by != "span" and len(found) > steps.count
-    return (found[: steps.count] if repeats else found[-max(steps.count, 1) :]), repeats
+    rows = device_rows(timeline, steps.device)
+    rows = rows[steps.of_row[rows] >= 0]
+    found = np.unique(steps.of_row[rows])
+    # A step that only copies, on another stream, has device rows but no boundary.
+    bounded = rows[np.isin(timeline.events.start[rows], steps.boundaries)]
+    begun = np.unique(steps.of_row[bounded])
+    repeats = steps.found_by != "span" and len(begun) > steps.count
+    return (begun[: steps.count] if repeats else found[-max(steps.count, 1) :]), repeats
 
 
-def _rows_of(timeline: Timeline, steps: Steps, used: I64) -> I64:
+def _rows_of(timeline: Timeline, steps: Steps, used: I64, repeats: bool) -> I64:
     events = timeline.events
     rows = device_rows(timeline, steps.device)
     of_row = steps.of_row[rows]
     mine = (of_row < 0) & (events.start[rows] >= steps.start) & (events.start[rows] < steps.end)
     if len(used):
-        mine |= (of_row >= used[0]) & (of_row <= used[-1])
+        counted = (of_row >= used[0]) & (of_row <= used[-1])
+        if repeats:
+            mine &= ~_of_a_step_before(timeline, rows, counted)
+        mine |= counted
     rows = rows[mine]
     found: I64 = rows[np.lexsort((events.end[rows], events.start[rows]))]
     return found
+
+
+def _of_a_step_before(timeline: Timeline, rows: I64, counted: Bool) -> Bool:
+    """Rows that come before the counted steps' first one on their stream, and so were launched before it."""
+    start = timeline.events.start[rows]
+    streams, index = np.unique(timeline.events.stream[rows], return_inverse=True)
+    first = np.full(len(streams), np.iinfo(np.int64).max)
+    np.minimum.at(first, index[counted], start[counted])
+    before: Bool = (start < first[index]) & np.isin(index, index[counted])
+    return before
 
 
 def _idle(timeline: Timeline, steps: Steps, rows: I64, repeats: bool) -> tuple[I64, I64]:
@@ -140,13 +157,15 @@ def _waited(timeline: Timeline, links: Links, device: int, rows: I64, repeats: b
     events = timeline.events
     every = device_rows(timeline, device)
     order = every[np.lexsort((events.end[every], events.start[every], events.stream[every]))]
-    before = np.full(len(events), -1, np.int64)
-    before[order[1:]] = np.where(events.stream[order[1:]] == events.stream[order[:-1]], order[:-1], -1)
+    before, after = np.full((2, len(events)), -1, np.int64)
+    same = events.stream[order[1:]] == events.stream[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    after[order[:-1][same]] = order[1:][same]
+    last = dict(zip(events.stream[rows].tolist(), rows.tolist(), strict=True))  # on each stream
     like = rows.copy()
     for at in np.flatnonzero(before[rows] < 0).tolist() if repeats else []:
-        mine = rows[events.stream[rows] == events.stream[rows[at]]]
-        later = np.flatnonzero(before == mine[-1])
-        like[at] = later[0] if len(later) else rows[at]
+        later = after[last[int(events.stream[rows[at]])]]
+        like[at] = later if later >= 0 else rows[at]
     launch = links.launch[like]
     issued = np.where(launch >= 0, events.start[np.maximum(launch, 0)], events.start[like])
     found = before[like]
