@@ -208,7 +208,7 @@ def test_rows_of_a_step_before_the_trace_are_not_counted_twice() -> None:
 
 
 def test_waits_between_streams_are_read_off_the_times_alone() -> None:
-    """Traces do not always have the calls that make a stream wait, nor is it always a call: room is one, too."""
+    """Traces do not always have the calls that make a stream wait; and it may wait for room alone."""
     timeline = run(TWO_STREAMS)
     silent = replace(timeline, names=[name.replace("WaitEvent", "Query") for name in timeline.names])
     assert graph_of(silent).is_kind(Node.WAIT).sum() == graph_of(timeline).is_kind(Node.WAIT).sum() > 0

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from findwall.model.events import Header
 from findwall.replay.calibrate import (
+    COST_DOUBT_US,
     HIGHEST_COST_US,
     LEAST_LEFT,
+    PACE_DOUBT,
     SLOWEST_PACE,
     Calibration,
     costs_us,
@@ -60,7 +62,10 @@ def test_a_drawn_host_given_its_time_back_is_never_slower(drawing: Drawing, cost
 def test_the_fit_gives_a_step_that_some_host_could_have_had(graph: Graph, share: float) -> None:
     low, high = play_with(graph, CHEAPEST).step, play_with(graph, DEAREST).step
     step = low + share * (high - low)
-    assume(step > 0)
+    likely = play_with(graph, Calibration(LIKELY_US)).step
+    # A host that does not decide the step is not made slower until it does.
+    decides = play_with(graph, Calibration(LIKELY_US - COST_DOUBT_US, 1 + PACE_DOUBT)).step > 1.01 * likely
+    assume(step > 0 and (step <= likely or decides))
     found = fit(graph, step, LIKELY_US)
     assert found.left_over == pytest.approx(0, abs=1e-4 * step)
     assert play_with(graph, found.calibration).step == pytest.approx(step, rel=1e-4)

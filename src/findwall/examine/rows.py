@@ -61,7 +61,8 @@ def step_of(facts: Facts) -> Step:
         )
         ends = (ms(facts.step) - half, ms(facts.step) + half)
     else:
-        ends = (ms(reading.short.step), ms(reading.long.step))
+        steps = [ms(one.step) for one in reading.scenarios]
+        ends = (min(steps), max(steps))
     return Step(
         ms=ms(facts.step),
         low_ms=float(ends[0]),
