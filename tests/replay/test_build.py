@@ -214,6 +214,15 @@ def test_waits_between_streams_are_read_off_the_times_alone() -> None:
     assert graph_of(silent).is_kind(Node.WAIT).sum() == graph_of(timeline).is_kind(Node.WAIT).sum() > 0
 
 
+def test_a_call_for_the_whole_device_waits_for_every_stream() -> None:
+    """The stream that ended first while it was recorded may be the last one once the other is faster."""
+    job = [Do("launch", 60, stream=8), Do("launch", 50, stream=7), Do("sync"), Do("work", 20)]
+    graph = graph_of(run(job))
+    slow = graph.row[graph.rows[graph.own[graph.rows] == 60 * US]]
+    faster = [Do("launch", 6, stream=8), *job[1:]]
+    assert step(Scale(slow, np.float64(0.1)).apply(graph)) == pytest.approx(period(faster), abs=2)
+
+
 def test_recorded_synchronizations_change_nothing() -> None:
     """Some traces have rows of their own for what waited for what; older ones and other tools do not."""
     timeline = run(TWO_STREAMS)

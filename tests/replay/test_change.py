@@ -22,7 +22,9 @@ from findwall.replay.change import (
     Measured,
     NoWait,
     OtherStream,
+    Replace,
     Scale,
+    StepLater,
     fused,
     without,
 )
@@ -87,7 +89,7 @@ def test_what_takes_nothing_away_changes_nothing(graph: Graph) -> None:
         NoWait(calls=NO_ROWS),
         OtherStream(NO_ROWS),
         Elsewhere("recompilation", 4.0),
-        fused(NO_ROWS, np.ones(0)),
+        fused(NO_ROWS, 1.0),
     ]
     for edit in nothing:
         assert_same(graph, edit.apply(graph))
@@ -195,9 +197,16 @@ def test_a_faster_launch_leaves_what_else_the_host_did_before_it() -> None:
     assert step(Launch(rows(0, 1), 0.0).apply(graph)) == 50 * US
 
 
+def test_replaced_rows_take_what_they_are_given() -> None:
+    graph = job(us=1, own=100).graph()
+    again = play_with(Replace(rows(0), np.array([30 * US])).apply(graph), Calibration())
+    assert again.step == 130 * US
+    assert again.busy.tolist() == [30 * US, 100 * US]
+
+
 def test_fused_rows_become_one() -> None:
     graph = job(us=1, own=100, launches=3).graph()
-    change = fused(rows(0, 1), np.array([1.5]))
+    change = fused(rows(0, 1), 150 * US)
     again = play_with(change.apply(graph), Calibration())
     assert again.step == 250 * US
     assert again.busy.tolist() == [150 * US, 0.0, 100 * US]
@@ -250,6 +259,28 @@ def test_calls_no_longer_wait() -> None:
     assert step(NoWait("copy-exposed", rows(200)).apply(graph)) == kept
     assert step(NoWait(calls=rows(201)).apply(graph)) == kept
     assert (NoWait().apply(graph).lag[graph.is_kind(Node.RETURN)] == NOTHING).all()
+
+
+def test_values_read_a_step_later_are_there() -> None:
+    graph = waiting().graph()
+    later = step(StepLater("host-sync").apply(graph))
+    assert step(NoWait("host-sync").apply(graph)) <= later < step(graph)
+    assert step(StepLater("copy-exposed").apply(graph)) == step(graph)
+
+
+def test_a_step_played_once_has_none_before_it_to_wait_for() -> None:
+    graph = waiting().graph(repeats=False)
+    assert step(StepLater("host-sync").apply(graph)) == step(NoWait("host-sync").apply(graph))
+
+
+def test_a_timed_wait_for_workers_is_not_added_to_theirs() -> None:
+    draft = Draft()
+    draft.add(Node.ARRIVAL, 20, length=70 * US)
+    draft.add(Node.RETURN, 0, cause=0, lag=0.0, owner=cause_index("loader-starved"), length=5 * US)
+    at = draft.add(Node.ISSUE, 0, length=10 * US)
+    draft.row(10, 0, cause=at, lag=0.0, own=10 * US)
+    graph = draft.graph()
+    assert step(Measured("loader-starved", 55 * US).apply(graph)) == step(graph)
 
 
 def test_work_done_elsewhere_is_waited_for_where_it_is_not_ready() -> None:

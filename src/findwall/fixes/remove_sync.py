@@ -22,9 +22,9 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Changes, Fix, NoUse, Outcome, Use, use
 from findwall.model.intervals import union
-from findwall.replay.change import Change, Drop, without
+from findwall.replay.change import Change, Drop, StepLater, without
 
 MOVES = ("host-sync", "launch-bound")
 
@@ -60,7 +60,8 @@ def advise(facts: Facts) -> Outcome:
     named = "; ".join(_sentence(wait) for wait in found[:2] if wait.ms >= 0.1 * found[0].ms)
     if len(named) > LONGEST:
         named = _sentence(found[0])
-    return use(f"{named}.", _best(facts))
+    later = Change((StepLater("host-sync"),))
+    return Use(f"{named}.", Changes(best=_best(facts), worst=later))
 
 
 def _best(facts: Facts) -> Change:

@@ -58,6 +58,21 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """Device rows are others that take so many nanoseconds each, launched as these are."""
+
+    rows: I64
+    ns: F64
+
+    def apply(self, graph: Graph) -> Graph:
+        own, paced = graph.own.copy(), graph.paced.copy()
+        nodes, known = _nodes(graph, self.rows)
+        own[nodes] = np.broadcast_to(self.ns, self.rows.shape)[known]
+        paced[nodes] = False
+        return replace(graph, own=own, paced=paced)
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Device rows and their launches are gone, and the host time that led to each launch with them."""
 
@@ -133,6 +148,22 @@ class NoWait:
 
 
 @dataclass(frozen=True, slots=True)
+class StepLater:
+    """Blocking calls of one cause wait for what the step before launched: values are read a step later."""
+
+    cause: str
+
+    def apply(self, graph: Graph) -> Graph:
+        calls = graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & (graph.lag > NOTHING)
+        if not graph.repeats:
+            return NoWait(self.cause).apply(graph)
+        cause = graph.cause.copy()
+        for node in np.flatnonzero(calls).tolist():
+            cause[node] = _a_step_earlier(graph, int(cause[node]))
+        return replace(graph, cause=cause)
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """Device rows start as soon as what is known to keep them is done: no wait of unknown reason."""
 
@@ -199,6 +230,7 @@ class Measured:
 
     What the trace shows of it is scaled. What it does not show lies in host time without a name as far as
     that reaches (`hidden`: a collection looks like silence), else it is added at the start of each step.
+    Batches that worker processes make keep their pace: how long they are waited for follows from the rest.
     """
 
     cause: str
@@ -206,6 +238,8 @@ class Measured:
     hidden: bool = False
 
     def apply(self, graph: Graph) -> Graph:
+        if (graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & _takes(graph)).any():
+            return graph
         total = self.ns * graph.steps
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
         shown = float(part.length.sum())
@@ -225,9 +259,9 @@ def without(cause: str) -> Change:
     return Change((HostWork(cause, 0.0), NoWait(cause)))
 
 
-def fused(rows: I64, ns: F64) -> Change:
-    """Rows become one: the first takes `ns` altogether (as a factor of its own time), the others are gone."""
-    return Change((Scale(rows[:1], ns), Drop(rows[1:]))) if len(rows) else Change()
+def fused(rows: I64, ns: float) -> Change:
+    """Rows become one that takes `ns`: the first is replaced, the others are gone."""
+    return Change((Replace(rows[:1], np.array([ns])), Drop(rows[1:]))) if len(rows) else Change()
 
 
 # -- how edits are made -----------------------------------------------------------------------------
@@ -243,6 +277,24 @@ def _nodes(graph: Graph, rows: I64) -> tuple[I64, I64]:
     at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
     hit = np.flatnonzero(known[at] == rows)
     return mine[order[at[hit]]], hit
+
+
+def _takes(graph: Graph) -> Bool:
+    """Nodes that wait for a batch."""
+    found: Bool = (graph.lag > NOTHING) & (graph.kind[graph.cause] == Node.ARRIVAL)
+    return found
+
+
+def _a_step_earlier(graph: Graph, node: int) -> int:
+    """The device row at the same place of the step before; negative: of the repeat before."""
+    count = len(graph)
+    rows = graph.rows
+    here = node if node >= 0 else node + count
+    step = int(graph.step[here])
+    mine, earlier = rows[graph.step[rows] == step], rows[graph.step[rows] == (step - 1) % graph.steps]
+    at = min(int(np.searchsorted(mine, here)), len(earlier) - 1)
+    found = int(earlier[at]) - (count if step == 0 else 0)
+    return max(found if node >= 0 else found - count, -count)
 
 
 def _launches(graph: Graph, wanted: Bool) -> I64:

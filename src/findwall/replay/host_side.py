@@ -25,6 +25,7 @@ HANDOVER_NS = 10_000
 LOADER_WAIT_NS = 500_000  # a shorter stay in a loader with workers only takes a batch that is there
 CLOCK_NS = 500  # by which the clocks of host and device may disagree in a trace
 WORKERS = re.compile("MultiProcessing", re.IGNORECASE)
+WHOLE_DEVICE = re.compile(r"(Device|Ctx)Synchronize", re.IGNORECASE)
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving, Python), not
 # the dispatcher between two ops.
 HOST_WORK_NS = 200_000
@@ -74,7 +75,7 @@ def host_points(timeline: Timeline, links: Links, host: Host, queue: Queue, on_c
     else:
         found = [
             points(Node.ISSUE, events.start[calls], events.thread[calls].astype(np.int64), row=calls),
-            _blocking(timeline, links, host, queue),
+            *_blocking(timeline, links, host, queue),
             _full_queue(timeline, links, queue, calls),
         ]
     found.append(_batches(timeline, host, queue))
@@ -102,7 +103,7 @@ def _runs_itself(timeline: Timeline, links: Links, queue: Queue) -> list[Points]
     ]
 
 
-def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> Points:
+def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> list[Points]:
     """Returns from calls that wait for the device, and what each waited for."""
     calls = host.blocking
     mine = (calls.start >= queue.opens) & (calls.start < queue.closes)
@@ -112,7 +113,34 @@ def _blocking(timeline: Timeline, links: Links, host: Host, queue: Queue) -> Poi
     _own_copies(timeline, links, queue, rows, left, target, tail)
     until = np.where(target >= 0, entered, left)
     thread = timeline.events.thread[rows].astype(np.int64)
-    return points(Node.RETURN, left, thread, until=until, row=rows, target=target, tail=tail, owner=owner)
+    found = points(Node.RETURN, left, thread, until=until, row=rows, target=target, tail=tail, owner=owner)
+    return [found, _other_streams(timeline, queue, found, until)]
+
+
+def _other_streams(timeline: Timeline, queue: Queue, found: Points, entered: I64) -> Points:
+    """A call that waits for the whole device waits for the last row of every stream, not only the latest."""
+    events = timeline.events
+    streams = np.unique(queue.stream)
+    whole = names_matching(timeline, WHOLE_DEVICE)
+    calls = np.flatnonzero((found.target >= 0) & (whole[events.name[found.row]] if len(whole) else False))
+    more: list[tuple[int, int]] = []
+    for index in calls.tolist() if len(streams) > 1 else []:
+        for stream in streams[streams != events.stream[found.target[index]]].tolist():
+            mine = (queue.stream == stream) & (queue.issued <= entered[index]) & queue.launched
+            mine &= queue.end <= found.time[index] + CLOCK_NS
+            if mine.any():
+                more.append((index, int(queue.row[np.flatnonzero(mine)[-1]])))
+    at = np.array([index for index, _ in more], np.int64)
+    return points(
+        Node.RETURN,
+        found.time[at],
+        found.thread[at],
+        until=found.until[at],
+        row=found.row[at],
+        target=np.array([row for _, row in more], np.int64),
+        tail=found.tail[at],
+        owner=found.owner[at],
+    )
 
 
 def _own_copies(

@@ -52,17 +52,18 @@ def play(graph: Graph, lags: Lags) -> Replay:
     rows = skeleton.place[graph.rows]
     before = np.zeros(len(skeleton.own))
     reach, step = 0.0, np.inf
+    growth = before
     for left in reversed(range(_repeats(graph))):
         now = np.array(_sweep(before.tolist(), skeleton), np.float64)
         reached = float(now[rows].max(initial=reach))
         last, step = step, reached - reach
-        grown = now - before
+        earlier, growth = growth, now - before
         settled = abs(step - last) <= SETTLED * step
-        if left == 0 or (settled and (left < 3 or grown.max(initial=0.0) <= step * (1.0 + SETTLED))):
+        if left == 0 or (settled and (left < 3 or growth.max(initial=0.0) <= step * (1.0 + SETTLED))):
             break
-        if settled:
+        if settled and np.allclose(growth, earlier, rtol=SETTLED, atol=SETTLED * step):
             # A thread or stream falls behind what decides the step so far, and will decide it one day.
-            now = now + LEAP * grown
+            now = now + LEAP * growth
             reached, step = float(now[rows].max(initial=reached)), np.inf
         before, reach = now, reached
     times = skeleton.of_all(now)
