@@ -2,11 +2,11 @@
 
     python benchmarks/replay.py [--out benchmarks/results/replay.json]
 
-Jobs of known truth: the ones recorded for the tests, those kept aside (`kept_aside/`, written by somebody who had
-not read the rules), and the zoo beside the project where it is there. For each: the replay calibrated to the true
-step and what is left over; the same fitted on all steps but one and checked on that one, as it is and against
-what that step took in the recording (host-bound steps differ from one to the next, and the true step is the mean
-of many). Then every fix that was really made, held against the replay of the fix at its best.
+Jobs of known truth: the ones recorded for the tests, those kept aside (`kept_aside/`, written by somebody who
+had not read the rules), and the zoo beside the project where it is there. For each: the replay calibrated to
+the true step and what is left over; the same fitted on all steps but one and checked on that one, as it is and
+against what that step took in the recording (host-bound steps differ from one to the next, and the true step is
+the mean of many). Then every fix that was really made, held against the replay of the fix at its best.
 """
 
 from __future__ import annotations
@@ -195,34 +195,41 @@ def bounds(path: Path, truth: dict[str, Any], facts: Facts) -> Iterator[Bound]:
         yield Bound(job, name, FIX_OF[name], truth["step_ms"], measured["step_ms"], spread, best, beaten)
 
 
+HEAD = (
+    "job",
+    "true ms",
+    "spread",
+    "replayed",
+    "error %",
+    "µs an event",
+    "pace",
+    "unseen steps %",
+    "relative %",
+)
+
+
 def table(title: str, jobs: list[Job], fixes: list[Bound]) -> None:
-    print(
-        f"\n{title}\n\n| job | true ms | spread | replayed | error | µs an event | pace | unseen steps | relative |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"\n{title}\n\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     for one in jobs:
-        raw = " ".join(f"{100 * error:+.1f}" for error in one.unseen_steps)
-        relative = " ".join(f"{100 * error:+.1f}" for error in one.unseen_relative)
-        print(
-            f"| {one.job} | {one.true_ms:.2f} | {one.spread:.3f} | {one.replayed_ms:.2f} | {100 * one.error:+.2f} % "
-            f"| {one.cost_us} | {one.pace} | {raw} | {relative} |"
-        )
+        cells = (one.job, f"{one.true_ms:.2f}", one.spread, f"{one.replayed_ms:.2f}", percents(one.error))
+        cells += (one.cost_us, one.pace, percents(*one.unseen_steps), percents(*one.unseen_relative))
+        print(f"| {' | '.join(map(str, cells))} |")
     worst = max(jobs, key=lambda one: abs(one.error))
-    print(
-        f"\nmean error {100 * mean(abs(one.error) for one in jobs):.2f} %, worst {100 * abs(worst.error):.2f} % ({worst.job}); ",
-        end="",
-    )
-    print(
-        f"unseen steps: mean {100 * mean(abs(e) for one in jobs for e in one.unseen_steps):.1f} %, ", end=""
-    )
-    print(f"relative {100 * mean(abs(e) for one in jobs for e in one.unseen_relative):.1f} %")
+    raw = mean(abs(error) for one in jobs for error in one.unseen_steps)
+    relative = mean(abs(error) for one in jobs for error in one.unseen_relative)
+    print(f"\nmean error {100 * mean(abs(one.error) for one in jobs):.2f} %, ", end="")
+    print(f"worst {100 * abs(worst.error):.2f} % ({worst.job}); ", end="")
+    print(f"unseen steps: mean {100 * raw:.1f} %, relative {100 * relative:.1f} %")
     known = [one for one in fixes if one.best_ms is not None]
-    print(f"{sum(one.beaten for one in known)} of {len(known)} replayed bests beaten by more than 3 %:")
+    print(f"{sum(one.beaten for one in known)} of {len(known)} replayed bests beaten by more than 3 %")
     for one in known:
         if one.beaten:
-            print(
-                f"  {one.job}/{one.measured_as}: best {one.best_ms:.2f}, measured {one.measured_ms:.2f} (spread {one.spread:.2f})"
-            )
+            print(f"  {one.job}/{one.measured_as}: best {one.best_ms:.2f}, ", end="")
+            print(f"measured {one.measured_ms:.2f} (spread {one.spread:.2f})")
+
+
+def percents(*shares: float) -> str:
+    return " ".join(f"{100 * share:+.2f}" for share in shares)
 
 
 def mean(values: Iterator[float]) -> float:
