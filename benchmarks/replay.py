@@ -4,9 +4,9 @@
 
 Jobs of known truth: the ones recorded for the tests, those kept aside (`kept_aside/`, written by somebody who
 had not read the rules), and the zoo beside the project where it is there. For each: the replay calibrated to
-the true step and what is left over; the same fitted on all steps but one and checked on that one, as it is and
-against what that step took in the recording (host-bound steps differ from one to the next, and the true step is
-the mean of many). Then every fix that was really made, held against the replay of the fix at its best.
+the true step and what is left over; the same fitted on all steps but one and checked on that one, as it is
+and against what that step took in the recording (host-bound steps differ from one to the next, and the true
+step is the mean of many). Then every fix that was really made, against the replay of the fix at its best.
 """
 
 from __future__ import annotations
