@@ -291,13 +291,13 @@ def test_a_call_waits_for_a_row_of_the_step_before() -> None:
     assert step(faster) == pytest.approx(truth, abs=2)
 
 
-def test_a_call_waits_for_a_row_that_was_launched_before_the_trace_began() -> None:
-    """Nothing else is queued: the first call of the trace waits for the last row of the step before it."""
+def test_a_call_at_the_start_of_a_step_waits_for_the_last_row_of_the_one_before() -> None:
+    """The steps are counted from launch to launch, so it stands at the end of the step it waits for."""
     job = [Do("sync"), Do("work", 10), Do("launch", 90)]
     graph = graph_of(run(job))
-    first = np.flatnonzero(graph.is_kind(Node.RETURN))[0]
-    assert graph.cause[first] < 0
-    assert graph.lag[first] == TAIL
+    returns = np.flatnonzero(graph.is_kind(Node.RETURN))
+    assert (graph.own[graph.cause[returns]] == 90 * US).all()
+    assert (graph.lag[returns] == TAIL).all()
     truth = period([Do("sync"), Do("work", 10), Do("launch", 45)])
     assert step(Scale(graph.row[graph.rows], np.float64(0.5)).apply(graph)) == pytest.approx(truth, abs=2)
 

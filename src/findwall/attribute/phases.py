@@ -31,8 +31,8 @@ def split_by_phase(facts: Facts) -> dict[str, float]:
     busy = total.sum()
     total *= facts.reading.likely.busy / busy if busy > 0 else 0.0
     total += _idle_by_phase(facts)
-    missing = facts.step - total.sum()
-    total[PHASES.index("other")] += missing  # idle whose gap is unknown
+    # Idle time whose gap is unknown; rounding aside.
+    total[PHASES.index("other")] += max(facts.step - float(total.sum()), 0.0)
     return {phase: float(total[at]) for at, phase in enumerate(PHASES)}
 
 

@@ -91,7 +91,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
         )
     if verdict.why_not == "unexplained":
         return (
-            f"For {format_ms(ms(reading.likely.left_over))} of the {format_ms(ms(facts.step))} step the "
+            f"For {format_ms(ms(reading.likely.idle[UNKNOWN]))} of the {format_ms(ms(facts.step))} step the "
             "device idles and the trace does not show why: the steps it holds are shorter. Trace steps that "
             "are as slow as the ones timed, or let `findwall run` measure the job."
         )

@@ -38,8 +38,8 @@ class Queue:
     device: int
     steps: int
     begins: int  # when the first of the steps begins, on either side
-    opens: int  # host time at which it begins
-    closes: int  # and at which the last one ends
+    opens: int  # host time of their first launch
+    closes: int  # and of the first one of the step after them
     repeats: bool  # the trace goes on into the next step: these come again
 
     def positions(self, rows: I64) -> I64:
@@ -62,6 +62,7 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
     issued = np.where(launched, events.start[np.maximum(launch, 0)], min(first, steps.start))
     idle_from, idle_until = _idle(timeline, steps, rows, repeats)
     since_free, since_issue = _waited(timeline, links, steps.device, rows, repeats)
+    opens, closes = _host_time(timeline, links, steps, used, repeats)
     pageable = names_matching(timeline, PAGEABLE)
     return Queue(
         row=rows,
@@ -80,8 +81,8 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
         device=steps.device,
         steps=max(len(used), 1),
         begins=steps.start,
-        opens=int(steps.host[used[0]]) if len(used) else steps.start,
-        closes=int(steps.host[used[-1] + 1]) if len(used) else steps.end,
+        opens=opens,
+        closes=closes,
         repeats=repeats,
     )
 
@@ -128,6 +129,26 @@ def _of_a_step_before(timeline: Timeline, rows: I64, counted: Bool) -> Bool:
     np.minimum.at(first, index[counted], start[counted])
     before: Bool = (start < first[index]) & np.isin(index, index[counted])
     return before
+
+
+def _host_time(
+    timeline: Timeline, links: Links, steps: Steps, used: I64, repeats: bool
+) -> tuple[int, int]:
+    """From the first launch of these steps to the first of the next one.
+
+    A step that does not come again is the host's own range of it.
+    """
+    if len(used) == 0:
+        return steps.start, steps.end
+    edges = int(steps.host[used[0]]), int(steps.host[min(used[-1] + 1, len(steps.host) - 1)])
+    if not repeats:
+        return edges
+    rows = device_rows(timeline, steps.device)
+    rows = rows[(links.launch[rows] >= 0) & (steps.of_row[rows] >= 0)]
+    issued = timeline.events.start[links.launch[rows]]
+    mine, after = issued[steps.of_row[rows] == used[0]], issued[steps.of_row[rows] > used[-1]]
+    opens = int(mine.min()) if len(mine) else edges[0]
+    return opens, max(int(after.min()) if len(after) else edges[1], opens)
 
 
 def _idle(timeline: Timeline, steps: Steps, rows: I64, repeats: bool) -> tuple[I64, I64]:

@@ -55,9 +55,9 @@ def decide(facts: Facts) -> Verdict:
 
 def _outweighed(facts: Facts, best: str) -> bool:
     """Whether the step has more idle time that nothing traced explains than the best cause gives back."""
-    left_over = facts.reading.likely.left_over
+    unexplained = facts.reading.likely.idle[UNKNOWN]
     gain = facts.recoverable().of((best,))
-    return left_over > max(gain, WORTH_IT * facts.step)
+    return unexplained > max(gain, WORTH_IT * facts.step)
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:
