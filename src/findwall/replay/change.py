@@ -8,15 +8,26 @@ that touch the same, both count (times are scaled by both, what one drops stays 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from findwall.model.causes import cause_index
-from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
-from findwall.replay.graph import LAUNCHING, NOTHING, Graph, HostTime, Node
+from findwall.replay.graph import NOTHING, Graph, HostTime, Node
+from findwall.replay.rewiring import (
+    a_step_earlier,
+    at_step_starts,
+    carved,
+    launches_of,
+    nodes_of,
+    rechained,
+    takes_batch,
+    with_arrivals,
+    with_host_work,
+    with_launching,
+    with_part,
+)
 
 
 class Edit(Protocol):
@@ -52,7 +63,7 @@ class Scale:
 
     def apply(self, graph: Graph) -> Graph:
         own = graph.own.copy()
-        nodes, known = _nodes(graph, self.rows)
+        nodes, known = nodes_of(graph, self.rows)
         own[nodes] *= np.broadcast_to(self.factor, self.rows.shape)[known]
         return replace(graph, own=own)
 
@@ -66,7 +77,7 @@ class Replace:
 
     def apply(self, graph: Graph) -> Graph:
         own, paced = graph.own.copy(), graph.paced.copy()
-        nodes, known = _nodes(graph, self.rows)
+        nodes, known = nodes_of(graph, self.rows)
         own[nodes] = np.broadcast_to(self.ns, self.rows.shape)[known]
         paced[nodes] = False
         return replace(graph, own=own, paced=paced)
@@ -79,20 +90,20 @@ class Drop:
     rows: I64
 
     def apply(self, graph: Graph) -> Graph:
-        nodes, _ = _nodes(graph, self.rows)
+        nodes, _ = nodes_of(graph, self.rows)
         own, turn, lag = graph.own.copy(), graph.turn.copy(), graph.lag.copy()
         # A row that ended before the one it follows leaves what comes after it where it is.
         turn[nodes] = np.minimum(turn[nodes] + own[nodes], 0.0)
         own[nodes], lag[nodes] = 0.0, NOTHING
         gone = np.zeros(len(graph), bool)
         gone[nodes] = True
-        left = np.bincount(_launches(graph, ~gone), minlength=len(graph))
-        idle = np.unique(_launches(graph, gone))
+        left = np.bincount(launches_of(graph, ~gone), minlength=len(graph))
+        idle = np.unique(launches_of(graph, gone))
         launches = np.zeros(len(graph), bool)
         launches[idle[left[idle] == 0]] = True
         calls = graph.row[launches]  # such a call does not block any more either
         lag[graph.is_kind(Node.RETURN) & np.isin(graph.row, calls)] = NOTHING
-        return _scaled_rest(replace(graph, own=own, turn=turn, lag=lag), launches, 0.0)
+        return with_launching(replace(graph, own=own, turn=turn, lag=lag), launches, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +114,12 @@ class Launch:
     factor: float
 
     def apply(self, graph: Graph) -> Graph:
-        nodes, _ = _nodes(graph, self.rows)
+        nodes, _ = nodes_of(graph, self.rows)
         wanted = np.zeros(len(graph), bool)
         wanted[nodes] = True
         launches = np.zeros(len(graph), bool)
-        launches[np.unique(_launches(graph, wanted))] = True
-        return _scaled_rest(graph, launches, self.factor)
+        launches[np.unique(launches_of(graph, wanted))] = True
+        return with_launching(graph, launches, self.factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +130,7 @@ class HostWork:
     factor: float
 
     def apply(self, graph: Graph) -> Graph:
-        if self.cause == LAUNCHING:
-            return _scaled_rest(graph, np.ones(len(graph), bool), self.factor)
-        part = graph.parts.get(self.cause)
-        if part is None:
-            return graph
-        saved = 1.0 - self.factor
-        host = HostTime(
-            graph.host.length - saved * part.length, graph.host.events - saved * part.events, graph.host.after
-        )
-        return replace(graph, host=host, parts={**graph.parts, self.cause: part.scaled(self.factor)})
+        return with_host_work(graph, self.cause, self.factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class StepLater:
             return NoWait(self.cause).apply(graph)
         cause = graph.cause.copy()
         for node in np.flatnonzero(calls).tolist():
-            cause[node] = _a_step_earlier(graph, int(cause[node]))
+            cause[node] = a_step_earlier(graph, int(cause[node]))
         return replace(graph, cause=cause)
 
 
@@ -171,7 +173,7 @@ class Ready:
     turn: float | None = None  # ns from row to row; None: as the trace has it of queued rows
 
     def apply(self, graph: Graph) -> Graph:
-        nodes, _ = _nodes(graph, self.rows)
+        nodes, _ = nodes_of(graph, self.rows)
         turn, lag = graph.turn.copy(), graph.lag.copy()
         turn[nodes] = np.minimum(turn[nodes], graph.turnaround if self.turn is None else self.turn)
         lag[nodes] = np.minimum(lag[nodes], graph.latency)
@@ -187,7 +189,7 @@ class HostPaced:
 
     def apply(self, graph: Graph) -> Graph:
         paced = graph.paced.copy()
-        paced[_nodes(graph, self.rows)[0]] = self.paced
+        paced[nodes_of(graph, self.rows)[0]] = self.paced
         return replace(graph, paced=paced)
 
 
@@ -198,7 +200,7 @@ class OtherStream:
     rows: I64
 
     def apply(self, graph: Graph) -> Graph:
-        nodes, _ = _nodes(graph, self.rows)
+        nodes, _ = nodes_of(graph, self.rows)
         if len(nodes) == 0:
             return graph
         track, turn = graph.track.copy(), graph.turn.copy()
@@ -206,7 +208,7 @@ class OtherStream:
         waits = before[(before >= 0) & (graph.kind[before] == Node.WAIT)]  # a row takes its event wait along
         track[waits] = track[nodes] = int(track.max()) + 1
         turn[nodes] = np.minimum(turn[nodes], graph.turnaround)
-        return replace(graph, track=track, turn=turn, chain=_rechained(graph, track))
+        return replace(graph, track=track, turn=turn, chain=rechained(graph, track))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class Elsewhere:
         moved = HostWork(self.cause, 0.0).apply(graph)
         if part is None or not part.length.any():
             return moved
-        return _with_arrivals(moved, part, self.ways, cause_index(self.cause))
+        return with_arrivals(moved, part, self.ways, cause_index(self.cause))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,20 +240,20 @@ class Measured:
     hidden: bool = False
 
     def apply(self, graph: Graph) -> Graph:
-        if (graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & _takes(graph)).any():
+        if (graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & takes_batch(graph)).any():
             return graph
         total = self.ns * graph.steps
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
         shown = float(part.length.sum())
         if shown > 0 and not self.hidden:
             graph = HostWork(self.cause, 0.0).apply(graph)
-            return _with_part(graph, self.cause, part.length * (total / shown))
+            return with_part(graph, self.cause, part.length * (total / shown))
         graph = HostWork(self.cause, 0.0).apply(graph)
-        length, graph = _carved(graph, total) if self.hidden else (np.zeros(len(graph)), graph)
+        length, graph = carved(graph, total) if self.hidden else (np.zeros(len(graph)), graph)
         missing = total - float(length.sum())
         if missing > 0:
-            length = length + _at_step_starts(graph, missing)
-        return _with_part(graph, self.cause, length)
+            length = length + at_step_starts(graph, missing)
+        return with_part(graph, self.cause, length)
 
 
 def without(cause: str) -> Change:
@@ -262,160 +264,3 @@ def without(cause: str) -> Change:
 def fused(rows: I64, ns: float) -> Change:
     """Rows become one that takes `ns`: the first is replaced, the others are gone."""
     return Change((Replace(rows[:1], np.array([ns])), Drop(rows[1:]))) if len(rows) else Change()
-
-
-# -- how edits are made -----------------------------------------------------------------------------
-
-
-def _nodes(graph: Graph, rows: I64) -> tuple[I64, I64]:
-    """The nodes of some device rows, and which of the rows are in the graph."""
-    mine = graph.rows
-    order = np.argsort(graph.row[mine], kind="stable")
-    known = graph.row[mine][order]
-    if len(known) == 0 or len(rows) == 0:
-        return mine[:0], np.zeros(0, np.int64)
-    at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-    hit = np.flatnonzero(known[at] == rows)
-    return mine[order[at[hit]]], hit
-
-
-def _takes(graph: Graph) -> Bool:
-    """Nodes that wait for a batch."""
-    found: Bool = (graph.lag > NOTHING) & (graph.kind[graph.cause] == Node.ARRIVAL)
-    return found
-
-
-def _a_step_earlier(graph: Graph, node: int) -> int:
-    """The device row at the same place of the step before; negative: of the repeat before."""
-    count = len(graph)
-    rows = graph.rows
-    here = node if node >= 0 else node + count
-    step = int(graph.step[here])
-    mine, earlier = rows[graph.step[rows] == step], rows[graph.step[rows] == (step - 1) % graph.steps]
-    at = min(int(np.searchsorted(mine, here)), len(earlier) - 1)
-    found = int(earlier[at]) - (count if step == 0 else 0)
-    return max(found if node >= 0 else found - count, -count)
-
-
-def _launches(graph: Graph, wanted: Bool) -> I64:
-    """The launches of the wanted device rows, one a row."""
-    rows = np.flatnonzero(wanted & graph.is_kind(Node.ROW))
-    cause = graph.cause[rows]
-    cause = cause[cause >= 0]
-    found: I64 = cause[graph.kind[cause] == Node.ISSUE]
-    return found
-
-
-def _scaled_rest(graph: Graph, nodes: Bool, factor: float) -> Graph:
-    """Host time that counts for launching, before these nodes, scaled."""
-    named, recorded = np.zeros(len(graph)), np.zeros(len(graph))
-    for part in graph.parts.values():
-        named += part.length
-        recorded += part.events
-    saved = np.where(nodes & ~graph.is_kind(Node.ARRIVAL), 1.0 - factor, 0.0)
-    length = graph.host.length - saved * np.maximum(graph.host.length - named, 0.0)
-    events = graph.host.events - saved * np.maximum(graph.host.events - recorded, 0.0)
-    return replace(graph, host=HostTime(length, events, graph.host.after))
-
-
-def _with_part(graph: Graph, cause: str, length: F64) -> Graph:
-    part = HostTime(length, np.zeros(len(graph)), np.zeros(len(graph)))
-    host = HostTime(graph.host.length + length, graph.host.events, graph.host.after)
-    return replace(
-        graph, host=host, parts={**graph.parts, cause: part}, measured=graph.measured | frozenset({cause})
-    )
-
-
-def _carved(graph: Graph, total: float) -> tuple[F64, Graph]:
-    """Host time of no known reason taken out, up to `total`: silence first, then what seems launching."""
-    taken = np.zeros(len(graph))
-    for cause in ("host-work", LAUNCHING):
-        part = graph.parts.get(cause)
-        if cause == LAUNCHING:
-            named = sum((one.length for one in graph.parts.values()), np.zeros(len(graph)))
-            available = np.where(graph.is_kind(Node.ARRIVAL), 0.0, np.maximum(graph.host.length - named, 0.0))
-        else:
-            available = part.length if part is not None else np.zeros(len(graph))
-        there = float(available.sum())
-        share = min((total - float(taken.sum())) / there, 1.0) if there > 0 else 0.0
-        if share > 0:
-            taken = taken + available * share
-            graph = HostWork(cause, 1.0 - share).apply(graph)
-    return taken, graph
-
-
-def _at_step_starts(graph: Graph, total: float) -> F64:
-    """Time shared out over the first launch of every step."""
-    issues = np.flatnonzero(graph.is_kind(Node.ISSUE))
-    length = np.zeros(len(graph))
-    first = issues[np.unique(graph.step[issues], return_index=True)[1]]
-    if len(first):
-        length[first] = total / len(first)
-    return length
-
-
-def _rechained(graph: Graph, track: I64) -> I64:
-    """Chains of the device's nodes by new tracks; the host's stay."""
-    count = len(graph)
-    device = np.flatnonzero(np.isin(graph.kind, (Node.ROW, Node.WAIT)))
-    order = device[np.lexsort((device, track[device]))]
-    chain = graph.chain.copy()
-    same = track[order[1:]] == track[order[:-1]]
-    first = np.concatenate([[True], ~same])
-    last = np.concatenate([~same, [True]])
-    chain[order[1:]] = np.where(same, order[:-1], -1)
-    chain[order[first]] = order[last] - count
-    found: I64 = chain
-    return found
-
-
-def _with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
-    """Where the work was done it now arrives, made one after the other, `ways` at a time, and is taken."""
-    at = np.flatnonzero(part.length > 0)
-    count, more = len(graph), 2 * len(at)
-    # Right before the node that did the work until now: its arrival, and the thread that waits for it.
-    moved = np.arange(count) + 2 * np.searchsorted(at, np.arange(count), side="right")
-    arrival = at + 2 * np.arange(len(at))
-    take = arrival + 1
-
-    def shifted(index: I64) -> I64:
-        real = np.where(index >= 0, index, index + count)
-        found: I64 = np.where(index >= 0, moved[real], moved[real] - (count + more))
-        return found
-
-    def stretched(column: NDArray[Any], value: float) -> NDArray[Any]:
-        out = np.full(count + more, value, dtype=column.dtype)
-        out[moved] = column
-        return out
-
-    chain, cause = stretched(shifted(graph.chain), -1), stretched(shifted(graph.cause), -1)
-    chain[arrival] = np.concatenate([arrival[-1:] - (count + more), arrival[:-1]])
-    chain[take], chain[moved[at]] = chain[moved[at]], take
-    lag, owners = stretched(graph.lag, NOTHING), stretched(graph.owner, -1)
-    cause[take], lag[take], owners[take] = arrival, 0.0, owner
-    length, events = stretched(graph.host.length, 0.0), stretched(graph.host.events, 0.0)
-    length[arrival], events[arrival] = part.length[at] / ways, part.events[at] / ways
-    kind, track = stretched(graph.kind, Node.ARRIVAL), stretched(graph.track, int(graph.track.max()) + 1)
-    kind[take], track[take] = Node.RETURN, graph.track[at]
-    return replace(
-        graph,
-        kind=kind,
-        chain=chain,
-        cause=cause,
-        turn=stretched(graph.turn, 0.0),
-        lag=lag,
-        own=stretched(graph.own, 0.0),
-        host=HostTime(length, events, np.zeros(count + more)),
-        parts={
-            name: HostTime(stretched(one.length, 0.0), stretched(one.events, 0.0), stretched(one.after, 0.0))
-            for name, one in graph.parts.items()
-        },
-        owner=owners,
-        row=stretched(graph.row, -1),
-        track=track,
-        step=stretched(graph.step, 0),
-        paced=stretched(graph.paced, False),
-        queued=stretched(graph.queued, False),
-        elsewhere=stretched(graph.elsewhere, 0.0),
-        inside=stretched(graph.inside, 0.0),
-    )

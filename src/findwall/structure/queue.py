@@ -131,9 +131,7 @@ def _of_a_step_before(timeline: Timeline, rows: I64, counted: Bool) -> Bool:
     return before
 
 
-def _host_time(
-    timeline: Timeline, links: Links, steps: Steps, used: I64, repeats: bool
-) -> tuple[int, int]:
+def _host_time(timeline: Timeline, links: Links, steps: Steps, used: I64, repeats: bool) -> tuple[int, int]:
     """From the first launch of these steps to the first of the next one.
 
     A step that does not come again is the host's own range of it.

@@ -16,7 +16,7 @@ from findwall.structure.steps import Steps, find_steps
 
 # Events looked at closely: a trace of more is cut to typical steps, so that reading stays a matter of
 # seconds.
-CLOSE_LOOK_EVENTS = 60_000
+CLOSE_LOOK_EVENTS = 50_000
 FEWEST_STEPS_KEPT = 3  # so that one odd step does not speak for the job; chosen by hand
 
 

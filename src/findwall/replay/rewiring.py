@@ -1,0 +1,181 @@
+"""How a graph is taken apart and put together again: what edits have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.model.events import Bool
+from findwall.model.intervals import F64, I64
+from findwall.replay.graph import LAUNCHING, NOTHING, Graph, HostTime, Node
+
+
+def nodes_of(graph: Graph, rows: I64) -> tuple[I64, I64]:
+    """The nodes of some device rows, and which of the rows are in the graph."""
+    mine = graph.rows
+    order = np.argsort(graph.row[mine], kind="stable")
+    known = graph.row[mine][order]
+    if len(known) == 0 or len(rows) == 0:
+        return mine[:0], np.zeros(0, np.int64)
+    at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+    hit = np.flatnonzero(known[at] == rows)
+    return mine[order[at[hit]]], hit
+
+
+def takes_batch(graph: Graph) -> Bool:
+    """Nodes that wait for a batch."""
+    found: Bool = (graph.lag > NOTHING) & (graph.kind[graph.cause] == Node.ARRIVAL)
+    return found
+
+
+def a_step_earlier(graph: Graph, node: int) -> int:
+    """The device row at the same place of the step before; negative: of the repeat before."""
+    count = len(graph)
+    rows = graph.rows
+    here = node if node >= 0 else node + count
+    step = int(graph.step[here])
+    mine, earlier = rows[graph.step[rows] == step], rows[graph.step[rows] == (step - 1) % graph.steps]
+    at = min(int(np.searchsorted(mine, here)), len(earlier) - 1)
+    found = int(earlier[at]) - (count if step == 0 else 0)
+    return max(found if node >= 0 else found - count, -count)
+
+
+def launches_of(graph: Graph, wanted: Bool) -> I64:
+    """The launches of the wanted device rows, one a row."""
+    rows = np.flatnonzero(wanted & graph.is_kind(Node.ROW))
+    cause = graph.cause[rows]
+    cause = cause[cause >= 0]
+    found: I64 = cause[graph.kind[cause] == Node.ISSUE]
+    return found
+
+
+def with_launching(graph: Graph, nodes: Bool, factor: float) -> Graph:
+    """Host time that counts for launching, before these nodes, scaled."""
+    named, recorded = np.zeros(len(graph)), np.zeros(len(graph))
+    for part in graph.parts.values():
+        named += part.length
+        recorded += part.events
+    saved = np.where(nodes & ~graph.is_kind(Node.ARRIVAL), 1.0 - factor, 0.0)
+    length = graph.host.length - saved * np.maximum(graph.host.length - named, 0.0)
+    events = graph.host.events - saved * np.maximum(graph.host.events - recorded, 0.0)
+    return replace(graph, host=HostTime(length, events, graph.host.after))
+
+
+def with_host_work(graph: Graph, cause: str, factor: float) -> Graph:
+    """What the host does for one cause, scaled."""
+    if cause == LAUNCHING:
+        return with_launching(graph, np.ones(len(graph), bool), factor)
+    part = graph.parts.get(cause)
+    if part is None:
+        return graph
+    saved = 1.0 - factor
+    host = HostTime(
+        graph.host.length - saved * part.length, graph.host.events - saved * part.events, graph.host.after
+    )
+    return replace(graph, host=host, parts={**graph.parts, cause: part.scaled(factor)})
+
+
+def with_part(graph: Graph, cause: str, length: F64) -> Graph:
+    part = HostTime(length, np.zeros(len(graph)), np.zeros(len(graph)))
+    host = HostTime(graph.host.length + length, graph.host.events, graph.host.after)
+    return replace(
+        graph, host=host, parts={**graph.parts, cause: part}, measured=graph.measured | frozenset({cause})
+    )
+
+
+def carved(graph: Graph, total: float) -> tuple[F64, Graph]:
+    """Host time of no known reason taken out, up to `total`: silence first, then what seems launching."""
+    taken = np.zeros(len(graph))
+    for cause in ("host-work", LAUNCHING):
+        part = graph.parts.get(cause)
+        if cause == LAUNCHING:
+            named = sum((one.length for one in graph.parts.values()), np.zeros(len(graph)))
+            available = np.where(graph.is_kind(Node.ARRIVAL), 0.0, np.maximum(graph.host.length - named, 0.0))
+        else:
+            available = part.length if part is not None else np.zeros(len(graph))
+        there = float(available.sum())
+        share = min((total - float(taken.sum())) / there, 1.0) if there > 0 else 0.0
+        if share > 0:
+            taken = taken + available * share
+            graph = with_host_work(graph, cause, 1.0 - share)
+    return taken, graph
+
+
+def at_step_starts(graph: Graph, total: float) -> F64:
+    """Time shared out over the first launch of every step."""
+    issues = np.flatnonzero(graph.is_kind(Node.ISSUE))
+    length = np.zeros(len(graph))
+    first = issues[np.unique(graph.step[issues], return_index=True)[1]]
+    if len(first):
+        length[first] = total / len(first)
+    return length
+
+
+def rechained(graph: Graph, track: I64) -> I64:
+    """Chains of the device's nodes by new tracks; the host's stay."""
+    count = len(graph)
+    device = np.flatnonzero(np.isin(graph.kind, (Node.ROW, Node.WAIT)))
+    order = device[np.lexsort((device, track[device]))]
+    chain = graph.chain.copy()
+    same = track[order[1:]] == track[order[:-1]]
+    first = np.concatenate([[True], ~same])
+    last = np.concatenate([~same, [True]])
+    chain[order[1:]] = np.where(same, order[:-1], -1)
+    chain[order[first]] = order[last] - count
+    found: I64 = chain
+    return found
+
+
+def with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
+    """Where the work was done it now arrives, made one after the other, `ways` at a time, and is taken."""
+    at = np.flatnonzero(part.length > 0)
+    count, more = len(graph), 2 * len(at)
+    # Right before the node that did the work until now: its arrival, and the thread that waits for it.
+    moved = np.arange(count) + 2 * np.searchsorted(at, np.arange(count), side="right")
+    arrival = at + 2 * np.arange(len(at))
+    take = arrival + 1
+
+    def shifted(index: I64) -> I64:
+        real = np.where(index >= 0, index, index + count)
+        found: I64 = np.where(index >= 0, moved[real], moved[real] - (count + more))
+        return found
+
+    def stretched(column: NDArray[Any], value: float) -> NDArray[Any]:
+        out = np.full(count + more, value, dtype=column.dtype)
+        out[moved] = column
+        return out
+
+    chain, cause = stretched(shifted(graph.chain), -1), stretched(shifted(graph.cause), -1)
+    chain[arrival] = np.concatenate([arrival[-1:] - (count + more), arrival[:-1]])
+    chain[take], chain[moved[at]] = chain[moved[at]], take
+    lag, owners = stretched(graph.lag, NOTHING), stretched(graph.owner, -1)
+    cause[take], lag[take], owners[take] = arrival, 0.0, owner
+    length, events = stretched(graph.host.length, 0.0), stretched(graph.host.events, 0.0)
+    length[arrival], events[arrival] = part.length[at] / ways, part.events[at] / ways
+    kind, track = stretched(graph.kind, Node.ARRIVAL), stretched(graph.track, int(graph.track.max()) + 1)
+    kind[take], track[take] = Node.RETURN, graph.track[at]
+    return replace(
+        graph,
+        kind=kind,
+        chain=chain,
+        cause=cause,
+        turn=stretched(graph.turn, 0.0),
+        lag=lag,
+        own=stretched(graph.own, 0.0),
+        host=HostTime(length, events, np.zeros(count + more)),
+        parts={
+            name: HostTime(stretched(one.length, 0.0), stretched(one.events, 0.0), stretched(one.after, 0.0))
+            for name, one in graph.parts.items()
+        },
+        owner=owners,
+        row=stretched(graph.row, -1),
+        track=track,
+        step=stretched(graph.step, 0),
+        paced=stretched(graph.paced, False),
+        queued=stretched(graph.queued, False),
+        elsewhere=stretched(graph.elsewhere, 0.0),
+        inside=stretched(graph.inside, 0.0),
+    )
