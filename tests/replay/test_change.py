@@ -273,14 +273,17 @@ def test_a_step_played_once_has_none_before_it_to_wait_for() -> None:
     assert step(StepLater("host-sync").apply(graph)) == step(NoWait("host-sync").apply(graph))
 
 
-def test_a_timed_wait_for_workers_is_not_added_to_theirs() -> None:
+def test_batches_come_as_late_as_they_were_waited_for() -> None:
     draft = Draft()
     draft.add(Node.ARRIVAL, 20, length=70 * US)
     draft.add(Node.RETURN, 0, cause=0, lag=0.0, owner=cause_index("loader-starved"), length=5 * US)
     at = draft.add(Node.ISSUE, 0, length=10 * US)
     draft.row(10, 0, cause=at, lag=0.0, own=10 * US)
     graph = draft.graph()
+    assert step(graph) == 70 * US  # of which 55 are waiting
     assert step(Measured("loader-starved", 55 * US).apply(graph)) == step(graph)
+    assert step(Measured("loader-starved", 85 * US).apply(graph)) == 100 * US
+    assert step(Measured("loader-starved", 0.0).apply(graph)) == 15 * US
 
 
 def test_work_done_elsewhere_is_waited_for_where_it_is_not_ready() -> None:

@@ -20,7 +20,7 @@ from findwall.replay.calibrate import Calibration, host_parts, play_with
 from findwall.replay.change import Change, without
 from findwall.replay.device_side import LONGEST_TURNAROUND_NS
 from findwall.replay.graph import LAUNCHING, Graph, Node
-from findwall.replay.simulate import Replay
+from findwall.replay.simulate import Replay, waits
 
 # Of the step: more idle time with rows long queued than real jobs ever show.
 LACKING_SHARE = 0.05
@@ -78,9 +78,9 @@ def _shared(
     saved = _spread(np.maximum(whole.gap - left.gap, 0.0), max(whole.step - left.step, 0.0))
     if len(doing) < 2:
         return dict.fromkeys(doing, saved)
-    parts, waits = host_parts(graph, calibration), _waits(graph, whole)
+    parts, waited = host_parts(graph, calibration), waits(graph, whole)
     did = {
-        cause: parts.get(cause, 0.0) + np.where(graph.owner == cause_index(cause), waits, 0.0)
+        cause: parts.get(cause, 0.0) + np.where(graph.owner == cause_index(cause), waited, 0.0)
         for cause in doing
     }
     found = {cause: _meanwhile(graph, whole, did[cause], _after(graph, whole, cause)) for cause in doing}
@@ -91,14 +91,6 @@ def _shared(
         * np.divide(column, total, out=np.full(len(saved), did[cause].sum() / most), where=total > 0)
         for cause, column in found.items()
     }
-
-
-def _waits(graph: Graph, replay: Replay) -> F64:
-    """How long each node waited for something else than its own thread or stream."""
-    times = np.concatenate([replay.before, replay.times])
-    ready = times[graph.chain + len(graph)] + replay.lags.chain
-    waited: F64 = np.maximum(replay.times - replay.lags.own - ready, 0.0)
-    return waited
 
 
 def _after(graph: Graph, replay: Replay, cause: str) -> F64:

@@ -25,6 +25,7 @@ from findwall.replay.rewiring import (
     takes_batch,
     with_arrivals,
     with_host_work,
+    with_later_batches,
     with_launching,
     with_part,
 )
@@ -232,7 +233,7 @@ class Measured:
 
     What the trace shows of it is scaled. What it does not show lies in host time without a name as far as
     that reaches (`hidden`: a collection looks like silence), else it is added at the start of each step.
-    Batches that worker processes make keep their pace: how long they are waited for follows from the rest.
+    Batches that worker processes make come as much later or earlier as they were waited for.
     """
 
     cause: str
@@ -240,9 +241,10 @@ class Measured:
     hidden: bool = False
 
     def apply(self, graph: Graph) -> Graph:
-        if (graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & takes_batch(graph)).any():
-            return graph
         total = self.ns * graph.steps
+        takers = graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & takes_batch(graph)
+        if takers.any():
+            return with_later_batches(graph, takers, total)
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
         shown = float(part.length.sum())
         if shown > 0 and not self.hidden:

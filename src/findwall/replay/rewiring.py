@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
+from findwall.replay.calibrate import Calibration, lags
 from findwall.replay.graph import LAUNCHING, NOTHING, Graph, HostTime, Node
+from findwall.replay.simulate import play, waits
 
 
 def nodes_of(graph: Graph, rows: I64) -> tuple[I64, I64]:
@@ -29,6 +31,15 @@ def takes_batch(graph: Graph) -> Bool:
     """Nodes that wait for a batch."""
     found: Bool = (graph.lag > NOTHING) & (graph.kind[graph.cause] == Node.ARRIVAL)
     return found
+
+
+def with_later_batches(graph: Graph, takers: Bool, total: float) -> Graph:
+    """Batches that arrive so much later, or earlier, that who takes them waits for `total` as recorded."""
+    waited = waits(graph, play(graph, lags(graph, Calibration())))[takers]
+    arrivals = graph.is_kind(Node.ARRIVAL)
+    length = graph.host.length.copy()
+    length[arrivals] = np.maximum(length[arrivals] + (total - waited.sum()) / arrivals.sum(), 0.0)
+    return replace(graph, host=HostTime(length, graph.host.events, graph.host.after))
 
 
 def a_step_earlier(graph: Graph, node: int) -> int:

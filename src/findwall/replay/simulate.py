@@ -154,6 +154,14 @@ def _idle(start: F64, end: F64, reach: float) -> tuple[F64, F64]:
     return gap, busy
 
 
+def waits(graph: Graph, replay: Replay) -> F64:
+    """How long each node waited for something else than its own thread or stream."""
+    times = np.concatenate([replay.before, replay.times])
+    ready = times[graph.chain + len(graph)] + replay.lags.chain
+    waited: F64 = np.maximum(replay.times - replay.lags.own - ready, 0.0)
+    return waited
+
+
 @dataclass(frozen=True, slots=True)
 class Path:
     """The chain of nodes that makes the step as long as it is, last first, and what each adds to it in ns."""
