@@ -28,6 +28,7 @@ from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
 
 MOVES = ("allocator",)
+CALLS_NAMED = 3  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
@@ -57,7 +58,7 @@ def _calls(facts: Facts) -> dict[str, float]:
         facts.timeline.names[int(name)]: count / facts.steps.count
         for name, count in zip(names.tolist(), counts.tolist(), strict=True)
     }
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:3])
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:CALLS_NAMED])
 
 
 FIX = Fix(MOVES, "safe", advise)
