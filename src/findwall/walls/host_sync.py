@@ -27,7 +27,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening, times_text
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
 CAUSE = "host-sync"
 
@@ -35,8 +35,8 @@ CAUSE = "host-sync"
 def evidence(facts: Facts) -> list[Evidence]:
     found = wait_evidence(_calls(facts)) + kernel_evidence(facts, CAUSE)
     if not any(one.line for one in found):
-        found = found[:2] + sampled_evidence(facts)[:1] + found[2:]
-    return found[:3]
+        found = [*found[: EVIDENCE_ROWS - 1], *sampled_evidence(facts)[:1], *found[EVIDENCE_ROWS - 1 :]]
+    return found[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:

@@ -28,6 +28,7 @@ from findwall.attribute.shapes import odd_dims, padded
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "misaligned-shapes"
+CARRIERS_WITH_DIMS = 24  # longest first: one dimension is shared by many matmuls, whose times add up
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -53,7 +54,7 @@ def sentence(facts: Facts) -> str:
 def _odd_sizes(facts: Facts, most: int = 3) -> list[int]:
     """The dims to pad, by the time that goes to them."""
     cost: dict[int, float] = {}
-    for carrier in carriers(facts, CAUSE, 24):
+    for carrier in carriers(facts, CAUSE, CARRIERS_WITH_DIMS):
         for size in odd_dims(facts, carrier.op_row):
             cost[size] = cost.get(size, 0.0) + carrier.ms
     return sorted(cost, key=lambda size: (-cost[size], size))[:most]
