@@ -31,12 +31,12 @@ def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
     if spent <= 0 or count < COLLECTIVES_WORTH_PACKING:
         return NoUse(
-            f"only {count:,.0f} collectives a step"
+            f"only {count:,.0f} collectives per step"
             if count < COLLECTIVES_WORTH_PACKING
             else "no communication is waited for"
         )
     return use(
-        f"Pack the {count:,.0f} collectives a step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
+        f"Pack the {count:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
         f"whole blocks; "
         f"scalars: stack them first): {a_step(spent)} are waited for."
     )

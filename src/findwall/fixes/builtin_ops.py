@@ -61,7 +61,7 @@ def advise(facts: Facts) -> Outcome:
         such = found or ("bmm, vmap" if _called(facts) & RECURRENT_OPS else "nn.GRU, bmm, vmap")
         return use(
             f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
-            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step.",
+            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step.",
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
     if found and fused > 0:

@@ -45,7 +45,7 @@ def advise(facts: Facts) -> Outcome:
     )
     return use(
         f"{first}where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. "
-        f"The device idles {a_step(spent)} behind {counted or 'allocator calls'} a step."
+        f"The device idles {a_step(spent)} behind {counted or 'allocator calls'} per step."
     )
 
 

@@ -37,7 +37,7 @@ def advise(facts: Facts) -> Outcome:
     bulk = copied > BULK_BYTES
     line = sampled(facts)
     at = f" at {line.place}" if line is not None else ""
-    also = f"; {format_bytes(copied)} a step are copied out, as a checkpoint is" if bulk else ""
+    also = f"; {format_bytes(copied)} per step are copied out, as a checkpoint is" if bulk else ""
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     return use(
         "Put logging, saving or other Python work into a thread, or do it every n steps (checkpoints: "

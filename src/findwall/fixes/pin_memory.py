@@ -55,7 +55,7 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the copies already come from pinned memory")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse("no copy to the device is waited for")
-    amount = f"{format_bytes(copies.nbytes)} a step come" if copies.nbytes > 0 else "batches come"
+    amount = f"{format_bytes(copies.nbytes)} per step come" if copies.nbytes > 0 else "batches come"
     return use(
         f"`DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
         f"non_blocking=True)`: {amount} "

@@ -139,5 +139,5 @@ def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     what = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
     most, step = format_ms(one.at_most), format_ms(ledger.step)
     rest = ledger.step - one.at_most
-    why = f"what it moves ({what}) gives back at most {most} of the {step} step"
+    why = f"moving {what} saves up to {most} of the {step} step"
     return NotWorthIt([one.name], ledger.step / rest if rest > 0 else None, why)

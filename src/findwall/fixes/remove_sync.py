@@ -81,7 +81,7 @@ def _sentence(wait: Wait) -> str:
     instead = INSTEAD.get(
         kind, INSTEAD_OF_SYNCHRONIZE if wait.op is None else "move it out of the step, or do it every n steps"
     )
-    times = f" ({wait.times:,.0f} times a step)" if wait.times >= MORE_THAN_ONCE else ""
+    times = f" ({wait.times:,.0f} times per step)" if wait.times >= MORE_THAN_ONCE else ""
     return f"{wait.place}{times}: {instead}"
 
 

@@ -49,7 +49,7 @@ def sentence(facts: Facts) -> str:
     return (
         f"{opening(facts, CAUSE)} are idle because memory is asked from the driver {others:,.0f} times and "
         "given back "
-        f"{frees:,.0f} times a step{where}; {advice}: {gain(facts, CAUSE)}."
+        f"{frees:,.0f} times per step{where}; {advice}: {gain(facts, CAUSE)}."
     )
 
 

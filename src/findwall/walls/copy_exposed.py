@@ -38,7 +38,7 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     moved = sum(_bytes(facts, carrier) for carrier in carriers(facts, CAUSE, ALL_COPIES))
-    size = f" ({format_bytes(moved)} a step)" if moved > 0 else ""
+    size = f" ({format_bytes(moved)} per step)" if moved > 0 else ""
     where = next((f" at {wait.line}" for wait in _calls(facts) if wait.line), "")
     if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, ALL_COPIES)):
         why = "they come from pageable memory, which the host copies itself and waits for"
@@ -56,7 +56,7 @@ def _copies(facts: Facts) -> list[Evidence]:
     found = []
     for carrier in carriers(facts, CAUSE, EVIDENCE_ROWS - 1):
         moved, longest = _bytes(facts, carrier), _rate(facts, carrier)
-        size = f", {format_bytes(moved)} a step" if moved > 0 else ""
+        size = f", {format_bytes(moved)} per step" if moved > 0 else ""
         rate = f" at {longest / 1e9:.1f} GB/s" if longest else ""
         by = f" by {carrier.op} {shapes_text(facts, carrier.op_row, 1)}".rstrip() if carrier.op else ""
         text = f"{carrier.kernel}{by}: {calls_text(carrier.calls)}, {format_ms(carrier.ms)}{size}{rate}"

@@ -61,5 +61,7 @@ def _on_host(facts: Facts) -> str:
 
 def _instead(facts: Facts) -> str:
     if staged_bytes(facts) > 0:
-        return "they go through the host's memory, so use the NCCL backend with one GPU a rank, or send less"
+        return (
+            "they go through the host's memory, so use the NCCL backend with one GPU per rank, or send less"
+        )
     return "let them leave earlier (buckets during backward, prefetched gathers), or send less"

@@ -35,7 +35,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     timed = facts.rank.step_times
     measured = []
     if timed is not None and timed.gc_s:
-        text = f"the collector ran {format_ms(timed.gc_s * 1e3)} a step over {len(timed.seconds)} steps"
+        text = f"the collector ran {format_ms(timed.gc_s * 1e3)} per step over {len(timed.seconds)} steps"
         measured = [Evidence(text, ms=timed.gc_s * 1e3)]
     return (measured + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
 

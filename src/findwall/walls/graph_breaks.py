@@ -62,8 +62,8 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     return (
         f"{opening(facts, CAUSE)} are idle because the compiled model leaves its graph "
-        f"{times_text(_breaks(facts))} a "
-        f"step; run it with TORCH_LOGS=graph_breaks and remove what breaks it: {gain(facts, CAUSE)}."
+        f"{times_text(_breaks(facts))} per step; run it with TORCH_LOGS=graph_breaks and remove what "
+        f"breaks it: {gain(facts, CAUSE)}."
     )
 
 

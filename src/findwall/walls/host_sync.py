@@ -7,7 +7,7 @@ and device-to-host copies with nothing beside them.
 
 Why it costs:
 While the host waits it queues nothing. When the wait is over the queue is empty, and the device stands
-still until the host has caught up again. One .item() a step is enough to lose the whole run-ahead.
+still until the host has caught up again. One .item() per step is enough to lose the whole run-ahead.
 
 How it is told apart:
 By counterfactual: the queue is run again without these calls, and the gaps that disappear are theirs,
@@ -50,9 +50,9 @@ def sentence(facts: Facts) -> str:
         )
     who = calls[0]
     return (
-        f"{opening(facts, CAUSE)} are idle because the host waits for the device {times_text(total)} a step, "
-        "most of it in "
-        f"{_spoken(who)}; keep the value on the device and read it every n steps: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are idle because the host waits for the device {times_text(total)} "
+        f"per step, most of it in {_spoken(who)}; keep the value on the device and read it every n steps: "
+        f"{gain(facts, CAUSE)}."
     )
 
 

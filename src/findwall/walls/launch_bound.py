@@ -50,7 +50,7 @@ def sentence(facts: Facts) -> str:
     where = f" (it was most often seen at {line.place})" if line is not None else ""
     advice = "compile it" if on_cores(facts) else "capture the step in a CUDA graph, compile it"
     return (
-        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} a step "
+        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} per step "
         "one by "
         f"one{where} and {_size(facts, length)}; {advice}, or give each more work (a larger batch): "
         f"{gain(facts, CAUSE)}."
@@ -74,10 +74,10 @@ def _pace(facts: Facts) -> Evidence:
     idle = facts.reading.likely.idle[CAUSE]
     each = idle / max(kernels, 1) / NS_PER_US
     text = (
-        f"{kernels:,.0f} {pieces(facts)} a step with a median of {length:.1f} us; the device waits "
+        f"{kernels:,.0f} {pieces(facts)} per step with a median of {length:.1f} us; the device waits "
         f"{each:.1f} us "
         "for each, "
-        f"{format_ms(facts.turnaround_ms)} a step of it its own turn-around"
+        f"{format_ms(facts.turnaround_ms)} per step of it its own turn-around"
     )
     return Evidence(text)
 
@@ -100,6 +100,6 @@ def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
         line = line_of(facts, first[name])
         at = f" (longest at {line})" if line else ""
-        text = f"{name}{at}: the device waited for it {times_text(times[name] / facts.steps.count)} a step"
+        text = f"{name}{at}: the device waited for it {times_text(times[name] / facts.steps.count)} per step"
         found.append(Evidence(text, None, name, line, ms(total[name])))
     return found

@@ -36,8 +36,9 @@ def evidence(facts: Facts) -> list[Evidence]:
     found = wait_evidence(_calls(facts))
     timed = facts.rank.step_times
     if timed is not None and timed.loader_s is not None:
-        text = f"without the profiler the loop waited {format_ms(timed.loader_s * 1e3)} a step for the loader"
-        found.append(Evidence(text, ms=timed.loader_s * 1e3))
+        waited = timed.loader_s * 1e3
+        text = f"without the profiler the loop waited {format_ms(waited)} per step for the loader"
+        found.append(Evidence(text, ms=waited))
     return (found + sampled_evidence(facts))[:EVIDENCE_ROWS]
 
 

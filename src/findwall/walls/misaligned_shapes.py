@@ -1,7 +1,7 @@
-"""16-bit matmuls fall back to slow kernels because a dimension is no multiple of 8.
+"""16-bit matmuls fall back to slow kernels because a dimension is not a multiple of 8.
 
 What it finds:
-Matmuls, convolutions and attention on 16-bit operands with a dimension that is no multiple of 8,
+Matmuls, convolutions and attention on 16-bit operands with a dimension that is not a multiple of 8,
 whose kernel shows it: an unaligned or older kernel by name, or a rate far below the ceiling.
 
 Why it costs:
@@ -40,11 +40,10 @@ def sentence(facts: Facts) -> str:
     if not sizes:
         return (
             f"{opening(facts, CAUSE)} are 16-bit matmuls that fall back to slow kernels because a "
-            "dimension is no "
-            f"multiple of 8; pad it: {gain(facts, CAUSE)}."
+            f"dimension is not a multiple of 8; pad it: {gain(facts, CAUSE)}."
         )
     pads = listed([f"{size} to {padded(size)}" for size in sizes])
-    verb = "is no multiple" if len(sizes) == 1 else "are no multiples"
+    verb = "is not a multiple" if len(sizes) == 1 else "are not multiples"
     return (
         f"{opening(facts, CAUSE)} are 16-bit matmuls that fall back to slow kernels because "
         f"{listed([str(size) for size in sizes])} {verb} of 8; pad {pads}: {gain(facts, CAUSE)}."

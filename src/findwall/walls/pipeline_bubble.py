@@ -39,7 +39,7 @@ def _waits(facts: Facts) -> list[Evidence]:
     total = ms(float(spent.sum()))
     stretches = len(spent) / facts.steps.count
     text = (
-        f"{stretches:,.0f} stretches a step, {format_ms(total)} in all, "
+        f"{stretches:,.0f} stretches per step, {format_ms(total)} in all, "
         "with kernels queued and another device at work"
     )
     return [Evidence(text, ms=total)]

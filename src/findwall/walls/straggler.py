@@ -36,7 +36,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     if ranks is None:
         return kernel_evidence(facts, CAUSE)
     waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:RANKS_LISTED])
-    found = [Evidence(f"time waiting for others a step: {waits}")]
+    found = [Evidence(f"time waiting for others per step: {waits}")]
     late = _late(facts)
     held = held_down(late)
     if held is not None:
