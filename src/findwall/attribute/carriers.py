@@ -19,6 +19,7 @@ from findwall.attribute.shapes import shapes_text
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms, format_share, ms
 
+# Chosen by hand, not calibrated.
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
 OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many

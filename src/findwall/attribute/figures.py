@@ -10,8 +10,8 @@ from findwall.attribute.facts import Facts
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 
-# Counts a step, printed as whole numbers.
-ABOUT_ONCE = (0.95, 1.05)  # a step cut a little wrong at its edges still has one call
+# Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
+ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 MORE_THAN_ONCE = 1.5  # rounds to two
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1

@@ -11,8 +11,7 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.structure.links import Links
 
-# Ranges around a launch, innermost first: further out stand the step and the model, whose names tell nothing
-# of a message. Chosen by hand, not calibrated.
+# Ranges around a launch that may name its message, innermost first. Chosen by hand, not calibrated.
 NAMED_WITHIN = 3
 SENT_WITHIN = 6
 _COLLECTIVE = re.compile(

@@ -36,8 +36,7 @@ from findwall.replay.change import Change
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 IMAGE_DIMS = 4  # batch, channels, height and width
-# Further out stand ranges of the whole model. Chosen by hand, not calibrated.
-OPS_ABOVE = 3
+OPS_ABOVE = 3  # searched for a convolution, innermost first. Chosen by hand, not calibrated.
 _CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
 
 

@@ -36,7 +36,7 @@ MOVES = ("copy-exposed",)
 # the rest): 57 GB/s over 16 lanes of generation 5, where an H200 was seen to reach 55; 28 of generation 4.
 LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
 LINK_REACHED_SHARE = 0.9
-USUAL_LANES = 16  # of a data-centre card
+USUAL_LANES = 16  # where the driver does not tell
 # How the architectures begin whose cards have no more than generation 4. What is not listed may have 5.
 OLDER_GENERATION, NEWER_GENERATION = 4, 5
 OLDER_ARCHITECTURES = ("volta", "turing", "ga10", "ada", "cdna2")

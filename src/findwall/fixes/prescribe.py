@@ -14,8 +14,8 @@ from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
 from findwall.model.diagnosis import NotWorthIt, Prescription, Range
 from findwall.units import format_ms, ms
 
-MOST_REFUSED = 6  # popular fixes of which is said why they do not help: more nobody reads
-ROUNDING_MS = 1e-3  # off the step: less is rounding
+MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
+ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
 SAFETIES = get_args(Safety)
 
 

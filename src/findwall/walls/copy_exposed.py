@@ -29,7 +29,7 @@ from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import NS_PER_S, format_bytes, format_ms
 
 CAUSE = "copy-exposed"
-ALL_COPIES = 1000  # more sorts of copies than any step has
+ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out
 
 
 def evidence(facts: Facts) -> list[Evidence]:

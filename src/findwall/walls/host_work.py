@@ -35,8 +35,9 @@ from findwall.model.events import Kind
 from findwall.units import format_ms, ms
 
 CAUSE = "host-work"
-GAPS_READ = 200  # the longest: each is looked up among all frames, and the rest add little
-# Of the silence read: shorter ones are noise beside the rest. Chosen by hand, not calibrated.
+# Both are chosen by hand, not calibrated.
+GAPS_READ = 200  # the longest: each is looked up among all frames
+# Of the silence read: shorter ones are left out.
 LEAST_SILENCE_SHARE = 0.005
 
 

@@ -28,7 +28,8 @@ from findwall.attribute.shapes import odd_dims, padded
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "misaligned-shapes"
-CARRIERS_WITH_DIMS = 24  # longest first: one dimension is shared by many matmuls, whose times add up
+# Longest first: one dimension is shared by several matmuls. Chosen by hand, not calibrated.
+CARRIERS_WITH_DIMS = 24
 
 
 def evidence(facts: Facts) -> list[Evidence]:
