@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+NOT_ZERO_NS = 1e-9  # keeps a division defined where there is no time at all
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 GIB = 1024**3
+LEAST_SHOWN_MS = 0.0005  # half a microsecond: less rounds to nothing
 
 
 def ms(nanoseconds: float) -> float:
@@ -26,7 +28,7 @@ def format_ms(value: float | None) -> str:
         return f"{value:.1f} ms"
     if magnitude >= 1:
         return f"{value:.2f} ms"
-    return f"{value * 1000:.0f} us" if magnitude >= 0.0005 else "0 ms"
+    return f"{value * 1000:.0f} us" if magnitude >= LEAST_SHOWN_MS else "0 ms"
 
 
 def format_share(value: float | None) -> str:

@@ -31,6 +31,6 @@ def test_waiting_for_it_is_no_transfer() -> None:
 
 def test_the_evidence_names_ranks_and_lines() -> None:
     (row,) = (row for row in document().budget if row.cause == "straggler")
-    assert row.evidence[0].text.startswith("time waiting for others a step: rank 0: ")
+    assert row.evidence[0].text.startswith("time waiting for others per step: rank 0: ")
     assert row.evidence[1].line == "ddp.py:7"
     assert document().prescriptions[0].fixes[0] == "balance-ranks"

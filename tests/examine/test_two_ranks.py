@@ -23,7 +23,7 @@ def test_the_wall_is_the_collective() -> None:
     wall = document().wall
     assert (wall.wall, wall.cause) == ("comms", "exposed-collective")
     assert "2 gloo:all_reduce of 67.1 MB" in wall.sentence
-    assert "one GPU a rank" in wall.sentence
+    assert "one GPU per rank" in wall.sentence
 
 
 def test_its_copies_and_waits_are_nobody_elses() -> None:

@@ -89,16 +89,16 @@ HELPS: dict[str, Case] = {
     "keep-cache": (at("empty_cache"), "30 cudaFree"),
     "larger-batch": (at("inference"), "no shorter"),
     "less-recompute": (at("checkpointed_blocks"), "torch.utils.checkpoint"),
-    "lighter-samples": (at("slow_loader"), "115 ms a step"),
+    "lighter-samples": (at("slow_loader"), "115 ms per step"),
     "loader-workers": (at("slow_loader"), "there are workers"),
     "lower-precision": (at("decode_graph"), "fp8"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
     "more-threads": (on_one_core, "torch.set_num_threads(8)"),
-    "move-io-off-step": (at("json_logging"), "27.4 ms a step"),
-    "nccl-backend": (through_gloo, "gloo copies 9.0 MB a step to the host and back"),
+    "move-io-off-step": (at("json_logging"), "27.4 ms per step"),
+    "nccl-backend": (through_gloo, "gloo copies 9.0 MB per step to the host and back"),
     "overlap-comms": (talking("plain_adamw"), "async_op=True"),
     "pad-shapes": (at("odd_widths"), "4093 → 4096 (next multiple of 64)"),
-    "pin-memory": (at("pageable_batches"), "154.1 MB a step"),
+    "pin-memory": (at("pageable_batches"), "154.1 MB per step"),
     "prefetch-batches": (at("pageable_batches"), "stream of its own"),
     "raise-clocks": (given("plain_adamw", "throttled"), "nvidia-smi -q"),
     "remove-sync": (syncing, "aten::item"),
@@ -130,7 +130,7 @@ CANNOT_HELP: dict[str, Case] = {
     "larger-batch": (at("odd_widths"), "takes as much longer"),
     "less-recompute": (at("odd_widths"), "no forward work is done again"),
     "lighter-samples": (at("odd_widths"), "never waited for"),
-    "loader-workers": (at("odd_widths"), "never waited for (0.0 ms a step)"),
+    "loader-workers": (at("odd_widths"), "never waited for (0.0 ms per step)"),
     "lower-precision": (at("conv_fp32"), "16 bits come first"),
     "more-microbatches": (at("odd_widths"), "no pipeline stage"),
     "more-threads": (lambda: on_one_core(8.0), "no core stands idle"),
@@ -315,7 +315,7 @@ def test_through_the_host_comes_nccl_first_and_no_batch() -> None:
     names = [one.fixes[0] for one in given]
     assert names[:3] == ["nccl-backend", "overlap-comms", "faster-link"]
     assert not {"remove-sync", "prefetch-batches", "pin-memory"} & set(names)
-    assert "one GPU a rank" in given[0].how
+    assert "one GPU per rank" in given[0].how
     assert "GLOO_SOCKET_IFNAME" in FIXES["faster-link"].advise(facts).how
 
 

@@ -106,7 +106,7 @@ def test_pageable_copies_are_pinned_or_prefetched_before_all_else() -> None:
 def test_popular_fixes_left_out_say_why() -> None:
     _, given, refused = answer(job("odd_widths"))
     assert "loader-workers" not in given
-    assert refused["loader-workers"].why == "the loader is never waited for (0.0 ms a step)"
+    assert refused["loader-workers"].why == "the loader is never waited for (0.0 ms per step)"
     assert refused["loader-workers"].at_most_speedup == 1.0
     assert refused["bf16-autocast"].why == "the matmuls already run in bf16"
 
@@ -221,4 +221,4 @@ def test_dims_and_syncs_are_named(shared: Path) -> None:
     facts = facts_of(read_trace(shared / "zoo" / "gpt2_item_every_param.json.gz"), step_ms=84.652)
     _, given, _ = answer(facts)
     assert "50257 → 50304 (next multiple of 64)" in given["pad-shapes"].how
-    assert "aten::item (150 times a step)" in given["remove-sync"].how
+    assert "aten::item (150 times per step)" in given["remove-sync"].how

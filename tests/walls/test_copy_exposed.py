@@ -31,7 +31,7 @@ def cannot_tell() -> Facts:
 def test_pageable_memory_asks_for_pinned() -> None:
     facts = fires()
     assert "pin_memory=True" in copy_exposed.sentence(facts)
-    assert "9.0 MB a step at 3.0 GB/s" in copy_exposed.evidence(facts)[0].text
+    assert "9.0 MB per step at 3.0 GB/s" in copy_exposed.evidence(facts)[0].text
 
 
 def test_an_exposed_pinned_copy_asks_for_overlap() -> None:

@@ -55,7 +55,7 @@ def test_a_collective_on_the_host_is_one_too() -> None:
     assert facts.spent_ms("exposed-collective") == pytest.approx(6, abs=0.1)
     assert facts.spent_ms("host-sync") == facts.spent_ms("copy-exposed") == 0
     text = exposed_collective.sentence(facts)
-    assert "(gloo:all_reduce)" in text and "use the NCCL backend with one GPU a rank" in text
+    assert "(gloo:all_reduce)" in text and "use the NCCL backend with one GPU per rank" in text
     first, *others = exposed_collective.evidence(facts)
     assert first.op == "gloo:all_reduce" and first.ms == pytest.approx(4, abs=0.1)
     assert first.text.startswith("gloo:all_reduce: 1 call")

@@ -37,7 +37,7 @@ def cannot_tell() -> Facts:
 
 def test_counts_the_breaks() -> None:
     facts = fires()
-    assert "leaves its graph once a step" in graph_breaks.sentence(facts)
+    assert "leaves its graph once per step" in graph_breaks.sentence(facts)
     assert "Torch-Compiled Region: 1/0" in graph_breaks.evidence(facts)[0].text
 
 

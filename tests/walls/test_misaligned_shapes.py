@@ -1,4 +1,4 @@
-"""16-bit matmuls with a dimension that is no multiple of 8."""
+"""16-bit matmuls with a dimension that is not a multiple of 8."""
 
 from __future__ import annotations
 

@@ -28,15 +28,17 @@ from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue
 from findwall.structure.steps import optimizers
+from findwall.units import NS_PER_S
 
-FAR_BELOW = 0.5  # of the memory's ceiling: a product this slow is bound by neither
+# Chosen by hand, not calibrated, as are the sizes and counts of messages below.
+FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
-# A message this small costs its latency; one that takes longer than this waits for somebody.
-SMALL_MESSAGE = 1 << 20
+# A message this small costs its latency; one that takes longer than that waits for somebody.
+SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
-MANY_MESSAGES = 10  # a step
+MANY_MESSAGES_PER_STEP = 10  # fewer are no stream of small ones
 
 # Class x regime -> cause, for kernels that no stronger claim has taken. "*" stands for any regime.
 CLASS_CAUSE: dict[tuple[str, str], str] = {
@@ -112,7 +114,7 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim(cause, unmodelled, UNKNOWN)
     # A product that neither does arithmetic nor moves bytes at any speed is a slow kernel, not at a roof.
     far = _class_is(kernels, index, *MATRIX_CLASSES) & _is(cause, "memory-roof")
-    far &= (floor > 0) & (floor < FAR_BELOW * kernels.duration[index])
+    far &= (floor > 0) & (floor < FAR_BELOW_SHARE * kernels.duration[index])
     _claim(cause, far, "slow-kernels")
     _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
     _claim_fusion(timeline, kernels, index, ceilings, cause, floor)
@@ -181,10 +183,10 @@ def _claim_fusion(
     moved = kernels.bytes[index]
     kept = np.maximum(moved - saved, 0.0)
     if ceilings.bandwidth is not None:
-        remaining = kept / ceilings.bandwidth * 1e9
+        remaining = kept / ceilings.bandwidth * NS_PER_S
     else:  # a floor that needed no ceiling shrinks with the bytes; without one there is none
         remaining = floor * np.divide(kept, moved, out=np.full(len(moved), np.nan), where=moved > 0)
-    arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * 1e9
+    arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * NS_PER_S
     fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
     floor[movable] = np.fmin(floor, fused)[movable]
     # A library turns tensors around on its own account: in the layout it likes it does not do so at all.
@@ -244,7 +246,7 @@ def _claim_attention(
     # Cores may multiply 16-bit numbers slower than fp32.
     ceiling = max(ceilings.flops.get(math, 0.0) for math in ("bf16", "fp16", "fp32"))
     if ceiling:
-        arithmetic = kernels.flops[index] / ceiling * 1e9
+        arithmetic = kernels.flops[index] / ceiling * NS_PER_S
         floor[scores & matmul] = arithmetic[scores & matmul]
 
 
@@ -273,9 +275,9 @@ def _claim_messages(
         return
     rows = kernels.row[index[talk]]
     cause[talk[is_point_to_point(timeline, links, rows)]] = cause_index("pipeline-bubble")
-    small = message_bytes(timeline, links, rows) < SMALL_MESSAGE
+    small = message_bytes(timeline, links, rows) < SMALL_MESSAGE_BYTES
     small &= (kernels.duration[index[talk]] <= LONGEST_LATENCY_NS) & _is(cause[talk], "exposed-collective")
-    if small.sum() >= MANY_MESSAGES * steps:
+    if small.sum() >= MANY_MESSAGES_PER_STEP * steps:
         cause[talk[small]] = cause_index("small-collectives")
 
 

@@ -16,10 +16,13 @@ from findwall.attribute.kernel_names import short_kernel, shorten
 from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms, format_share, ms
 
-TOP = 3
+# Chosen by hand, not calibrated.
+CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
+OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
+TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Carrier:
         return None if self.floor_ms is None or self.ms <= 0 else min(self.floor_ms / self.ms, 1.0)
 
 
-def carriers(facts: Facts, cause: str, limit: int = TOP) -> list[Carrier]:
+def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carrier]:
     """The kernels that carry a cause, longest first."""
     atoms = facts.atoms.of(cause)
     if len(atoms) == 0:
@@ -72,7 +75,7 @@ def carriers(facts: Facts, cause: str, limit: int = TOP) -> list[Carrier]:
 
 def _longest_groups(total: np.ndarray, longest: np.ndarray, limit: int) -> list[tuple[int, int]]:
     least = np.sort(total)[::-1][min(limit, len(total)) - 1]
-    wanted = np.flatnonzero((total >= least) & (total > 0))[: 16 * limit]
+    wanted = np.flatnonzero((total >= least) & (total > 0))[: TIES_KEPT * limit]
     return [(at, int(longest[at])) for at in wanted.tolist()]
 
 
@@ -131,7 +134,7 @@ def _doing(facts: Facts, carrier: Carrier) -> str:
 def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
     """The ops that carry a cause: "mul, add and tanh"."""
     seen: dict[str, float] = {}
-    for carrier in carriers(facts, cause, 12):
-        name = shorten(_doing(facts, carrier).removeprefix("aten::"), 40)
+    for carrier in carriers(facts, cause, CARRIERS_SEARCHED):
+        name = shorten(_doing(facts, carrier).removeprefix("aten::"), OP_NAME_CHARS)
         seen[name] = seen.get(name, 0.0) + carrier.ms
     return listed(sorted(seen, key=lambda name: (-seen[name], name))[:most])

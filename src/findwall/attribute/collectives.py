@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text
+from findwall.attribute.figures import MORE_THAN_ONCE, calls_text
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
@@ -17,7 +17,7 @@ from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import names_matching
 from findwall.units import format_bytes, format_ms, ms
 
-EXPOSED = "exposed-collective"
+EXPOSED_COLLECTIVE = "exposed-collective"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class HostCollective:
     @property
     def spoken(self) -> str:
         """ "2 gloo:all_reduce of 67.1 MB"."""
-        calls = f"{self.calls:,.0f} " if self.calls >= 1.5 else ""
+        calls = f"{self.calls:,.0f} " if self.calls >= MORE_THAN_ONCE else ""
         return f"{calls}{self.name}{self._size}"
 
     @property
@@ -86,8 +86,8 @@ def _bytes(facts: Facts, row: int) -> float | None:
 def _waited(facts: Facts, groups: list[I64]) -> F64:
     """The idle time of host collectives, each gap's shared among the groups that are open in it."""
     begin, past = facts.timeline.events.start, facts.timeline.events.end
-    talk = facts.host.activities[EXPOSED]
-    positions, amounts = facts.idle_rows(EXPOSED)
+    talk = facts.host.activities[EXPOSED_COLLECTIVE]
+    positions, amounts = facts.idle_rows(EXPOSED_COLLECTIVE)
     start, end = facts.queue.idle_from[positions], facts.queue.idle_until[positions]
     spans = [(union(begin[rows], past[rows]) & talk).covered_within(start, end) for rows in groups]
     covered = np.array(spans, np.float64).reshape(len(groups), len(positions))

@@ -28,7 +28,7 @@ from findwall.structure.links import Links, link
 from findwall.structure.queue import Queue, line_up
 from findwall.structure.steps import Steps, find_steps
 from findwall.structure.window import Whole, representative, survey
-from findwall.units import ms
+from findwall.units import NOT_ZERO_NS, ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Facts:
         of_row[rows] = scale
         own: F64 = self.atoms.own * of_row[self.kernels.row[self.atoms.index]] / self.steps.count
         # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
-        return own * (scenario.busy / max(float(own.sum()), 1e-9))
+        return own * (scenario.busy / max(float(own.sum()), NOT_ZERO_NS))
 
     @cached_property
     def cheapest(self) -> tuple[Calibration, Replay]:
@@ -167,7 +167,7 @@ class Facts:
         likely = self.reading.likely
         column = likely.gaps.before.get(cause, np.zeros(0))
         total = likely.idle[cause] - (likely.turnaround if cause == "launch-bound" else 0.0)
-        column = column * (max(total, 0.0) / max(float(column.sum()), 1e-9))
+        column = column * (max(total, 0.0) / max(float(column.sum()), NOT_ZERO_NS))
         found = np.flatnonzero(column > 0)
         found = found[np.argsort(-column[found], kind="stable")]
         return self.queue.positions(likely.gaps.row[found]), column[found]

@@ -1,4 +1,4 @@
-"""The figures of a cause in words: what it takes of the step, what of that comes back, how often it occurs.
+"""The figures of a cause in words: what it takes of the step, what of that can be saved, how often it occurs.
 
 What the trace does not say is left out of a text, or named as missing.
 """
@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.units import format_ms, format_share, ms
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
+
+# Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
+ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
+MORE_THAN_ONCE = 1.5  # rounds to two
+# Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
+SECOND_NAMED_SHARE = 0.1
 
 
 def opening(facts: Facts, cause: str) -> str:
@@ -19,15 +26,15 @@ def opening(facts: Facts, cause: str) -> str:
 
 
 def gain(facts: Facts, cause: str) -> str:
-    """The upper bound of what a fix gives back, as the end of a sentence."""
+    """The most that a fix saves, as the end of a sentence."""
     value = facts.recoverable_ms(cause)
     if value is None:
-        return f"how much comes back is unknown because {missing(facts) or 'these kernels have no model'}"
+        return f"how much that saves is unknown because {missing(facts) or 'these kernels have no model'}"
     work = ms(float(facts.own[facts.atoms.of(cause)].sum()))
     # Idle time is known without any floor.
-    doubtful = missing(facts) if work > 0.5 * facts.spent_ms(cause) else None
+    doubtful = missing(facts) if work > MAJORITY_SHARE * facts.spent_ms(cause) else None
     doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
-    return f"at most {format_ms(value)} come back{doubt}" if value > 0 else "nothing of it comes back"
+    return f"saves up to {format_ms(value)}{doubt}" if value > 0 else "nothing is left to save"
 
 
 def missing(facts: Facts) -> str | None:
@@ -41,13 +48,14 @@ def missing(facts: Facts) -> str | None:
 
 
 def calls_text(calls: float) -> str:
-    if calls < 0.95:
-        return f"{calls:.2g} calls a step"
-    return "1 call" if calls < 1.05 else f"{calls:,.0f} calls"
+    least, most = ABOUT_ONCE
+    if calls < least:
+        return f"{calls:.2g} calls per step"
+    return "1 call" if calls < most else f"{calls:,.0f} calls"
 
 
 def times_text(times: float) -> str:
-    return "once" if times < 1.5 else f"{times:,.0f} times"
+    return "once" if times < MORE_THAN_ONCE else f"{times:,.0f} times"
 
 
 def gain_ms(facts: Facts, *causes: str) -> float:
@@ -60,8 +68,8 @@ def step_ms(facts: Facts) -> float:
 
 
 def a_step(value_ms: float) -> str:
-    """ "3.20 ms a step"; nothing measurable is "0.0 ms a step"."""
-    return f"{format_ms(value_ms)} a step" if value_ms >= 0.0005 else "0.0 ms a step"
+    """ "3.20 ms per step"; nothing measurable is "0.0 ms per step"."""
+    return f"{format_ms(value_ms)} per step" if value_ms >= LEAST_SHOWN_MS else "0.0 ms per step"
 
 
 def listed(words: list[str]) -> str:

@@ -9,12 +9,14 @@ import numpy as np
 
 from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.structure.copies import DOWNLOAD, PAGEABLE, UPLOAD
 from findwall.units import ms
 
-BULK = 1e6  # bytes a step copied to the host: more than a logged value, as a checkpoint is
+# Copied to the host in a step: more than a logged value, as a checkpoint is. Chosen by hand, not calibrated.
+BULK_BYTES = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Copies:
 
     @property
     def pageable(self) -> bool:
-        return self.pageable_ms > 0.5 * self.ms
+        return self.pageable_ms > MAJORITY_SHARE * self.ms
 
 
 def uploads(facts: Facts) -> Copies:

@@ -13,7 +13,7 @@ from findwall.attribute.unmeasured import cores_at_work
 from findwall.attribute.whatif import ideal, to_floor
 from findwall.replay.change import Change
 
-NOTICED_IDLE = 0.25  # of the cores: fewer are what any job leaves
+NOTICED_IDLE_SHARE = 0.25  # of the cores: fewer are what any job leaves. Chosen by hand, not calibrated.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def cores_in_use(facts: Facts) -> CoresInUse | None:
     if used is None or cpu is None or not cpu.cores or not on_cores(facts):
         return None
     idle = cpu.cores * (1.0 - used) - (cpu.others_busy or 0.0)
-    return CoresInUse(cpu.cores, cpu.cores * used, idle if idle >= NOTICED_IDLE * cpu.cores else 0.0)
+    return CoresInUse(cpu.cores, cpu.cores * used, idle if idle >= NOTICED_IDLE_SHARE * cpu.cores else 0.0)
 
 
 def idle_cores_ms(facts: Facts) -> float:

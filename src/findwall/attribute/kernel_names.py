@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST_NAME = 56
+LONGEST_NAME_CHARS = 56  # of a kernel: leaves room for its op and shapes in a row of evidence
 _WRAPPER = re.compile(r"gpu_|[AB]?(?:Unary|Binary)|func_wrapper")
 _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|_kernel_impl|_cuda|Op|Ops))\b")
 
@@ -30,7 +30,7 @@ def _before_templates(name: str) -> str:
     return name[: min(cut)].strip() if cut else name.strip()
 
 
-def shorten(text: str, width: int = LONGEST_NAME) -> str:
+def shorten(text: str, width: int = LONGEST_NAME_CHARS) -> str:
     """Cut in the middle: both ends of a name tell it apart."""
     if len(text) <= width:
         return text

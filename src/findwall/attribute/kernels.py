@@ -37,6 +37,7 @@ from findwall.structure.links import Links
 
 I8 = NDArray[np.int8]
 
+KEY_KINDS = 16  # more than there are kinds of events: leaves each its place in a packed key
 BOUNDS = ("compute", "bandwidth", "latency", "unknown")
 
 
@@ -154,11 +155,11 @@ def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool) -
     op = links.op[rows]
     op_name = np.where(op >= 0, events.name[np.maximum(op, 0)], -1).astype(np.int64)
     width = len(timeline.names) + 1
-    keys = (events.name[rows].astype(np.int64) * width + op_name + 1) * 16 + events.kind[rows]
+    keys = (events.name[rows].astype(np.int64) * width + op_name + 1) * KEY_KINDS + events.kind[rows]
     distinct, inverse = np.unique(keys, return_inverse=True)
     found = np.zeros(len(distinct), np.int64)
     for at, key in enumerate(distinct.tolist()):
-        kind, pair = key % 16, key // 16
+        kind, pair = key % KEY_KINDS, key // KEY_KINDS
         op_index = pair % width - 1
         name = timeline.names[op_index] if op_index >= 0 else None
         found[at] = CLASS_INDEX[classify(timeline.names[pair // width], name, Kind(kind))]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import ceil
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import step_ms
 
-MOST_WORKERS = 32  # beyond that it is not their number
+MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not calibrated.
 
 
 def workers_text(facts: Facts, have: int) -> str:
     """How many workers make batches as fast as the rest of the step uses them up."""
-    waited, step = facts.spent_ms("loader-starved"), facts.step / 1e6
+    waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
     made = have * step if have else waited  # what one process takes for a batch
     rest = step - waited
     needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else MOST_WORKERS + 1

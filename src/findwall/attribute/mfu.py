@@ -9,7 +9,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES
-from findwall.units import format_share
+from findwall.units import NS_PER_S, format_share
 
 # Of the matrix time: where more than this has no FLOP count, MFU is not given. Chosen by hand, not
 # calibrated.
@@ -44,7 +44,7 @@ def utilisation(facts: Facts) -> Utilisation:
     peak, named = _peak(facts, counted)
     if peak is None:
         return Utilisation(None, None, None, model, "no peak is known for this device")
-    seconds = facts.step / 1e9
+    seconds = facts.step / NS_PER_S
     mfu, hfu = model / seconds / peak, hardware / seconds / peak
     if hfu > 1.0:
         return Utilisation(None, None, peak, model, f"refused: it comes out above 100 % of the {named} peak")

@@ -13,6 +13,9 @@ from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
 
 SIXTEEN_BITS = ("fp16", "bf16")
+SIXTEEN_BIT_BYTES_SHARE = 0.5  # of the bytes of an fp32 number
+# Times the products a second: less is not worth a format. Chosen by hand, not calibrated.
+FASTER_FORMAT_RATIO = 1.2
 
 
 def math_times(facts: Facts, *classes: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import names_matching
+from findwall.units import NOT_ZERO_NS
 
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")
 # Idle time that is a phase of its own, whatever the device does next.
@@ -42,7 +43,7 @@ def _idle_by_phase(facts: Facts) -> F64:
     total = np.zeros(len(PHASES))
     phase = _phase_of(facts, likely.gaps.row)
     known = likely.idle.total - likely.left_over - likely.idle["unstable-steps"]
-    scale = known / max(likely.gaps.idle.total, 1e-9)
+    scale = known / max(likely.gaps.idle.total, NOT_ZERO_NS)
     columns = [*likely.gaps.before.items(), ("turn-around", likely.gaps.turning)]
     for cause, amounts in columns:
         if cause in _IDLE_PHASE:

@@ -15,6 +15,7 @@ from findwall.model.events import Kind
 from findwall.model.run import HostLine
 from findwall.units import format_share
 
+LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 # Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
 _RUNS_OPS = re.compile(
@@ -100,7 +101,7 @@ def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
 
 def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
     """What the sampler saw, where the run had one."""
-    lines = _sampled(facts, between_ops)[:2]
+    lines = _sampled(facts, between_ops)[:LINES_SHOWN]
     return [
         Evidence(
             f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "

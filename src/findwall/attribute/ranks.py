@@ -20,11 +20,12 @@ from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.structure.comms import HOST_COLLECTIVE
 from findwall.structure.host import names_matching
-from findwall.units import ms
+from findwall.units import NS_PER_S, ms
 
-LARGE_MESSAGE = 4 << 20  # bytes: from here on a transfer's rate is the link's, not its latency's
-SLOW_LINK = 0.5  # of the link's measured rate
-FURTHEST_SHIFT = 64  # collectives by which two ranks' windows may be cut differently
+# Chosen by hand, not calibrated.
+LARGE_MESSAGE_BYTES = 4 << 20  # from here on a transfer's rate is the link's, not its latency's
+SLOW_LINK_SHARE = 0.5  # of the link's measured rate: a transfer below it is slow
+FURTHEST_SHIFT_COLLECTIVES = 64  # by which two ranks' windows may be cut differently
 
 
 def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
@@ -95,7 +96,7 @@ def _shift(one: list[str], other: list[str]) -> int | None:
     if not one or not other:
         return None
     least = min(len(one), len(other)) // 2
-    for distance in range(FURTHEST_SHIFT):
+    for distance in range(FURTHEST_SHIFT_COLLECTIVES):
         for shift in {distance, -distance}:
             left, right = one[max(-shift, 0) :], other[max(shift, 0) :]
             overlap = min(len(left), len(right))
@@ -114,11 +115,11 @@ def _label(facts: Facts, row: int) -> str:
 def _bus_rate(facts: Facts, rows: I64, transfer: I64) -> float | None:
     """Median bytes/s on the wire of large messages, without waiting; None where sizes are unknown."""
     sizes = message_bytes(facts.timeline, facts.links, rows)
-    large = (sizes >= LARGE_MESSAGE) & (transfer > 0)
+    large = (sizes >= LARGE_MESSAGE_BYTES) & (transfer > 0)
     if not large.any():
         return None
     factor = np.array([_wire_factor(facts, row) for row in rows[large].tolist()])
-    return float(np.median(factor * sizes[large] / (transfer[large] / 1e9)))
+    return float(np.median(factor * sizes[large] / (transfer[large] / NS_PER_S)))
 
 
 def _wire_factor(facts: Facts, row: int) -> float:
@@ -137,7 +138,7 @@ def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
         return replace(facts, reading=_split_idle(facts.reading, findings, at), ranks=findings)
     atoms = _split(facts, facts.atoms, findings, at)
     link = facts.ceilings.link_bandwidth
-    if findings.bus_rate is not None and link is not None and findings.bus_rate < SLOW_LINK * link:
+    if findings.bus_rate is not None and link is not None and findings.bus_rate < SLOW_LINK_SHARE * link:
         exposed = atoms.cause == cause_index("exposed-collective")
         matched = np.isin(facts.kernels.row[atoms.index], findings.rows[:, at])
         cause = atoms.cause.copy()

@@ -21,8 +21,9 @@ from findwall.replay.change import Change, Measured
 from findwall.replay.graph import Graph
 from findwall.units import NS_PER_S, format_ms, format_share, ms
 
-REFUSE_BEYOND = 1.10  # a given step this much shorter than the device's work cannot be this job's
-STRETCHED = 1.01  # times the likely step: a trace this much longer shows the profiler
+# Chosen by hand, not calibrated.
+REFUSED_WORK_RATIO = 1.10  # times a given step: more work of the device than this is another job's
+STRETCHED_RATIO = 1.01  # times the likely step: a trace this much longer shows the profiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _from_trace(graph: Graph, header: Header) -> StepReading:
     low, likely, high = costs_us(header)
     short, middle, long = (_scenario(graph, Calibration(cost)) for cost in (high, likely, low))
     traced = play_with(graph, Calibration()).step
-    source = "estimated" if traced > STRETCHED * middle.step else "trace"
+    source = "estimated" if traced > STRETCHED_RATIO * middle.step else "trace"
     return StepReading(middle, short, long, source, _about_missing_rows(middle))
 
 
@@ -145,7 +146,7 @@ def _squeezed(one: Scenario, step: float, refuse: bool) -> tuple[Scenario, tuple
     if one.busy <= step:
         return found, ()
     shrink = step / one.busy
-    if refuse and 1.0 / shrink > REFUSE_BEYOND:
+    if refuse and 1.0 / shrink > REFUSED_WORK_RATIO:
         raise InputError(
             f"A step of {step / 1e6:.3g} ms cannot hold the {one.busy / 1e6:.3g} ms of device work "
             "the trace shows.",

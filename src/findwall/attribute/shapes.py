@@ -6,6 +6,10 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.lookup import op_work
 
+# Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
+ALIGNED_MULTIPLE = 8
+PAD_MULTIPLES = (64, 32, 16)
+LITTLE_PADDING_RATIO = 1.02  # times the dimension: more padding costs work. Chosen by hand, not calibrated.
 SHORT_TYPES = {
     "float": "fp32",
     "double": "fp64",
@@ -62,8 +66,8 @@ def odd_dims(facts: Facts, op_row: int) -> list[int]:
 
 def padded(extent: int) -> int:
     """The size to pad to: a multiple of 64 where that adds little, of 8 at least."""
-    for multiple in (64, 32, 16):
+    for multiple in PAD_MULTIPLES:
         rounded = -(-extent // multiple) * multiple
-        if rounded <= 1.02 * extent:
+        if rounded <= LITTLE_PADDING_RATIO * extent:
             return rounded
-    return -(-extent // 8) * 8
+    return -(-extent // ALIGNED_MULTIPLE) * ALIGNED_MULTIPLE

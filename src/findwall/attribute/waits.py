@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import times_text
+from findwall.attribute.figures import MORE_THAN_ONCE, times_text
 from findwall.attribute.places import line_of
 from findwall.model.catalogue import KERNEL_CLASSES
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.structure.host import OWNERS, names_matching
@@ -38,7 +38,7 @@ class Wait:
 
     @property
     def text(self) -> str:
-        times = f", {times_text(self.times)} a step" if self.times >= 1.5 else ""
+        times = f", {times_text(self.times)} per step" if self.times >= MORE_THAN_ONCE else ""
         call = f" ({self.call})" if self.op and self.call != self.op else ""
         return f"{self.place}{call}{times}: the device idled {format_ms(self.ms)}"
 
@@ -135,7 +135,7 @@ def _asked(facts: Facts, row: int) -> _Asked:
     return _Asked(facts.timeline.name_of(op) if op >= 0 else None, op if op >= 0 else row, within)
 
 
-def wait_evidence(found: list[Wait], limit: int = 3) -> list[Evidence]:
+def wait_evidence(found: list[Wait], limit: int = EVIDENCE_ROWS) -> list[Evidence]:
     return [Evidence(wait.text, None, wait.op, wait.line, wait.ms) for wait in found[:limit] if wait.ms > 0]
 
 

@@ -14,7 +14,7 @@ from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
 from findwall.replay.graph import LAUNCHING
-from findwall.units import NS_PER_S
+from findwall.units import NOT_ZERO_NS, NS_PER_S
 
 # Causes whose waiting on the host shows as the host's part in collectives.
 COLLECTIVE = tuple(cause for cause in WALLS["comms"] if cause != "pipeline-bubble")
@@ -65,7 +65,7 @@ def to_floor(facts: Facts, atoms: I64, floor: F64 | None = None) -> Change:
     total = np.bincount(facts.atoms.index, own, minlength=len(facts.kernels.row))
     less = np.bincount(facts.atoms.index[atoms], gain, minlength=len(total))
     moved = np.flatnonzero(less > 0)
-    factor = 1.0 - less[moved] / np.maximum(total[moved], 1e-9)
+    factor = 1.0 - less[moved] / np.maximum(total[moved], NOT_ZERO_NS)
     return Change((Scale(facts.kernels.row[moved], np.maximum(factor, 0.0)),)) if len(moved) else Change()
 
 

@@ -22,6 +22,7 @@ from findwall.attribute.figures import a_step
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 
 MOVES = ("straggler", "pipeline-bubble")
+RANKS_NAMED = 2  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
@@ -42,7 +43,7 @@ def advise(facts: Facts) -> Outcome:
 def _held(facts: Facts) -> str:
     """Ranks whose clocks were held down, in brackets."""
     held = [text for rank in facts.run.ranks if (text := held_down(rank)) is not None]
-    return f" ({'; '.join(held[:2])})" if held else ""
+    return f" ({'; '.join(held[:RANKS_NAMED])})" if held else ""
 
 
 FIX = Fix(MOVES, "needs-review", advise)

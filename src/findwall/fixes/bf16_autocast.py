@@ -26,7 +26,7 @@ from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
-from findwall.attribute.number_formats import math_times, on_wide_data
+from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_math, at_most, knows_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
@@ -35,15 +35,15 @@ from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change
 
 MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
-WIDE = ("fp32", "tf32")  # autocast leaves fp64 as it is
-HALF = 0.5  # of the bytes of an fp32 number
-LEAST = 0.1  # of the time in matmuls: less in fp32 than this is not worth a change of type
+WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
+# Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
+WIDE_MATMUL_SHARE = 0.1
 
 
 def advise(facts: Facts) -> Outcome:
     times = math_times(facts)
-    wide = sum(times.get(name, 0.0) for name in WIDE)
-    if wide > LEAST * sum(times.values()):
+    wide = sum(times.get(name, 0.0) for name in WIDE_FORMATS)
+    if wide > WIDE_MATMUL_SHARE * sum(times.values()):
         return _for_matmuls(facts, wide)
     chain = on_wide_data(facts, facts.atoms_of("unfused-pointwise"))
     if not times and time_of(facts, chain) > 0:
@@ -51,7 +51,7 @@ def advise(facts: Facts) -> Outcome:
             f"Keep the data in bfloat16 (`x.to(torch.bfloat16)`): {a_step(time_of(facts, chain))} of "
             f"pointwise "
             "kernels on fp32 data would move half the bytes.",
-            at_most(facts, chain, HALF),
+            at_most(facts, chain, SIXTEEN_BIT_BYTES_SHARE),
             ("unfused-pointwise",),
         )
     if not times:
@@ -95,11 +95,13 @@ def _best(facts: Facts, narrow: str) -> Change:
     optimizer = of_class(facts, "optimizer", "memcpy", "collective")
     wide = _multiply_wide(facts)
     rest = np.setdiff1d(np.flatnonzero(~optimizer & ~of_class(facts, *MATRIX_CLASSES)), wide)
-    return at_math(facts, wide, narrow, HALF) + at_most(facts, rest, HALF)
+    return at_math(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE) + at_most(
+        facts, rest, SIXTEEN_BIT_BYTES_SHARE
+    )
 
 
 def _multiply_wide(facts: Facts) -> I64:
-    formats = [MATH_TYPES.index(name) for name in WIDE]
+    formats = [MATH_TYPES.index(name) for name in WIDE_FORMATS]
     wide = np.isin(facts.kernels.math_index[facts.atoms.index], formats)
     found: I64 = np.flatnonzero(wide & of_class(facts, *MATRIX_CLASSES))
     return found

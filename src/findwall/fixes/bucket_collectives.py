@@ -21,7 +21,7 @@ from findwall.attribute.figures import a_step
 from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("small-collectives", "exposed-collective")
-FEW = 8  # a step: so few messages are not what costs the time
+COLLECTIVES_WORTH_PACKING = 8  # fewer messages are not what costs the time. Chosen by hand, not calibrated.
 
 
 def advise(facts: Facts) -> Outcome:
@@ -29,12 +29,14 @@ def advise(facts: Facts) -> Outcome:
     if count == 0:
         return NoUse("there is no communication in this step")
     spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
-    if spent <= 0 or count < FEW:
+    if spent <= 0 or count < COLLECTIVES_WORTH_PACKING:
         return NoUse(
-            f"only {count:,.0f} collectives a step" if count < FEW else "no communication is waited for"
+            f"only {count:,.0f} collectives per step"
+            if count < COLLECTIVES_WORTH_PACKING
+            else "no communication is waited for"
         )
     return use(
-        f"Pack the {count:,.0f} collectives a step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
+        f"Pack the {count:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
         f"whole blocks; "
         f"scalars: stack them first): {a_step(spent)} are waited for."
     )

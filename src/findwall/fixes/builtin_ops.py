@@ -26,17 +26,18 @@ from findwall.attribute.job import calls_around, is_compiled
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
 
 MOVES = ("unfused-pointwise", "launch-bound")
 
-RECURRENT = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
+RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
 # What the marks of a chain stand for: each of them takes time of its own, and for each call of its rarest
 # mark the others are called this often. Where the job calls the op already, it has not written it out.
 CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
-    ({"sigmoid": 1, "tanh": 1, "mul": 1}, "`nn.GRU` or `nn.LSTM`", RECURRENT),
+    ({"sigmoid": 1, "tanh": 1, "mul": 1}, "`nn.GRU` or `nn.LSTM`", RECURRENT_OPS),
     ({"tanh": 1, "log": 1, "exp": 1}, "`F.mish(x)`", frozenset({"aten::mish"})),
     ({"tanh": 1, "mul": 3, "add": 2}, "`F.gelu(x, approximate='tanh')`", frozenset({"aten::gelu"})),
     ({"erf": 1, "mul": 2}, "`F.gelu(x)`", frozenset({"aten::gelu"})),
@@ -44,21 +45,23 @@ CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
     ({"pow": 1, "mean": 1, "mul": 1}, "`F.rms_norm`", frozenset({"aten::rms_norm", "aten::_fused_rms_norm"})),
     ({"var": 1, "sub": 1}, "`F.layer_norm`", frozenset({"aten::layer_norm"})),
 )
-MARK = 0.003  # of the step: less time than this in an op is no mark
+# All are chosen by hand, not calibrated.
+MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark
+LAUNCHES_FIRST_SHARE = 0.2  # of the step: with more waiting for launches, calls count and not what they do
 # Ops of the library that take many small ones where it has no kernel of their own, on a CPU above all.
-LIBRARY = RECURRENT.union(*(ops for _, _, ops in CHAINS))
+LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def advise(facts: Facts) -> Outcome:
     found = " and ".join(_recognised(facts))
     waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
-    if waited > max(0.2 * step_ms(facts), fused) and not is_compiled(facts):
+    if waited > max(LAUNCHES_FIRST_SHARE * step_ms(facts), fused) and not is_compiled(facts):
         if called := _called_already(facts):
             return NoUse(f"most small {pieces(facts)} lie inside {called}, which is one call already")
-        such = found or ("bmm, vmap" if _called(facts) & RECURRENT else "nn.GRU, bmm, vmap")
+        such = found or ("bmm, vmap" if _called(facts) & RECURRENT_OPS else "nn.GRU, bmm, vmap")
         return use(
             f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
-            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step.",
+            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step.",
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
     if found and fused > 0:
@@ -75,9 +78,9 @@ def _best(facts: Facts, atoms: I64) -> Change:
 
 def _called_already(facts: Facts) -> str | None:
     """The library's op that most of the step's work on the device lies in, if there is one."""
-    around = calls_around(facts, np.arange(len(facts.atoms.index)), LIBRARY)
+    around = calls_around(facts, np.arange(len(facts.atoms.index)), LIBRARY_OPS)
     names, counts = np.unique(facts.timeline.events.name[around[around >= 0]], return_counts=True)
-    if 2 * int(counts.sum()) <= len(around):
+    if counts.sum() <= MAJORITY_SHARE * len(around):
         return None
     return facts.timeline.names[int(names[np.argmax(counts)])]
 
@@ -103,14 +106,14 @@ def _called(facts: Facts) -> frozenset[str]:
     """The library's ops that this job calls."""
     rows = facts.timeline.rows(Kind.OP)
     names = (facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist())
-    return LIBRARY.intersection(names)
+    return LIBRARY_OPS.intersection(names)
 
 
 def _marks(facts: Facts) -> dict[str, int]:
     """Pointwise ops outside the library's own that take time, and how often they are called."""
     atoms = facts.atoms.of("unfused-pointwise")
     atoms = atoms[
-        (calls_around(facts, atoms, LIBRARY) < 0) & (facts.kernels.op[facts.atoms.index[atoms]] >= 0)
+        (calls_around(facts, atoms, LIBRARY_OPS) < 0) & (facts.kernels.op[facts.atoms.index[atoms]] >= 0)
     ]
     rows = facts.kernels.op[facts.atoms.index[atoms]]
     names, group = np.unique(facts.timeline.events.name[rows], return_inverse=True)
@@ -121,7 +124,7 @@ def _marks(facts: Facts) -> dict[str, int]:
         name = facts.timeline.names[at].rpartition("::")[2].rstrip("_")
         spent[name] += length
         calls[name] += count
-    return {name: count for name, count in calls.items() if spent[name] >= MARK * facts.step}
+    return {name: count for name, count in calls.items() if spent[name] >= MARK_SHARE * facts.step}
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

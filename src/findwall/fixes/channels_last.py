@@ -29,11 +29,14 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.whatif import gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
+IMAGE_DIMS = 4  # batch, channels, height and width
+OPS_ABOVE = 3  # searched for a convolution, innermost first. Chosen by hand, not calibrated.
 _CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
 
 
@@ -42,7 +45,7 @@ def advise(facts: Facts) -> Outcome:
     layouts = _layouts(facts)
     if convolved <= 0 and not layouts:
         return NoUse("there are no convolutions in this step")
-    if layouts and sum(layouts) > len(layouts) / 2:
+    if layouts and sum(layouts) > MAJORITY_SHARE * len(layouts):
         return NoUse("the convolutions already read channels-last tensors")
     turned = facts.atoms_of("layout-copies")
     inside = np.concatenate([_under_convolution(facts, cause) for cause in MOVES[1:]])
@@ -76,7 +79,7 @@ def _layouts(facts: Facts) -> list[bool]:
     for inputs_id in np.unique(events.inputs[ops]).tolist():
         inputs = facts.timeline.details.inputs_of(inputs_id)
         tensor = Arguments(inputs).tensor(0) if inputs is not None else None
-        if tensor is not None and len(tensor.dims) >= 4 and tensor.strides is not None:
+        if tensor is not None and len(tensor.dims) >= IMAGE_DIMS and tensor.strides is not None:
             found.append(tensor.strides[1] == 1 and tensor.dims[1] > 1)
     return found
 
@@ -92,7 +95,7 @@ def _under_convolution(facts: Facts, cause: str) -> I64:
     ops = facts.kernels.op[facts.atoms.index[atoms]]
     verdicts: dict[int, bool] = {}
     for op in np.unique(ops).tolist():
-        around = [op, *facts.links.ancestors(op)[:3]] if op >= 0 else []
+        around = [op, *facts.links.ancestors(op)[:OPS_ABOVE]] if op >= 0 else []
         verdicts[op] = any(_CONVOLUTION.search(facts.timeline.name_of(row)) for row in around)
     found: I64 = atoms[np.array([verdicts[op] for op in ops.tolist()], bool)]
     return found

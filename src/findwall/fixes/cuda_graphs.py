@@ -27,19 +27,20 @@ from findwall.attribute.job import graph_share, is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.replay.change import Change, Ready
 
 # A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels,
 # captured as a whole, their time fell to 0.94 and 0.97 of what the trace had.
-SHORT_NS = 10_000
-SHORT_IN_GRAPH = 0.9
+SHORT_KERNEL_NS = 10_000
+SHORT_IN_GRAPH_SHARE = 0.9  # of its time: below both, as no real graph should beat it
 MOVES = ("launch-bound",)
 
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
         return NoUse("the job runs on the CPU")
-    if graph_share(facts) > 0.5:
+    if graph_share(facts) > MAJORITY_SHARE:
         return NoUse("the kernels are already replayed from a graph")
     waited = launch_idle(facts)
     if waited <= 0:
@@ -61,11 +62,11 @@ def advise(facts: Facts) -> Outcome:
 
 def _best(facts: Facts) -> Change:
     """One launch, kernel upon kernel, the start of a short one hidden behind the end of the one before."""
-    atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] < SHORT_NS)
+    atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] < SHORT_KERNEL_NS)
     return (
         free_launches(facts)
         + Change((Ready(facts.queue.row, turn=0.0),))
-        + at_most(facts, atoms, SHORT_IN_GRAPH)
+        + at_most(facts, atoms, SHORT_IN_GRAPH_SHARE)
     )
 
 

@@ -22,7 +22,7 @@ from findwall.attribute.carriers import carriers
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.attribute.number_formats import on_wide_data
+from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import at_most, gone
@@ -30,7 +30,6 @@ from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.change import Change
 
-HALF = 0.5  # of the bytes of an fp32 number
 MOVES = ("dtype-casts",)
 
 
@@ -55,7 +54,7 @@ def _best(facts: Facts) -> Change:
     """No casts, and what worked on their wide results works on half the bytes."""
     products = of_class(facts, *MATRIX_CLASSES, "optimizer", "memcpy", "collective")
     wide = on_wide_data(facts, np.flatnonzero(~products))
-    return gone(facts, facts.atoms_of("dtype-casts")) + at_most(facts, wide, HALF)
+    return gone(facts, facts.atoms_of("dtype-casts")) + at_most(facts, wide, SIXTEEN_BIT_BYTES_SHARE)
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

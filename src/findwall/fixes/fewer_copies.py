@@ -25,6 +25,7 @@ from findwall.attribute.whatif import gone
 from findwall.fixes import Fix, NoUse, Outcome, use
 
 MOVES = ("layout-copies",)
+COPIES_NAMED = 2  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
@@ -32,7 +33,7 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("no tensor is copied only to be laid out anew")
     parts = []
-    for one in carriers(facts, "layout-copies", 2):
+    for one in carriers(facts, "layout-copies", COPIES_NAMED):
         line = line_of(facts, one.op_row)
         name = asked_for(facts, one.op_row) or one.op or "a copy"
         described = f"{name} {shapes_text(facts, one.op_row, 1)}".strip()

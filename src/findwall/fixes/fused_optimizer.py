@@ -23,15 +23,16 @@ import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, listed, step_ms
+from findwall.attribute.figures import SECOND_NAMED_SHARE, a_step, listed, step_ms
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MENTION_SHARE
 from findwall.replay.change import Change, Ready
 from findwall.structure.steps import optimizers
 
 MOVES = ("unfused-optimizer", "launch-bound")
-FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 
@@ -47,14 +48,16 @@ def advise(facts: Facts) -> Outcome:
         known = bool(names) or time_of(facts, np.flatnonzero(of_class(facts, "optimizer"))) > 0
         return CannotTell(_UNTOLD) if known else NoUse("no optimizer steps in this trace")
     waited = optimizer_launches(facts)
-    moves = MOVES if waited > 0.01 * step_ms(facts) else MOVES[:1]
+    moves = MOVES if waited > MENTION_SHARE * step_ms(facts) else MOVES[:1]
     return use(_way(names, spent, waited), _best(facts), moves)
 
 
 def _way(names: list[str], spent: float, waited: float) -> str:
     takes = f"its step takes {a_step(spent)} in separate kernels"
-    takes += f" and {a_step(waited)} of waiting for their launches" if waited > 0.1 * spent else ""
-    able = [name for name in names if name in FUSED]
+    takes += (
+        f" and {a_step(waited)} of waiting for their launches" if waited > SECOND_NAMED_SHARE * spent else ""
+    )
+    able = [name for name in names if name in HAVE_FUSED]
     if able or not names:
         return f"`torch.optim.{able[0] if able else 'AdamW'}(…, fused=True)`: {takes}."
     return f"torch has no fused=True for {listed(names)}: use a library's kernel or a compiled step; {takes}."

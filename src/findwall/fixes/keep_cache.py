@@ -28,6 +28,7 @@ from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
 
 MOVES = ("allocator",)
+CALLS_NAMED = 3  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
@@ -44,7 +45,7 @@ def advise(facts: Facts) -> Outcome:
     )
     return use(
         f"{first}where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. "
-        f"The device idles {a_step(spent)} behind {counted or 'allocator calls'} a step."
+        f"The device idles {a_step(spent)} behind {counted or 'allocator calls'} per step."
     )
 
 
@@ -57,7 +58,7 @@ def _calls(facts: Facts) -> dict[str, float]:
         facts.timeline.names[int(name)]: count / facts.steps.count
         for name, count in zip(names.tolist(), counts.tolist(), strict=True)
     }
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:3])
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:CALLS_NAMED])
 
 
 FIX = Fix(MOVES, "safe", advise)

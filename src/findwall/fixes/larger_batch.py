@@ -19,9 +19,11 @@ from __future__ import annotations
 from findwall.attribute.device_kind import device_word, pieces
 from findwall.attribute.device_time import busy_share, small_kernels
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import step_ms
 from findwall.attribute.job import is_training
 from findwall.attribute.waits import launch_idle
 from findwall.fixes import Fix, NoUse, Outcome, Use
+from findwall.model.catalogue import WORTH_IT
 from findwall.units import format_share
 
 MOVES = ("memory-roof", "launch-bound")
@@ -29,14 +31,14 @@ MOVES = ("memory-roof", "launch-bound")
 
 def advise(facts: Facts) -> Outcome:
     share = format_share(busy_share(facts))
-    if launch_idle(facts) > 0.05 * facts.step / 1e6:
+    if launch_idle(facts) > WORTH_IT * step_ms(facts):
         how = (
-            f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} a step "
+            f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step "
             f"whatever its size, and the {device_word(facts)} is busy only {share} of it. "
-            "Samples a second rise; the step gets no shorter."
+            "Samples per second rise; the step gets no shorter."
         )
     elif not is_training(facts):
-        how = "Raise the batch: requests share each read of the weights. Requests a second rise, not steps."
+        how = "Raise the batch: requests share each read of the weights. Requests per second rise, not steps."
     else:
         return NoUse(f"the device is busy {share} of the step: a larger batch takes as much longer")
     return Use(how, None, shorter_step=False)

@@ -23,6 +23,7 @@ from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.units import GIB
 
 MOVES = ("recompute",)
+ATOMS_ASKED = 8  # for a line of Python, the longest first. Chosen by hand, not calibrated.
 
 
 def advise(facts: Facts) -> Outcome:
@@ -30,7 +31,8 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("no forward work is done again in the backward pass")
     at = next(
-        (line for atom in facts.atoms_of("recompute")[:8].tolist() if (line := _line(facts, atom))), None
+        (line for atom in facts.atoms_of("recompute")[:ATOMS_ASKED].tolist() if (line := _line(facts, atom))),
+        None,
     )
     return use(
         f"Take `torch.utils.checkpoint` off some blocks{f' ({at})' if at else ''}, or make it selective: "

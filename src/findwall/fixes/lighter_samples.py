@@ -16,16 +16,17 @@ time.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.places import sampled
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import WAITED_FOR_SHARE
 
 MOVES = ("loader-starved",)
 
 
 def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
-    if waited <= 0.001 * facts.step / 1e6:
+    if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the loader is never waited for ({a_step(waited)})")
     line = sampled(facts)
     at = f" The host stood at {line.place} most often." if line is not None else ""

@@ -20,17 +20,18 @@ worker. Worker processes and the start of an epoch take time: keep them with per
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.job import range_names
 from findwall.attribute.loader import workers_text
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import WAITED_FOR_SHARE
 
 MOVES = ("loader-starved",)
 
 
 def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
-    if waited <= 0.001 * facts.step / 1e6:
+    if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the loader is never waited for ({a_step(waited)})")
     names = " ".join(range_names(facts))
     rest = "persistent_workers=True, prefetch_factor=4"

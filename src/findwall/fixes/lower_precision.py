@@ -21,12 +21,11 @@ from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
-from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
+from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import ROOFS
 
 MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
-ROOFS = ("at-the-roof", "memory-roof")
-FASTER = 1.2  # times the products a second: less is not worth a change of format
 
 
 def advise(facts: Facts) -> Outcome:
@@ -42,7 +41,12 @@ def advise(facts: Facts) -> Outcome:
     if not flops:
         return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
     narrow = next(
-        (name for name in ("fp8", "int8") if flops.get(name, 0.0) > FASTER * flops.get(first, 0.0)), None
+        (
+            name
+            for name in ("fp8", "int8")
+            if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * flops.get(first, 0.0)
+        ),
+        None,
     )
     if narrow is None:
         return NoUse(f"{facts.ceilings.device} is no faster below 16 bits")
@@ -64,7 +68,7 @@ def _from_fp64(facts: Facts, spent: float) -> Outcome:
     now = flops.get("fp64")
     if not now:
         return CannotTell(f"how fast this {device} multiplies fp64 numbers is not known")
-    faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER * now]
+    faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * now]
     if not faster:
         return NoUse(f"{facts.ceilings.device} multiplies narrower numbers no faster than fp64")
     rates = ", ".join(f"{flops[name] / now:.1f} times as fast in {name}" for name in faster)

@@ -27,7 +27,8 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("no pipeline stage stands idle here")
     return use(
-        f"More micro-batches a step, or an interleaved 1F1B schedule: the stage stands idle {a_step(spent)}."
+        "More micro-batches per step, or an interleaved 1F1B schedule: "
+        f"the stage stands idle {a_step(spent)}."
     )
 
 

@@ -9,7 +9,7 @@ stream beside computation:
     dist.init_process_group("nccl")
 
 When it does not help:
-The tensors are on the CPU, or NCCL is in use already. NCCL takes one GPU a rank: it refuses two ranks on
+The tensors are on the CPU, or NCCL is in use already. NCCL takes one GPU per rank: it refuses two ranks on
 the same GPU.
 
 Risk:
@@ -43,8 +43,8 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("all communication runs under computation")
     return use(
-        f'`dist.init_process_group("nccl")`, one GPU a rank (torch.cuda.set_device(local_rank)): '
-        f"{on_host[0].library} copies {format_bytes(staged)} a step to the host and back and sends it over "
+        f'`dist.init_process_group("nccl")`, one GPU per rank (torch.cuda.set_device(local_rank)): '
+        f"{on_host[0].library} copies {format_bytes(staged)} per step to the host and back and sends it over "
         f"sockets; {a_step(spent)} wait for it."
     )
 

@@ -17,39 +17,40 @@ vocabulary must not be sampled from beyond the real one (mask it, or slice the l
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers
+from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import has_shapes
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.shapes import odd_dims, padded
+from findwall.attribute.shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 
 MOVES = ("misaligned-shapes",)
-MOST = 4  # dimensions named
+DIMS_NAMED = 4  # in one sentence
+OPS_NAMED = 3
 
 
 def advise(facts: Facts) -> Outcome:
     if facts.spent_ms("misaligned-shapes") <= 0:
         return _why_not(facts)
     ops: dict[int, list[str]] = {}
-    for carrier in carriers(facts, "misaligned-shapes", 12):
+    for carrier in carriers(facts, "misaligned-shapes", CARRIERS_SEARCHED):
         for extent in odd_dims(facts, carrier.op_row):
             ops.setdefault(extent, [])
             if carrier.op and carrier.op not in ops[extent]:
                 ops[extent].append(carrier.op)
-    changes = [f"{extent} → {padded(extent)} {_next_multiple(extent)}" for extent in list(ops)[:MOST]]
-    where = sorted({op for names in ops.values() for op in names})[:3]
+    changes = [f"{extent} → {padded(extent)} {_next_multiple(extent)}" for extent in list(ops)[:DIMS_NAMED]]
+    where = sorted({op for names in ops.values() for op in names})[:OPS_NAMED]
     return use(
         f"Pad {', '.join(changes)} in {', '.join(where) or 'the matmuls'}: "
-        f"{a_step(facts.spent_ms('misaligned-shapes'))} run on fallback kernels for want of it."
+        f"{a_step(facts.spent_ms('misaligned-shapes'))} run on fallback kernels until then."
         if changes
         else "Pad the dimensions of the 16-bit matmuls to a multiple of 64 (at least 8)."
     )
 
 
 def _next_multiple(extent: int) -> str:
-    multiple = next(size for size in (64, 32, 16, 8) if padded(extent) % size == 0)
+    multiple = next(size for size in (*PAD_MULTIPLES, ALIGNED_MULTIPLE) if padded(extent) % size == 0)
     return f"(next multiple of {multiple})"
 
 

@@ -22,10 +22,11 @@ import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploaded, uploads
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.hardware import lookup
+from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.replay.change import Change, HostPaced, Scale, without
 from findwall.units import NS_PER_S, format_bytes
 
@@ -33,11 +34,12 @@ MOVES = ("copy-exposed",)
 
 # Bytes/s of one PCIe lane by generation, of which large copies reach nine tenths at the most (headers take
 # the rest): 57 GB/s over 16 lanes of generation 5, where an H200 was seen to reach 55; 28 of generation 4.
-LANE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
-REACHED = 0.9
-LANES = 16
+LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
+LINK_REACHED_SHARE = 0.9
+USUAL_LANES = 16  # where the driver does not tell
 # How the architectures begin whose cards have no more than generation 4. What is not listed may have 5.
-OLDER = ("volta", "turing", "ga10", "ada", "cdna2")
+OLDER_GENERATION, NEWER_GENERATION = 4, 5
+OLDER_ARCHITECTURES = ("volta", "turing", "ga10", "ada", "cdna2")
 # Linked to the CPU by NVLink or on its die: copies do not pass over PCIe.
 WITHOUT_PCIE = ("GH200", "GB200", "GB300", "GB10", "MI300A", "Thor", "Orin")
 
@@ -51,9 +53,9 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("nothing is copied to the device in the step")
     if not copies.pageable:
         return NoUse("the copies already come from pinned memory")
-    if spent <= 0.001 * facts.step / 1e6:
+    if spent <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse("no copy to the device is waited for")
-    amount = f"{format_bytes(copies.nbytes)} a step come" if copies.nbytes > 0 else "batches come"
+    amount = f"{format_bytes(copies.nbytes)} per step come" if copies.nbytes > 0 else "batches come"
     return use(
         f"`DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
         f"non_blocking=True)`: {amount} "
@@ -81,11 +83,13 @@ def _link_rate(facts: Facts) -> float | None:
     if any(word in name for word in WITHOUT_PCIE):
         return None
     gpu = lookup(name)
-    generation = 4 if gpu is not None and gpu.arch.startswith(OLDER) else 5
+    generation = (
+        OLDER_GENERATION if gpu is not None and gpu.arch.startswith(OLDER_ARCHITECTURES) else NEWER_GENERATION
+    )
     told, lanes = facts.rank.telemetry.pcie_generation, facts.rank.telemetry.pcie_width
     # A link at rest reports generation 1 or 2: no word of what it carries under load.
-    generation = told if told in LANE else generation
-    return LANE[generation] * (lanes or LANES) * REACHED
+    generation = told if told in LANE_BYTES_PER_S else generation
+    return LANE_BYTES_PER_S[generation] * (lanes or USUAL_LANES) * LINK_REACHED_SHARE
 
 
 FIX = Fix(MOVES, "safe", advise, tried=7)

@@ -18,9 +18,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploaded, uploads
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.replay.change import Change, Drop, without
 from findwall.units import format_bytes
 
@@ -29,7 +30,7 @@ MOVES = ("copy-exposed",)
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("copy-exposed")
-    if spent <= 0.001 * facts.step / 1e6:
+    if spent <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse("no copy to the device is waited for")
     copies = uploads(facts)
     amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""

@@ -10,13 +10,12 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
-from findwall.model.catalogue import ROOFS, WORTH_IT
+from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
 from findwall.model.diagnosis import NotWorthIt, Prescription, Range
 from findwall.units import format_ms, ms
 
-MOST_REFUSED = 6
-MENTIONED = 0.01  # of the step: causes that give back less are not named among what a fix moves
-SOMETHING_MS = 1e-3  # off the step: less is rounding
+MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
+ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
 SAFETIES = get_args(Safety)
 
 
@@ -109,7 +108,7 @@ def _choose(
 
 
 def _helps(one: _Candidate, cause: str, least: float) -> bool:
-    return cause in ROOFS or not one.outcome.shorter_step or one.at_most >= max(least, SOMETHING_MS)
+    return cause in ROOFS or not one.outcome.shorter_step or one.at_most >= max(least, ROUNDING_MS)
 
 
 def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:
@@ -120,7 +119,7 @@ def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:
 
 
 def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
-    moves = [name for name in one.moves if ledger.gain.get(name, 0.0) >= MENTIONED * ledger.step]
+    moves = [name for name in one.moves if ledger.gain.get(name, 0.0) >= MENTION_SHARE * ledger.step]
     if cause not in moves:
         moves.insert(0, cause)
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
@@ -140,5 +139,5 @@ def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     what = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
     most, step = format_ms(one.at_most), format_ms(ledger.step)
     rest = ledger.step - one.at_most
-    why = f"what it moves ({what}) gives back at most {most} of the {step} step"
+    why = f"moving {what} saves up to {most} of the {step} step"
     return NotWorthIt([one.name], ledger.step / rest if rest > 0 else None, why)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import MORE_THAN_ONCE, SECOND_NAMED_SHARE, a_step
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
 from findwall.fixes import Changes, Fix, NoUse, Outcome, Use, use
 from findwall.model.intervals import union
@@ -40,8 +40,9 @@ INSTEAD = {
     "cpu": "copy with non_blocking=True into pinned memory and read it a step later",
     "copy_": "copy with non_blocking=True into pinned memory and read it a step later",
 }
-LONGEST = 230  # characters a person reads
-EXPLICIT = "leave the explicit synchronize out (time with CUDA events)"
+LONGEST_ADVICE_CHARS = 230  # what a person reads; two waits that take more become one
+WAITS_NAMED = 2
+INSTEAD_OF_SYNCHRONIZE = "leave the explicit synchronize out (time with CUDA events)"
 
 
 def advise(facts: Facts) -> Outcome:
@@ -57,8 +58,10 @@ def advise(facts: Facts) -> Outcome:
         return use(
             f"Keep device values on the device: the device idles {a_step(spent)} behind synchronisations."
         )
-    named = "; ".join(_sentence(wait) for wait in found[:2] if wait.ms >= 0.1 * found[0].ms)
-    if len(named) > LONGEST:
+    named = "; ".join(
+        _sentence(wait) for wait in found[:WAITS_NAMED] if wait.ms >= SECOND_NAMED_SHARE * found[0].ms
+    )
+    if len(named) > LONGEST_ADVICE_CHARS:
         named = _sentence(found[0])
     later = Change((StepLater("host-sync"),))
     return Use(f"{named}.", Changes(best=_best(facts), worst=later))
@@ -76,9 +79,9 @@ def _best(facts: Facts) -> Change:
 def _sentence(wait: Wait) -> str:
     kind = (wait.op or "").rpartition("::")[2]
     instead = INSTEAD.get(
-        kind, EXPLICIT if wait.op is None else "move it out of the step, or do it every n steps"
+        kind, INSTEAD_OF_SYNCHRONIZE if wait.op is None else "move it out of the step, or do it every n steps"
     )
-    times = f" ({wait.times:,.0f} times a step)" if wait.times >= 1.5 else ""
+    times = f" ({wait.times:,.0f} times per step)" if wait.times >= MORE_THAN_ONCE else ""
     return f"{wait.place}{times}: {instead}"
 
 

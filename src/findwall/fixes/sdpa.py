@@ -30,6 +30,7 @@ from findwall.attribute.places import line_of
 from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.replay.change import Change
 
 MOVES = ("unfused-attention",)
@@ -75,7 +76,7 @@ def _call(facts: Facts) -> int:
     atoms = facts.atoms_of("unfused-attention")  # longest first
     calls = calls_around(facts, atoms, CALLS)
     inside = calls >= 0
-    if 2 * time_of(facts, atoms[inside]) <= time_of(facts, atoms):
+    if time_of(facts, atoms[inside]) <= MAJORITY_SHARE * time_of(facts, atoms):
         return -1
     return int(calls[inside][0])
 

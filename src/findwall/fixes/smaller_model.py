@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import ROOFS
+from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.units import format_share
 
 MOVES = ROOFS
@@ -24,7 +24,7 @@ MOVES = ROOFS
 
 def advise(facts: Facts) -> Outcome:
     share = sum(facts.share(roof) for roof in ROOFS)
-    if share < 0.5:
+    if share < MAJORITY_SHARE:
         return NoUse(f"only {format_share(share)} of the step is at the roof")
     return use(
         f"Fewer FLOPs or bytes: {format_share(share)} of the step is at the roof. Packed "

@@ -36,7 +36,11 @@ WALLS: dict[str, tuple[str, ...]] = {
 
 WALL_OF: dict[str, str] = {cause: wall for wall, causes in WALLS.items() for cause in causes}
 
+# Shares with the same meaning wherever they are asked. All are chosen by hand, not calibrated.
 WORTH_IT = 0.05  # of the step: less than this is not a wall
+MENTION_SHARE = 0.01  # of the step: less is not mentioned beside what takes more
+WAITED_FOR_SHARE = 0.001  # of the step: less waiting than this is none
+MAJORITY_SHARE = 0.5  # of a whole: what "most of it" means
 
 # The causes that mean "nothing left to recover": the happy walls.
 ROOFS = ("at-the-roof", "memory-roof")

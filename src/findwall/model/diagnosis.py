@@ -102,6 +102,9 @@ class Quality(msgspec.Struct):
     modelled_share: float | None = None
 
 
+EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on
+
+
 class Evidence(msgspec.Struct):
     text: str
     kernel: str | None = None

@@ -235,7 +235,7 @@ def next_wall(diagnosis: Diagnosis) -> str:
     following = diagnosis.wall.next
     if following is None:
         return ""
-    at = f", at {format_ms(following.at_ms)} a step" if following.at_ms is not None else ""
+    at = f", at {format_ms(following.at_ms)} per step" if following.at_ms is not None else ""
     return f"{following.wall} / {following.cause}{at}"
 
 

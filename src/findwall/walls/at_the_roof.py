@@ -20,14 +20,18 @@ custom-kernels for the last tenths, better-hardware.
 
 from __future__ import annotations
 
+from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening
+from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.diagnosis import Evidence
+from findwall.units import format_share
 
 CAUSE = "at-the-roof"
-FASTER = 1.2  # times the products a second: less is not worth a change of format
+FORMATS_NAMED = 2  # in one sentence
 # The next formats down from each, and what is said of them.
 NARROWER = {
     "fp64": ("fp32", "tf32", "bf16", "fp16"),
@@ -36,7 +40,7 @@ NARROWER = {
     "fp16": ("fp8", "int8"),
     "bf16": ("fp8", "int8"),
 }
-SAID = {"tf32": "TF32", "fp8": "fp8 matmuls"}
+SPOKEN_FORMATS = {"tf32": "TF32", "fp8": "fp8 matmuls"}
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -47,10 +51,9 @@ def sentence(facts: Facts) -> str:
     lower = _lower(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (
-        f"{opening(facts, CAUSE)} are matmuls that already run at 75 % or more of this "
-        f"{device_word(facts)}'s ceiling and "
-        "no other "
-        f"cause recovers 5 %, so only {advice}a smaller model or faster hardware makes it shorter."
+        f"{opening(facts, CAUSE)} are matmuls that already run at {format_share(ROOF_SHARE)} or more of this "
+        f"{device_word(facts)}'s ceiling and no other cause recovers {100 * WORTH_IT:.0f} %, so only "
+        f"{advice}a smaller model or faster hardware makes it shorter."
     )
 
 
@@ -60,10 +63,12 @@ def _lower(facts: Facts) -> str:
     flops = facts.ceilings.flops
     if now is None or now not in flops:
         return ""
-    faster = [name for name in NARROWER.get(now, ()) if flops.get(name, 0.0) > FASTER * flops[now]]
+    faster = [
+        name for name in NARROWER.get(now, ()) if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * flops[now]
+    ]
     if not faster:
         return ""
     if now == "fp64":  # somebody chose it: solvers and simulations may need it
-        named = " or ".join(SAID.get(name, name) for name in faster[:2])
+        named = " or ".join(SPOKEN_FORMATS.get(name, name) for name in faster[:FORMATS_NAMED])
         return f"{named} instead of fp64, if its digits are not needed"
-    return SAID.get(faster[0], faster[0])
+    return SPOKEN_FORMATS.get(faster[0], faster[0])

@@ -25,21 +25,22 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text, gain, opening
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
-from findwall.model.diagnosis import Evidence
-from findwall.units import format_bytes, format_ms
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.units import NS_PER_S, format_bytes, format_ms
 
 CAUSE = "copy-exposed"
+ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return (_copies(facts) + wait_evidence(_calls(facts)))[:3]
+    return (_copies(facts) + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:
-    moved = sum(_bytes(facts, carrier) for carrier in carriers(facts, CAUSE, 1000))
-    size = f" ({format_bytes(moved)} a step)" if moved > 0 else ""
+    moved = sum(_bytes(facts, carrier) for carrier in carriers(facts, CAUSE, ALL_COPIES))
+    size = f" ({format_bytes(moved)} per step)" if moved > 0 else ""
     where = next((f" at {wait.line}" for wait in _calls(facts) if wait.line), "")
-    if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, 1000)):
+    if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, ALL_COPIES)):
         why = "they come from pageable memory, which the host copies itself and waits for"
         advice = "use pin_memory=True and .to(device, non_blocking=True)"
     else:
@@ -53,9 +54,9 @@ def sentence(facts: Facts) -> str:
 
 def _copies(facts: Facts) -> list[Evidence]:
     found = []
-    for carrier in carriers(facts, CAUSE, 2):
+    for carrier in carriers(facts, CAUSE, EVIDENCE_ROWS - 1):
         moved, longest = _bytes(facts, carrier), _rate(facts, carrier)
-        size = f", {format_bytes(moved)} a step" if moved > 0 else ""
+        size = f", {format_bytes(moved)} per step" if moved > 0 else ""
         rate = f" at {longest / 1e9:.1f} GB/s" if longest else ""
         by = f" by {carrier.op} {shapes_text(facts, carrier.op_row, 1)}".rstrip() if carrier.op else ""
         text = f"{carrier.kernel}{by}: {calls_text(carrier.calls)}, {format_ms(carrier.ms)}{size}{rate}"
@@ -72,7 +73,7 @@ def _bytes(facts: Facts, carrier: Carrier) -> float:
 def _rate(facts: Facts, carrier: Carrier) -> float | None:
     row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
     nbytes, length = int(facts.timeline.events.nbytes[row]), int(facts.timeline.events.duration[row])
-    return nbytes / (length / 1e9) if nbytes > 0 and length > 0 else None
+    return nbytes / (length / NS_PER_S) if nbytes > 0 and length > 0 else None
 
 
 def _calls(facts: Facts) -> list[Wait]:

@@ -26,18 +26,20 @@ from findwall.attribute.carriers import kernel_evidence, ops_named
 from findwall.attribute.collectives import host_collectives, staged_bytes
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, listed, opening
-from findwall.model.diagnosis import Evidence
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
 CAUSE = "exposed-collective"
+COLLECTIVES_NAMED = 2  # in one sentence
 
 
 def evidence(facts: Facts) -> list[Evidence]:
     on_host = [one.evidence for one in host_collectives(facts) if one.ms > 0]
-    return (on_host[:2] + kernel_evidence(facts, CAUSE))[:3]
+    return (on_host[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:
-    names = _on_host(facts) or ops_named(facts, CAUSE, 2)
+    names = _on_host(facts) or ops_named(facts, CAUSE, COLLECTIVES_NAMED)
     which = f" ({names})" if names else ""
     alone = (
         ""
@@ -53,11 +55,13 @@ def sentence(facts: Facts) -> str:
 def _on_host(facts: Facts) -> str:
     """The host's collectives by name, count and size, if most of the time is theirs."""
     found = [one for one in host_collectives(facts) if one.ms > 0]
-    most = sum(one.ms for one in found) >= 0.5 * facts.spent_ms(CAUSE)
-    return listed([one.spoken for one in found[:2]]) if most else ""
+    most = sum(one.ms for one in found) >= MAJORITY_SHARE * facts.spent_ms(CAUSE)
+    return listed([one.spoken for one in found[:COLLECTIVES_NAMED]]) if most else ""
 
 
 def _instead(facts: Facts) -> str:
     if staged_bytes(facts) > 0:
-        return "they go through the host's memory, so use the NCCL backend with one GPU a rank, or send less"
+        return (
+            "they go through the host's memory, so use the NCCL backend with one GPU per rank, or send less"
+        )
     return "let them leave earlier (buckets during backward, prefetched gathers), or send less"

@@ -5,7 +5,7 @@ Matmuls, convolutions and attention on fp32 (or fp64) data whose kernel does not
 a GPU that has them.
 
 Why it costs:
-Tensor cores multiply an order of magnitude more numbers a second than the vector units, but only in
+Tensor cores multiply an order of magnitude more numbers per second than the vector units, but only in
 TF32, 16-bit or smaller formats. fp32 without TF32 leaves them idle.
 
 How it is told apart:

@@ -34,7 +34,7 @@ def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
     which = f" ({names})" if names else ""
     return (
-        f"{opening(facts, CAUSE)} gather or scatter rows{which} far from how memory likes to be read "
+        f"{opening(facts, CAUSE)} gather or scatter rows{which} in an order that misses the cache "
         "because their "
         "indices jump; sort the indices, look up unique ids once, or use segment reductions: "
         f"{gain(facts, CAUSE)}."

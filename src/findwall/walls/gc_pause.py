@@ -23,7 +23,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import GARBAGE
 from findwall.units import format_ms
@@ -35,9 +35,9 @@ def evidence(facts: Facts) -> list[Evidence]:
     timed = facts.rank.step_times
     measured = []
     if timed is not None and timed.gc_s:
-        text = f"the collector ran {format_ms(timed.gc_s * 1e3)} a step over {len(timed.seconds)} steps"
+        text = f"the collector ran {format_ms(timed.gc_s * 1e3)} per step over {len(timed.seconds)} steps"
         measured = [Evidence(text, ms=timed.gc_s * 1e3)]
-    return (measured + wait_evidence(_calls(facts)))[:3]
+    return (measured + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:

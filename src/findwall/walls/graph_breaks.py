@@ -27,7 +27,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening, times_text
 from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import REGION, names_matching
 from findwall.units import format_ms, ms
@@ -46,7 +46,7 @@ def evidence(facts: Facts) -> list[Evidence]:
         name = facts.timeline.name_of(regions[0]) if regions else "eager ops after a break"
         total[name] = total.get(name, 0.0) + amount
         line.setdefault(name, line_of(facts, regions[0]) if regions else None)
-    best = sorted(total, key=lambda name: (-total[name], name))[:3]
+    best = sorted(total, key=lambda name: (-total[name], name))[:EVIDENCE_ROWS]
     return [
         Evidence(
             f"before {name}: the device idled {format_ms(ms(total[name]))}",
@@ -62,8 +62,8 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     return (
         f"{opening(facts, CAUSE)} are idle because the compiled model leaves its graph "
-        f"{times_text(_breaks(facts))} a "
-        f"step; run it with TORCH_LOGS=graph_breaks and remove what breaks it: {gain(facts, CAUSE)}."
+        f"{times_text(_breaks(facts))} per step; run it with TORCH_LOGS=graph_breaks and remove what "
+        f"breaks it: {gain(facts, CAUSE)}."
     )
 
 

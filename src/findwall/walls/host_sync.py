@@ -7,7 +7,7 @@ and device-to-host copies with nothing beside them.
 
 Why it costs:
 While the host waits it queues nothing. When the wait is over the queue is empty, and the device stands
-still until the host has caught up again. One .item() a step is enough to lose the whole run-ahead.
+still until the host has caught up again. One .item() per step is enough to lose the whole run-ahead.
 
 How it is told apart:
 By counterfactual: the queue is run again without these calls, and the gaps that disappear are theirs,
@@ -27,7 +27,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening, times_text
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
 CAUSE = "host-sync"
 
@@ -35,8 +35,8 @@ CAUSE = "host-sync"
 def evidence(facts: Facts) -> list[Evidence]:
     found = wait_evidence(_calls(facts)) + kernel_evidence(facts, CAUSE)
     if not any(one.line for one in found):
-        found = found[:2] + sampled_evidence(facts)[:1] + found[2:]
-    return found[:3]
+        found = [*found[: EVIDENCE_ROWS - 1], *sampled_evidence(facts)[:1], *found[EVIDENCE_ROWS - 1 :]]
+    return found[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:
@@ -50,9 +50,9 @@ def sentence(facts: Facts) -> str:
         )
     who = calls[0]
     return (
-        f"{opening(facts, CAUSE)} are idle because the host waits for the device {times_text(total)} a step, "
-        "most of it in "
-        f"{_spoken(who)}; keep the value on the device and read it every n steps: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are idle because the host waits for the device {times_text(total)} "
+        f"per step, most of it in {_spoken(who)}; keep the value on the device and read it every n steps: "
+        f"{gain(facts, CAUSE)}."
     )
 
 

@@ -29,11 +29,16 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
 from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.places import parse_frame, sampled, sampled_evidence
-from findwall.model.diagnosis import Evidence
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.units import format_ms, ms
 
 CAUSE = "host-work"
+# Both are chosen by hand, not calibrated.
+GAPS_READ = 200  # the longest: each is looked up among all frames
+# Of the silence read: shorter ones are left out.
+LEAST_SILENCE_SHARE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,10 @@ def evidence(facts: Facts) -> list[Evidence]:
         Evidence(f"{one.text}: the device idled {format_ms(one.ms)}", line=one.line, ms=one.ms)
         for one in _silences(facts)
     ]
-    return (
-        (found[:2] + sampled_evidence(facts, between_ops=True) + found[2:])[:3]
-        if facts.rank.host_lines
-        else found[:3]
-    )
+    if facts.rank.host_lines:
+        seen = sampled_evidence(facts, between_ops=True)
+        found = [*found[: EVIDENCE_ROWS - 1], *seen, *found[EVIDENCE_ROWS - 1 :]]
+    return found[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:
@@ -78,10 +82,10 @@ def _silences(facts: Facts) -> list[_Silence]:
     """Host work merged by what the host was doing, the longest first."""
     positions, amounts = facts.idle_rows(CAUSE)
     total: dict[tuple[str, str | None], float] = {}
-    for at, amount in zip(positions[:200].tolist(), amounts[:200].tolist(), strict=True):
+    for at, amount in zip(positions[:GAPS_READ].tolist(), amounts[:GAPS_READ].tolist(), strict=True):
         key = _doing(facts, at)
         total[key] = total.get(key, 0.0) + amount
-    least = 0.005 * sum(total.values())
+    least = LEAST_SILENCE_SHARE * sum(total.values())
     best = sorted((key for key in total if total[key] > least), key=lambda key: (-total[key], key[0]))
     return [_Silence(text, line, ms(total[text, line])) for text, line in best]
 
@@ -124,7 +128,7 @@ def _frame(facts: Facts, start: int, end: int) -> tuple[str, str | None] | None:
         & np.isin(events.thread[rows], facts.host.threads)
     ]
     overlap = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
-    rows = rows[overlap >= 0.5 * (end - start)]
+    rows = rows[overlap >= MAJORITY_SHARE * (end - start)]
     rows = rows[np.argsort(events.duration[rows], kind="stable")]
     for row in rows.tolist():
         frame = parse_frame(facts.timeline.name_of(row))

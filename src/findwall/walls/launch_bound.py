@@ -30,17 +30,18 @@ from findwall.attribute.device_kind import on_cores, pieces
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening, times_text
 from findwall.attribute.places import line_of, sampled
-from findwall.model.diagnosis import Evidence
-from findwall.units import format_ms, ms
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.units import NS_PER_US, format_ms, ms
 
 CAUSE = "launch-bound"
+LEAST_SHOWN_US = 0.1  # one digit is printed: less would read as no work at all
 
 
 def evidence(facts: Facts) -> list[Evidence]:
     found = [_pace(facts), *_ops(facts)]
-    if len(found) < 3:
+    if len(found) < EVIDENCE_ROWS:
         found += kernel_evidence(facts, CAUSE)
-    return found[:3]
+    return found[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:
@@ -49,7 +50,7 @@ def sentence(facts: Facts) -> str:
     where = f" (it was most often seen at {line.place})" if line is not None else ""
     advice = "compile it" if on_cores(facts) else "capture the step in a CUDA graph, compile it"
     return (
-        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} a step "
+        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} per step "
         "one by "
         f"one{where} and {_size(facts, length)}; {advice}, or give each more work (a larger batch): "
         f"{gain(facts, CAUSE)}."
@@ -58,30 +59,30 @@ def sentence(facts: Facts) -> str:
 
 def _size(facts: Facts, length: float) -> str:
     if on_cores(facts):
-        return f"half of them hold at most {max(length, 0.1):.1f} us of work"
+        return f"half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
     return f"they last only {length:.1f} us each"
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:
     """Device rows a step, and their median length in microseconds."""
     rows = facts.queue.end - facts.queue.start
-    return len(rows) / facts.steps.count, float(np.median(rows)) / 1000 if len(rows) else 0.0
+    return len(rows) / facts.steps.count, float(np.median(rows)) / NS_PER_US if len(rows) else 0.0
 
 
 def _pace(facts: Facts) -> Evidence:
     kernels, length = _kernels(facts)
     idle = facts.reading.likely.idle[CAUSE]
-    each = idle / max(kernels, 1) / 1000
+    each = idle / max(kernels, 1) / NS_PER_US
     text = (
-        f"{kernels:,.0f} {pieces(facts)} a step with a median of {length:.1f} us; the device waits "
+        f"{kernels:,.0f} {pieces(facts)} per step with a median of {length:.1f} us; the device waits "
         f"{each:.1f} us "
         "for each, "
-        f"{format_ms(facts.turnaround_ms)} a step of it its own turn-around"
+        f"{format_ms(facts.turnaround_ms)} per step of it its own turn-around"
     )
     return Evidence(text)
 
 
-def _ops(facts: Facts, limit: int = 2) -> list[Evidence]:
+def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     """The ops whose launches the device waited for longest."""
     positions, amounts = facts.idle_rows(CAUSE)
     total: dict[str, float] = {}
@@ -99,6 +100,6 @@ def _ops(facts: Facts, limit: int = 2) -> list[Evidence]:
     for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
         line = line_of(facts, first[name])
         at = f" (longest at {line})" if line else ""
-        text = f"{name}{at}: the device waited for it {times_text(times[name] / facts.steps.count)} a step"
+        text = f"{name}{at}: the device waited for it {times_text(times[name] / facts.steps.count)} per step"
         found.append(Evidence(text, None, name, line, ms(total[name])))
     return found

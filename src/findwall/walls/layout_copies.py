@@ -19,7 +19,7 @@ writing into a preallocated tensor); torch-compile removes many.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, kernel_evidence, ops_named
+from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, kernel_evidence, ops_named
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
@@ -45,7 +45,7 @@ def sentence(facts: Facts) -> str:
 def _advice(facts: Facts) -> str:
     conversions = [
         carrier
-        for carrier in carriers(facts, CAUSE, 12)
+        for carrier in carriers(facts, CAUSE, CARRIERS_SEARCHED)
         if any(word in carrier.kernel.lower() for word in _CONVERSIONS)
     ]
     if conversions:

@@ -24,7 +24,7 @@ from findwall.attribute.figures import gain, opening
 from findwall.attribute.loader import workers_text
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import LOADER
 from findwall.units import format_ms
@@ -36,9 +36,10 @@ def evidence(facts: Facts) -> list[Evidence]:
     found = wait_evidence(_calls(facts))
     timed = facts.rank.step_times
     if timed is not None and timed.loader_s is not None:
-        text = f"without the profiler the loop waited {format_ms(timed.loader_s * 1e3)} a step for the loader"
-        found.append(Evidence(text, ms=timed.loader_s * 1e3))
-    return (found + sampled_evidence(facts))[:3]
+        waited = timed.loader_s * 1e3
+        text = f"without the profiler the loop waited {format_ms(waited)} per step for the loader"
+        found.append(Evidence(text, ms=waited))
+    return (found + sampled_evidence(facts))[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:

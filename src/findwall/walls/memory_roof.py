@@ -5,7 +5,7 @@ Norms, softmax, reductions, fused optimizers, memsets, and matmuls with so few r
 weights is all their time (decoding one token at a time).
 
 Why it costs:
-Bytes over bytes a second. No fusion makes a single pass over a tensor shorter.
+Bytes over bytes per second. No fusion makes a single pass over a tensor shorter.
 
 How it is told apart:
 By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate. It is the verdict only

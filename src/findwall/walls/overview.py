@@ -32,7 +32,7 @@ What it is:
 A kernel that does a few operations for each number it loads is over when the bytes have moved.
 Additions, activations, norms, softmax, dropout, casts and optimizer updates are all of this kind,
 whatever the chip's FLOP/s. Below the ridge of the roofline (FLOP/s divided by bytes/s, a few
-hundred FLOPs a byte on recent GPUs) only fewer bytes make it faster.
+hundred FLOPs per byte on recent GPUs) only fewer bytes make it faster.
 
 How it shows:
 The device is busy but not in matmuls: the trace is full of short kernels that each read a tensor

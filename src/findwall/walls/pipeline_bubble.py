@@ -21,14 +21,14 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms, ms
 
 CAUSE = "pipeline-bubble"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return [*_waits(facts), *kernel_evidence(facts, CAUSE)][:3]
+    return [*_waits(facts), *kernel_evidence(facts, CAUSE)][:EVIDENCE_ROWS]
 
 
 def _waits(facts: Facts) -> list[Evidence]:
@@ -39,7 +39,7 @@ def _waits(facts: Facts) -> list[Evidence]:
     total = ms(float(spent.sum()))
     stretches = len(spent) / facts.steps.count
     text = (
-        f"{stretches:,.0f} stretches a step, {format_ms(total)} in all, "
+        f"{stretches:,.0f} stretches per step, {format_ms(total)} in all, "
         "with kernels queued and another device at work"
     )
     return [Evidence(text, ms=total)]

@@ -29,6 +29,7 @@ from findwall.model.events import Kind
 from findwall.structure.host import COMPILE
 
 CAUSE = "recompilation"
+TEENS = range(10, 21)  # 11th, 12th and 13th, unlike 21st, 22nd and 23rd
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 
 
@@ -55,5 +56,5 @@ def _calls(facts: Facts) -> list[Wait]:
 
 
 def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    ending = "th" if number % 100 in TEENS else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

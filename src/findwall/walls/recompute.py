@@ -6,7 +6,7 @@ having kept it.
 
 Why it costs:
 Checkpointing trades compute for memory. A fully checkpointed model does its forward twice, about a
-third more work a step.
+third more work per step.
 
 How it is told apart:
 Checkpointing has no op of its own; its mark is forward ops nested under the autograd engine. It takes

@@ -21,6 +21,7 @@ batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kerne
 
 from __future__ import annotations
 
+from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
@@ -56,8 +57,8 @@ def sentence(facts: Facts) -> str:
             f"busy; let them have all (torch.set_num_threads): {gain(facts, CAUSE)}."
         )
     return (
-        f"{opening(facts, CAUSE)} are {_names(kinds)} that stay under 75 % of this {device_word(facts)}'s "
-        f"ceiling{rate}; "
+        f"{opening(facts, CAUSE)} are {_names(kinds)} that stay under {format_share(ROOF_SHARE)} of this "
+        f"{device_word(facts)}'s ceiling{rate}; "
         f'{advice}(mode="max-autotune"): {gain(facts, CAUSE)}.'
     )
 

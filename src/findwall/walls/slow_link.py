@@ -5,7 +5,7 @@ Exposed collectives whose transfer alone, without waiting, runs below half of th
 whose rate shows that traffic leaves the node.
 
 Why it costs:
-NVLink moves hundreds of gigabytes a second, PCIe tens, Ethernet one to ten. A collective is as fast as
+NVLink moves hundreds of gigabytes per second, PCIe tens, Ethernet one to ten. A collective is as fast as
 the slowest link of its ring.
 
 How it is told apart:

@@ -1,7 +1,7 @@
 """Many tiny messages: latency, not bandwidth, is what the collectives cost.
 
 What it finds:
-Exposed collectives of less than 1 MiB each, ten or more a step, that end soon enough not to be waiting for
+Exposed collectives of less than 1 MiB each, ten or more per step, that end soon enough not to be waiting for
 a late rank.
 
 Why it costs:

@@ -23,19 +23,20 @@ from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.run import HostLine, Rank
 from findwall.units import format_ms, format_share
 
 CAUSE = "straggler"
+RANKS_LISTED = 8  # in one line, those that wait longest. Chosen by hand, not calibrated.
 
 
 def evidence(facts: Facts) -> list[Evidence]:
     ranks = facts.ranks
     if ranks is None:
         return kernel_evidence(facts, CAUSE)
-    waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:8])
-    found = [Evidence(f"time waiting for others a step: {waits}")]
+    waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:RANKS_LISTED])
+    found = [Evidence(f"time waiting for others per step: {waits}")]
     late = _late(facts)
     held = held_down(late)
     if held is not None:
@@ -45,7 +46,7 @@ def evidence(facts: Facts) -> list[Evidence]:
         share = format_share(line.share)
         text = f"rank {ranks.late} stood at {line.place} ({line.function}) in {share} of the samples"
         found.append(Evidence(text, line=line.place))
-    return [*found, *kernel_evidence(facts, CAUSE)][:3]
+    return [*found, *kernel_evidence(facts, CAUSE)][:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:

@@ -24,7 +24,7 @@ from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_share
 
 CAUSE = "throttled"
@@ -35,7 +35,7 @@ def evidence(facts: Facts) -> list[Evidence]:
         Evidence(f"{reason} held the clocks in {format_share(share)} of the samples")
         for reason, share in sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
     ]
-    return (held[:2] + kernel_evidence(facts, CAUSE))[:3]
+    return (held[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.conditions import SLOW_STEP_RATIO
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
-from findwall.model.diagnosis import Evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms
 
 CAUSE = "unstable-steps"
-SLOW = 1.5  # times the median
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -36,7 +36,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     if len(seconds) < 2:
         return []
     median = float(np.median(seconds))
-    slowest = np.argsort(-seconds, kind="stable")[:3]
+    slowest = np.argsort(-seconds, kind="stable")[:EVIDENCE_ROWS]
     return [
         Evidence(
             f"step {at} of {len(seconds)} took {format_ms(float(seconds[at]) * 1e3)}, "
@@ -44,7 +44,7 @@ def evidence(facts: Facts) -> list[Evidence]:
             ms=float(seconds[at]) * 1e3,
         )
         for at in slowest.tolist()
-        if seconds[at] > SLOW * median
+        if seconds[at] > SLOW_STEP_RATIO * median
     ]
 
 
@@ -56,13 +56,11 @@ def sentence(facts: Facts) -> str:
             "does)."
         )
     median = float(np.median(seconds))
-    slow = int((seconds > SLOW * median).sum())
+    slow = int((seconds > SLOW_STEP_RATIO * median).sum())
     return (
-        f"{opening(facts, CAUSE)} come from {slow} of {len(seconds)} steps that take more than {SLOW:g} "
-        "times the median "
-        f"of {format_ms(median * 1e3)}; look at what happens in them (evaluation, saving, new shapes, "
-        "other jobs): "
-        f"{gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} come from {slow} of {len(seconds)} steps that take more than "
+        f"{SLOW_STEP_RATIO:g} times the median of {format_ms(median * 1e3)}; look at what happens in them "
+        f"(evaluation, saving, new shapes, other jobs): {gain(facts, CAUSE)}."
     )
 
 

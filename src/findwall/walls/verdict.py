@@ -10,13 +10,21 @@ from findwall.attribute.reading import Scenario
 from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN, ByCause
 
-NEAR_TIE = 0.75  # the second best cause this close to the best one may win by the order of the questions
-IN_LINE = 0.25  # of the time without a core: from here on others may be what is slow
-DOMINANT = 0.6  # of the step: a wait this long stands all the same, because work suffers more than Python
-CROWDED = 0.25  # of cores that are full, kept busy by others: threads of one op then wait for each other
-NOTICED = 0.05  # of the time without a core: a job of one thread has less, and loses nothing
-HIDDEN = 2.0  # times the best cause's gain: more time of unknown floor than this may hide a better one
-BLIND = 0.30  # of the step unknown, with nothing known worth naming: no verdict
+# All of these are chosen by hand, not calibrated.
+# Of the best cause's gain: a second one this close may win by the order of the questions.
+NEAR_TIE_SHARE = 0.75
+# Of the time without a core: from here on others may be what is slow; a job of one thread has less than the
+# second, and loses nothing.
+IN_LINE_SHARE = 0.25
+NOTICED_IN_LINE_SHARE = 0.05
+# Of the step: a wait this long stands all the same, because work suffers more than Python.
+DOMINANT_SHARE = 0.6
+# Of cores that are full, kept busy by others: threads of one op then wait for each other.
+CROWDED_CORES_SHARE = 0.25
+# Times the best cause's gain: more time of unknown floor than this may hide a better one.
+MAY_HIDE_RATIO = 2.0
+# Of the step unknown, with nothing known worth naming: no verdict.
+NO_VERDICT_UNKNOWN_SHARE = 0.30
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +74,14 @@ def _may_be_others(facts: Facts, best: str) -> bool:
     rare = best == "unstable-steps"  # just what others cause, whatever the device
     if WALL_OF[best] in ("overhead", "data") and not rare:
         gain = facts.recoverable().of((best,))
-        return share >= IN_LINE and gain < DOMINANT * facts.step
+        return share >= IN_LINE_SHARE and gain < DOMINANT_SHARE * facts.step
     reached = best == "at-the-roof" and facts.ceilings.known  # a rate that was reached was reached
     if reached or (facts.rank.device_kind != "cpu" and not rare):
         return False
     # Threads that share an op wait for the one that has no core: work takes many times as long, Python not.
-    return share >= IN_LINE or (share >= NOTICED and others_share(facts.rank) >= CROWDED)
+    return share >= IN_LINE_SHARE or (
+        share >= NOTICED_IN_LINE_SHARE and others_share(facts.rank) >= CROWDED_CORES_SHARE
+    )
 
 
 def _rank(facts: Facts, scenario: Scenario) -> list[str]:
@@ -81,9 +91,9 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     worth = [cause for cause in gain.ranked() if gain[cause] >= WORTH_IT * scenario.step]
     if not worth:
         return [_roof(facts, scenario)]
-    if _hidden(facts, scenario, gain) > HIDDEN * gain[worth[0]]:
+    if _hidden(facts, scenario, gain) > MAY_HIDE_RATIO * gain[worth[0]]:
         return [UNKNOWN]
-    if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE * gain[worth[0]]:
+    if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE_SHARE * gain[worth[0]]:
         first, second = worth[0], worth[1]
         if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
@@ -101,7 +111,7 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
-    if spent[UNKNOWN] > BLIND * scenario.step or not known:
+    if spent[UNKNOWN] > NO_VERDICT_UNKNOWN_SHARE * scenario.step or not known:
         return UNKNOWN
     at_the_roof = spent.of(WALLS["compute"]) >= spent.of(WALLS["bandwidth"])
     return "at-the-roof" if at_the_roof else "memory-roof"
