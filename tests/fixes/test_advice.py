@@ -89,7 +89,7 @@ HELPS: dict[str, Case] = {
     "keep-cache": (at("empty_cache"), "30 cudaFree"),
     "larger-batch": (at("inference"), "no shorter"),
     "less-recompute": (at("checkpointed_blocks"), "torch.utils.checkpoint"),
-    "lighter-samples": (at("slow_loader"), "115 ms per step"),
+    "lighter-samples": (at("slow_loader"), "118 ms per step"),
     "loader-workers": (at("slow_loader"), "there are workers"),
     "lower-precision": (at("decode_graph"), "fp8"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),

@@ -13,6 +13,7 @@ from findwall.model.intervals import I64
 from findwall.structure.links import nearest
 from findwall.structure.steps import optimizers
 
+HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
 _COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFunction")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")

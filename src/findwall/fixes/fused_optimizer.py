@@ -24,6 +24,7 @@ import numpy as np
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import SECOND_NAMED_SHARE, a_step, listed, step_ms
+from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
@@ -32,7 +33,6 @@ from findwall.replay.change import Change, Ready
 from findwall.structure.steps import optimizers
 
 MOVES = ("unfused-optimizer", "launch-bound")
-HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 

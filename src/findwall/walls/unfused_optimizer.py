@@ -23,11 +23,11 @@ from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
+from findwall.attribute.job import HAVE_FUSED
 from findwall.model.diagnosis import Evidence
 from findwall.structure.steps import optimizers
 
 CAUSE = "unfused-optimizer"
-HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
 
 def evidence(facts: Facts) -> list[Evidence]:
