@@ -65,7 +65,6 @@ class Draft:
             "host": HostTime(length, events, np.zeros(count)),
             "parts": {name: part for name, part in parts.items() if part.length.any()},
             "paced": self.column("paced", bool),
-            "queued": np.zeros(count, bool),
             "elsewhere": np.zeros(count),
             "inside": np.zeros(count),
             "steps": steps,

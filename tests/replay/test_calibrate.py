@@ -133,5 +133,4 @@ def test_a_host_given_its_time_back_closes_gaps() -> None:
 def test_queued_kernels_keep_their_turn_around() -> None:
     """Launched long ago: no host can close the gap between them."""
     facts = facts_of(sketch(cpu="ooo       " * 3, gpu="kkkk.kk.kk" * 3, steps="|         " * 3, us=10))
-    assert facts.graph.queued[facts.graph.rows[1]]
     assert play_with(facts.graph, Calibration(8.0)).gap[1] == 10 * US

@@ -58,7 +58,6 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
         track=nodes.track,
         step=_steps(nodes, queue),
         paced=_of_rows(nodes, queue.paced, False).astype(bool),
-        queued=_of_rows(nodes, device.queued, False).astype(bool),
         elsewhere=_of_rows(nodes, queue.elsewhere, 0.0),
         inside=_of_rows(nodes, _inside(host, queue, on_cores), 0.0),
         steps=queue.steps,
@@ -179,7 +178,7 @@ def _causes(
     outside = aimed[cause[aimed] == count]
     cause[outside] = _in_the_repeat_before(timeline, queue, row_node, target[outside], count)
     _arrivals(nodes, points, cause, lag)
-    # The other thread's word comes first; its own work before the silence was done long ago.
+    # Nothing waits for what comes after it, nor a step that is played once for one before it.
     lost = (cause >= at) | (cause < -count) | ((cause < 0) & ~np.full(count, queue.repeats))
     lag[lost] = NOTHING
     cause[lost] = -1

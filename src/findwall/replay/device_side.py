@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.model.events import Bool, Timeline
+from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.replay.graph import NOTHING
 from findwall.structure.queue import Queue, device_rows
@@ -29,7 +29,6 @@ class DeviceSide:
 
     turn: F64  # ns after the row before on its stream
     lag: F64  # ns after its launch; -inf where that is not known
-    queued: Bool
     waits_for: I64  # the timeline's row of another stream that it waits for; -1 none
     wait_lag: F64
     latency: float
@@ -54,7 +53,6 @@ def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide
     return DeviceSide(
         turn=turn,
         lag=np.where(queue.launched, np.maximum(lag, 0.0), NOTHING),
-        queued=queued,
         waits_for=waits_for,
         wait_lag=wait_lag - turn,
         latency=latency,

@@ -78,7 +78,6 @@ class Graph:
     track: I64  # thread or stream, as an index of its own
     step: I64  # 0 … steps - 1
     paced: Bool  # a copy from or to pageable memory: its length is the host's, not the device's
-    queued: Bool  # device rows: launched before the stream was free
     elsewhere: F64  # device rows: share of the wait before it in which another device of the job works
     inside: F64  # device rows of a CPU job: recorded events inside the op, which stretched it
     steps: int

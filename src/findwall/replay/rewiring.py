@@ -186,7 +186,6 @@ def with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Grap
         track=track,
         step=stretched(graph.step, 0),
         paced=stretched(graph.paced, False),
-        queued=stretched(graph.queued, False),
         elsewhere=stretched(graph.elsewhere, 0.0),
         inside=stretched(graph.inside, 0.0),
     )
