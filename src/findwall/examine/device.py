@@ -80,6 +80,22 @@ def _wall(facts: Facts, verdict: Verdict) -> Wall:
     return Wall(None, None, _undecided(facts, verdict), None, between)
 
 
+def _unexplained(facts: Facts) -> str:
+    """More idle time of unknown cause than anything known gives back: where it lies, how to find out."""
+    likely = facts.reading.likely
+    idle, step = format_ms(ms(likely.idle[UNKNOWN])), format_ms(ms(facts.step))
+    known = f"For {idle} of the {step} step the device idles and the trace does not show why: "
+    if likely.left_over > MOSTLY_IDLE_SHARE * likely.idle[UNKNOWN]:
+        return known + (
+            "the steps it holds are shorter. Trace steps that are as slow as the ones timed, or let "
+            "`findwall run` measure the job."
+        )
+    return known + (
+        "rows are missing, or it was recorded during start-up. Record whole steps after warm-up, with CPU "
+        "and CUDA activities, or let `findwall run` do it."
+    )
+
+
 def _undecided(facts: Facts, verdict: Verdict) -> str:
     reading = facts.reading
     if verdict.why_not == "dilation":
@@ -90,11 +106,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "steps without the profiler and give that as --step-ms, or let `findwall run` measure the job."
         )
     if verdict.why_not == "unexplained":
-        return (
-            f"For {format_ms(ms(reading.likely.idle[UNKNOWN]))} of the {format_ms(ms(facts.step))} step the "
-            "device idles and the trace does not show why: the steps it holds are shorter. Trace steps that "
-            "are as slow as the ones timed, or let `findwall run` measure the job."
-        )
+        return _unexplained(facts)
     if verdict.why_not == "contended":
         return (
             f"The job's thread stood in line for a core {format_share(in_line_share(facts.rank))} of the "
