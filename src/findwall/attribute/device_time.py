@@ -1,4 +1,4 @@
-"""Device time of some atoms: what it is, what of it could come back, of which class and name they are."""
+"""Device time of some atoms: what it is, of which class and name they are."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 from findwall.units import ms
-
-
-def gains(facts: Facts, atoms: I64) -> float:
-    """What some atoms could give back, in ms a step; where no floor is known, nothing."""
-    own = facts.own[atoms]
-    window = facts.atoms.own[atoms]
-    floor = np.divide(facts.atoms.floor[atoms] * own, window, out=np.full(len(own), np.nan), where=window > 0)
-    return ms(float(np.nansum(np.maximum(own - floor, 0.0))))
 
 
 def time_of(facts: Facts, atoms: I64) -> float:

@@ -191,7 +191,7 @@ def _quality(facts: Facts) -> Quality:
             profiled / facts.step if facts.step > 0 else None,
             "measured" if known else "estimated",
             reading.likely.calibration.cost_us,
-            reading.likely.calibration.pace,
+            reading.likely.calibration.pace if known else None,
             reading.replay_error if known else None,
         ),
         damaged=quality.damaged,
