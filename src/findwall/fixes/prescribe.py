@@ -140,4 +140,6 @@ def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     most, step = format_ms(one.at_most), format_ms(ledger.step)
     rest = ledger.step - one.at_most
     why = f"moving {what} saves up to {most} of the {step} step"
+    if one.at_most < ROUNDING_MS:
+        why = f"moving {what} alone saves nothing: the {step} step waits for something else"
     return NotWorthIt([one.name], ledger.step / rest if rest > 0 else None, why)
