@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
-from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
+from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
+from findwall.attribute.kinds import kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
@@ -84,11 +85,20 @@ class Facts:
         """Device time of every atom, a step, scaled to the true step."""
         return self._own(self.reading.likely)
 
+    @cached_property
+    def weight(self) -> F64:
+        """What each atom counts for in the mean step: 1 where all steps are of one kind."""
+        of_row = np.ones(len(self.timeline.events))
+        of_row[self.graph.row[self.graph.rows]] = self.graph.weight[self.graph.rows]
+        found: F64 = of_row[self.kernels.row[self.atoms.index]]
+        return found
+
     def _own(self, scenario: Scenario) -> F64:
         rows, scale = scenario.lengths(self.graph)
         of_row = np.ones(len(self.timeline.events))
         of_row[rows] = scale
-        own: F64 = self.atoms.own * of_row[self.kernels.row[self.atoms.index]] / self.steps.count
+        of_atom = of_row[self.kernels.row[self.atoms.index]] * self.weight
+        own: F64 = self.atoms.own * of_atom / self.steps.count
         # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
         return own * (scenario.busy / max(float(own.sum()), NOT_ZERO_NS))
 
@@ -197,12 +207,14 @@ def establish(
     host = watch_host(timeline, links)
     queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
-    measured = source == "measured"
+    graph = build(timeline, links, host, queue, on_cores)
     conditions = Conditions()
-    if measured:
-        conditions = Conditions(pauses_ns(rank), collections_ns(rank), loader_ns(rank))
-    graph = conditions.change().apply(build(timeline, links, host, queue, on_cores))
-    reading = read_step(graph, timeline.header, true_step_s, source, conditions.pauses)
+    if source == "measured":
+        kinds = kinds_traced(rank, timeline, queue)
+        graph = replace(graph, share=kinds.share)
+        conditions = Conditions(rare_ns(rank, kinds.missing), collections_ns(rank), loader_ns(rank))
+    graph = conditions.change().apply(graph)
+    reading = read_step(graph, timeline.header, true_step_s, source, conditions.rare)
     judged = kernels
     if on_cores and not ceilings.known:
         used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))

@@ -9,9 +9,10 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
+from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
-from findwall.examine.rows import kernel_rows, kind_rows, machine, memory, step_of, throughput, warnings
+from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
@@ -68,7 +69,8 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
-        kinds=kind_rows(facts.rank.step_times) if facts.reading.source == "measured" else [],
+        kinds=kind_rows(facts.rank, facts) if facts.reading.source == "measured" else [],
+        elapsed=elapsed_shares(facts.rank),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
+from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
 from findwall.model.run import Rank, Run
 from findwall.units import format_ms, format_share, ms
@@ -16,8 +17,11 @@ UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a senten
 
 def gather_notes(facts: Facts) -> list[str]:
     """Every remark once, the ones that change how to read the verdict first."""
+    measured = facts.reading.source == "measured"
     notes = [
         *_about_step(facts),
+        *(about_kinds(facts.rank, facts) if measured else []),
+        *about_elapsed(facts.rank),
         *facts.reading.notes,
         *facts.whole.steps.notes,
         *_about_window(facts),

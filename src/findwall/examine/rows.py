@@ -12,9 +12,9 @@ from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import spread
 from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
-from findwall.model.diagnosis import KernelRow, KindRow, Machine, Memory, Step, Throughput
+from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
 from findwall.model.machine import Ceilings, Finding
-from findwall.model.run import Rank, Run, StepTimes
+from findwall.model.run import Rank, Run
 from findwall.units import GIB, ms
 
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
@@ -80,13 +80,6 @@ def step_of(facts: Facts) -> Step:
     )
 
 
-def kind_rows(timed: StepTimes | None) -> list[KindRow]:
-    """The kinds of steps there are; nothing where no step was timed."""
-    if timed is None:
-        return []
-    return [KindRow(one.name, one.share, one.mean * 1e3, one.every) for one in timed.kinds()]
-
-
 def kernel_rows(facts: Facts) -> list[KernelRow]:
     """Kernels of the window, merged by name, op and class, longest first; figures a step."""
     kernels, index, count = facts.kernels, facts.atoms.index, facts.steps.count
@@ -98,12 +91,13 @@ def kernel_rows(facts: Facts) -> list[KernelRow]:
     distinct, group = np.unique(keys, axis=0, return_inverse=True)
     group = group.reshape(-1)
     width = len(distinct)
-    calls = np.bincount(group, minlength=width) / count
-    time = np.bincount(group, kernels.duration[index], minlength=width) / count
+    weight = facts.weight
+    calls = np.bincount(group, weight, minlength=width) / count
+    time = np.bincount(group, kernels.duration[index] * weight, minlength=width) / count
 
     def total(column: np.ndarray) -> np.ndarray:
         known = ~np.isnan(column)
-        found = np.bincount(group[known], column[known], minlength=width) / count
+        found = np.bincount(group[known], (column * weight)[known], minlength=width) / count
         whole = np.bincount(group[known], minlength=width) == np.bincount(group, minlength=width)
         return np.where(whole, found, np.nan)
 

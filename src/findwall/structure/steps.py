@@ -108,6 +108,13 @@ def _profiler_steps(timeline: Timeline) -> _Markers | None:
     return _Markers("ProfilerStep", edges, labels, tuple(events.duration[rows].tolist()))
 
 
+def step_numbers(timeline: Timeline) -> I64:
+    """The number that each marked step bears; nothing where steps bear none."""
+    found = _profiler_steps(timeline)
+    numbers = [PROFILER_STEP.match(label) for label in found.labels] if found is not None else []
+    return np.array([int(one[1]) if one and one[1] else -1 for one in numbers], np.int64)
+
+
 def _one_process(timeline: Timeline, rows: I64) -> I64:
     """In a merged file, the markers of the process that has most of them."""
     process = timeline.events.process[rows]
