@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.kinds import traced_kinds
 from findwall.attribute.places import sampled
 from findwall.model.kinds import USUAL, StepKind
+from findwall.units import NS_PER_S
 
 # Of what such a step idles beyond a usual one: a cause with less is not what it does. Chosen by hand.
 EXPLAINS_SHARE = 0.5
@@ -54,12 +57,36 @@ def _idles_for(facts: Facts, name: str) -> str | None:
     return most if most is not None and beyond[most] > EXPLAINS_SHARE * total > 0 else None
 
 
+def kinds_of(facts: Facts) -> tuple[StepKind, ...]:
+    """The kinds of steps, with the lengths they have on the device where all of them were traced.
+
+    The host's clock tells kinds apart, but a host that runs ahead makes the others' steps seem short.
+    """
+    timed = facts.rank.step_times
+    if timed is None or facts.reading.source != "measured":
+        return ()
+    kinds = timed.kinds()
+    if facts.graph.share is None or facts.reading.likely.rare > 0:
+        return kinds
+    traced = np.array(traced_kinds(facts.rank, facts.timeline, facts.queue))
+    replay = facts.reading.likely.gaps.replay
+    length = np.bincount(
+        facts.graph.step[facts.graph.rows], replay.gap + replay.busy, minlength=facts.graph.steps
+    )
+    scale = facts.step / max(replay.step, 1.0) / NS_PER_S
+    return tuple(
+        replace(kind, mean=float(length[traced == kind.name].mean()) * scale)
+        if (traced == kind.name).any()
+        else kind
+        for kind in kinds
+    )
+
+
 def restarts(facts: Facts) -> StepKind | None:
     """Steps that are long because the loader's workers start again."""
-    timed = facts.rank.step_times
-    if timed is None or not facts.rank.loader_workers:
+    if not facts.rank.loader_workers:
         return None
-    return next((kind for kind in timed.kinds() if kind.doing == "loader-start"), None)
+    return next((kind for kind in kinds_of(facts) if kind.doing == "loader-start"), None)
 
 
 def often_text(kind: StepKind) -> str:

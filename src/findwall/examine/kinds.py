@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import doing_text, often_text, what_it_does
+from findwall.attribute.kinds_told import doing_text, kinds_of, often_text, what_it_does
 from findwall.model.diagnosis import KindRow
-from findwall.model.kinds import USUAL, StepKind
+from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.run import Rank
 from findwall.units import format_ms, format_share
 
@@ -14,12 +14,16 @@ OUTSIDE_SHARE = 0.1  # of the job's time outside its steps: less is not worth a 
 
 def kind_rows(rank: Rank, facts: Facts | None = None) -> list[KindRow]:
     """The kinds of steps there are; nothing where no step was timed."""
-    if rank.step_times is None:
-        return []
     return [
         KindRow(one.name, one.share, one.mean * 1e3, one.every, _what(one, rank, facts))
-        for one in rank.step_times.kinds()
+        for one in _kinds(rank, facts)
     ]
+
+
+def _kinds(rank: Rank, facts: Facts | None) -> tuple[StepKind, ...]:
+    if facts is not None:
+        return kinds_of(facts)
+    return () if rank.step_times is None else rank.step_times.kinds()
 
 
 def _what(kind: StepKind, rank: Rank, facts: Facts | None) -> str:
@@ -46,22 +50,21 @@ def elapsed_shares(rank: Rank) -> dict[str, float] | None:
 
 def about_kinds(rank: Rank, facts: Facts | None = None) -> list[str]:
     """Sentences on steps that are not like the others, and on time outside of steps."""
-    timed = rank.step_times
-    if timed is None:
-        return []
-    kinds = timed.kinds()
+    kinds = _kinds(rank, facts)
     usual = next((kind for kind in kinds if kind.name == USUAL), None)
-    told = []
-    for kind in kinds:
-        if kind.name == USUAL or usual is None:
-            continue
-        what = _what(kind, rank, facts)
-        late = ", seen only after the other steps were timed" if kind is timed.seldom else ""
-        told.append(
-            f"{often_text(kind)[:1].upper()}{often_text(kind)[1:]} takes {format_ms(kind.mean * 1e3)}, the "
-            f"usual one {format_ms(usual.mean * 1e3)}{late}{': ' + what if what else ''}."
-        )
-    return told
+    if usual is None:
+        return []
+    return [_sentence(kind, usual, _what(kind, rank, facts)) for kind in kinds if kind.name != USUAL]
+
+
+def _sentence(kind: StepKind, usual: StepKind, what: str) -> str:
+    """The number first: how often, how long, what it does."""
+    late = ", seen only after the other steps were timed" if kind.name == SELDOM else ""
+    takes = "takes" if kind.every else "take"
+    return (
+        f"{often_text(kind)} {takes} {format_ms(kind.mean * 1e3)}, the usual one "
+        f"{format_ms(usual.mean * 1e3)}{late}{': ' + what if what else ''}."
+    )
 
 
 def about_elapsed(rank: Rank) -> list[str]:

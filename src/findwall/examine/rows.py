@@ -56,9 +56,7 @@ def step_of(facts: Facts) -> Step:
     of_step = measured or reading.source == "trace"
     varies = spread(seconds)
     if measured:
-        half = (
-            NORMAL_95 * float(seconds.std(ddof=1)) / np.sqrt(len(seconds)) * 1e3 if len(seconds) > 1 else 0.0
-        )
+        half = NORMAL_95 * _error_of_mean(seconds, timed.kind if timed is not None else ()) * 1e3
         ends = (ms(facts.step) - half, ms(facts.step) + half)
     else:
         steps = [ms(one.step) for one in reading.scenarios]
@@ -78,6 +76,19 @@ def step_of(facts: Facts) -> Step:
         found_by=facts.steps.found_by,
         busy_ms=ms(reading.likely.busy),
     )
+
+
+def _error_of_mean(seconds: np.ndarray, kinds: Sequence[str]) -> float:
+    """The standard error of the mean: of steps that come in kinds at even distances, within each kind."""
+    if len(seconds) < 2:
+        return 0.0
+    names = np.array(kinds) if len(kinds) == len(seconds) else np.zeros(len(seconds))
+    within = 0.0
+    for name in np.unique(names):
+        mine = seconds[names == name]
+        spread = float(mine.std(ddof=1)) if len(mine) > 1 else 0.0
+        within += len(mine) * spread**2
+    return float(np.sqrt(within) / len(seconds))
 
 
 def kernel_rows(facts: Facts) -> list[KernelRow]:

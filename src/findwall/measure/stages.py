@@ -43,6 +43,8 @@ SHORTER = (  # for short jobs, and the steps that are timed and traced then
     ("--wait 1 --steps 1 --trace-steps 1", 2),
 )
 WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
+RECORDED_AT_MOST_NS = 5 * NS  # under the profiler: a million events at most
+FEWEST_TRACED = 2  # one of them is counted
 MOST_TRACED_STEPS = 24
 MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
 FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
@@ -411,10 +413,15 @@ class Tracing:
         elif self.window.state == "recording":
             self.traced += 1
             self.ended.append(now)
-            if self.traced >= self.wanted:
+            if self.traced >= self.wanted or self._is_long(engine, now):
                 self._finish(engine)
             else:
                 self.window.next_step(engine.step_number)
+
+    def _is_long(self, engine: Engine, now: int) -> bool:
+        """Whether what is recorded would take long to write already. A kind's step needs those behind it."""
+        recorded = now - self.ended[0]
+        return not engine.kinds and self.traced >= FEWEST_TRACED and recorded > RECORDED_AT_MOST_NS
 
     def _give_up(self, engine: Engine, why: str) -> None:
         engine.deferred = None

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import mode
 
 USUAL = "usual"  # the kind of a step of which nothing special is known
+SELDOM = "seldom"  # steps that came only after all others were timed
 EVEN_SHARE = 0.8  # of the distances that must be the same; chosen by hand
 FEWEST_HITS = 3  # of steps that come at even distances
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.model.kinds import USUAL, StepKind, even_distance
+from findwall.model.kinds import SELDOM, USUAL, StepKind, even_distance
 from findwall.model.measurement import Later, Measurement, StepColumns
 from findwall.model.run import Elapsed, StepTimes
 
@@ -128,7 +128,7 @@ def _seldom(rank: Measurement, later: Later) -> StepKind | None:
         return None
     own = {later.first_step + later.slow_step[at] for at in rows}
     return StepKind(
-        "seldom",
+        SELDOM,
         len(rows) / (later.steps + len(steps)),
         spent / len(rows) / 1e9,
         even_distance([later.slow_step[at] for at in rows]),
