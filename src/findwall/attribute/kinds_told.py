@@ -66,7 +66,7 @@ def kinds_of(facts: Facts) -> tuple[StepKind, ...]:
     if timed is None or facts.reading.source != "measured":
         return ()
     kinds = timed.kinds()
-    if facts.graph.share is None or facts.reading.likely.rare > 0:
+    if facts.graph.share is None or facts.reading.likely.rare:
         return kinds
     traced = np.array(traced_kinds(facts.rank, facts.timeline, facts.queue))
     replay = facts.reading.likely.gaps.replay

@@ -38,7 +38,7 @@ class Scenario:
     calibration: Calibration
     gaps: Blame  # the same row by row, as replayed
     shrink: float = 1.0  # what device time had to be scaled by to fit the true step
-    rare: float = 0.0  # of the idle time: what steps took that no traced one is like
+    rare: Mapping[str, float] = field(default_factory=dict)  # of the idle time: of steps not like the traced
     left_over: float = 0.0  # of the unknown idle time: what the true step has beyond the replay
 
     def lengths(self, graph: Graph) -> tuple[I64, F64]:
@@ -80,7 +80,7 @@ class StepReading:
     @property
     def replay_error(self) -> float:
         """By how much of the step the calibrated replay misses it; rare slow steps are not replayed."""
-        replayed = self.likely.gaps.replay.step + self.likely.rare
+        replayed = self.likely.gaps.replay.step + sum(self.likely.rare.values())
         return replayed / self.likely.step - 1.0 if self.likely.step > 0 else 0.0
 
     @property
@@ -143,9 +143,10 @@ def _from_truth(
         one, note = _squeezed(one, step - pauses, refuse=source == "given")
         notes = (*note, *notes)
     if pauses > 0:
-        for cause, spent in rare.items():
-            one.idle[cause] += spent * (pauses / sum(rare.values()))
-        one = replace(one, step=step, rare=pauses)
+        fitting = {cause: spent * (pauses / sum(rare.values())) for cause, spent in rare.items()}
+        for cause, spent in fitting.items():
+            one.idle[cause] += spent
+        one = replace(one, step=step, rare=fitting)
     return StepReading(one, one, one, source, notes)
 
 
