@@ -188,7 +188,7 @@ def establish(
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
-    whole = survey(timeline)
+    whole = survey(timeline, on_cores)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
     timeline = representative(whole)

@@ -248,7 +248,7 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         return _single(
             timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max())
         )
-    stream = _compute_stream(timeline, rows)
+    stream = compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
     notes = list(markers.notes)
@@ -317,7 +317,7 @@ def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: i
     return of_row
 
 
-def _compute_stream(timeline: Timeline, rows: I64) -> int:
+def compute_stream(timeline: Timeline, rows: I64) -> int:
     """The stream with the most kernel time; copies alone do not make a compute stream."""
     events = timeline.events
     kernels = rows[events.kind[rows] == Kind.KERNEL]
