@@ -70,8 +70,8 @@ def only_start_up(facts: Facts) -> str:
     once = facts.whole.left_out.of(*START_UP).length
     recorded = once + int(facts.whole.steps.lengths.sum())
     return (
-        f"{format_ms(ms(once))} of the {format_ms(ms(recorded))} in the trace are {_what_once(facts)}: it was "
-        "recorded during start-up, which says nothing about the steps that follow. Record after warm-up "
+        f"{format_ms(ms(once))} of the {format_ms(ms(recorded))} in the trace are {_what_once(facts)}: it "
+        "was recorded during start-up, which says nothing about the steps that follow. Record after warm-up "
         "(torch.profiler.schedule(wait=5, warmup=3, active=3)), or let `findwall run` do it."
     )
 

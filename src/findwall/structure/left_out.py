@@ -28,7 +28,7 @@ from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64, Intervals, intersection, union
 from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import COMPILE
-from findwall.structure.links import Links
+from findwall.structure.links import LAUNCH, Links, launches_before
 from findwall.structure.steps import Steps, compute_stream
 
 LOADING, CONTEXT, CAPTURE, COMPILING, CUT_AWAY = "loading", "context", "capture", "compiling", "cut-away"
@@ -37,13 +37,13 @@ START_UP = (LOADING, CONTEXT, CAPTURE, COMPILING)
 
 # All of these are chosen by hand.
 ONE_OFF_NS = 1_000_000  # a runtime call this long with an idle device does more than it is called for
+LEAST_IDLE_NS = 100_000  # of such a call: where the device idles for less, it costs the step nothing
 KEPT_NS = 10_000  # of a first launch: about what the next ones of it take
 # An allocation takes up to some milliseconds; one this long with an idle device sets the driver up.
 LONG_ALLOCATION_NS = 50_000_000
 # After its launch returned: a row that starts later did not wait for its launch. Far beyond latency.
 QUEUED_NS = 100_000
 
-_LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)", re.IGNORECASE)
 _MODULE = re.compile(r"^(cu|cuda|hip)(Module|Library)Load|^(cu|hip)LinkComplete", re.IGNORECASE)
 _ALLOCATION = re.compile(
     r"^(cuda|hip)(Malloc|Free)(Async)?$|^cuMem(Alloc|Free|Create|Map|Unmap)", re.IGNORECASE
@@ -139,7 +139,7 @@ def _idle_parts(reason: int, rows: I64, start: I64, end: I64, idle: Intervals) -
     parts = [(_NONE, _NONE, _NONE, _NONE)]
     for row, low, high in zip(rows.tolist(), start.tolist(), end.tolist(), strict=True):
         part = intersection(union(np.array([low]), np.array([high])), idle)
-        if len(part):
+        if part.length >= LEAST_IDLE_NS:
             parts.append((part.start, part.end, np.full(len(part), reason), np.full(len(part), row)))
     found = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return found[0], found[1], found[2], found[3]
@@ -172,7 +172,7 @@ def _first_launches(timeline: Timeline, links: Links) -> tuple[I64, I64, I64]:
     rows = rows[links.launch[rows] >= 0]
     issued = events.start[links.launch[rows]]
     first = links.launch[rows[_firsts(events.name[rows].astype(np.int64), issued)]]
-    long = _calls(timeline, _LAUNCH, ONE_OFF_NS)
+    long = _calls(timeline, LAUNCH, ONE_OFF_NS)
     device = timeline.rows(*DEVICE_KINDS)
     device = device[links.launch[device] >= 0]
     long = long[np.isin(long, first) | ~np.isin(long, links.launch[device])]
@@ -248,9 +248,7 @@ def _cut_away(timeline: Timeline, links: Links, steps: Steps) -> tuple[I64, I64,
     paced = events.kind[row] == Kind.MEMCPY and bool(timeline.named(PAGEABLE)[events.name[row]])
     if call >= 0 and not paced and began - int(events.end[call]) > QUEUED_NS:
         since = int(events.end[call])
-    first = int(events.start[rows].min())
-    launches = _calls(timeline, _LAUNCH, 0)
-    lost = launches[(events.start[launches] < first) & ~np.isin(launches, links.launch[rows])]
+    lost = launches_before(timeline, links)
     if len(lost):
         since = min(since, int(events.start[lost].min()))
     since = max(since, steps.start)
