@@ -194,7 +194,7 @@ def establish(
     timeline = representative(whole)
     links = link(timeline)
     steps = find_steps(timeline, links)
-    host = watch_host(timeline, links)
+    host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     measured = source == "measured"

@@ -67,6 +67,7 @@ class Host:
 
     threads: I64
     activities: dict[str, Intervals]  # cause -> when the host did that; earlier keys win
+    once: Intervals  # start-up behind which the device still had work: no part of the step
     working: Intervals  # any op or runtime call open
     blocking: Blocking
     plans: Plans  # inside ops: a library sets itself up for a new shape
@@ -79,8 +80,8 @@ class Host:
         return found
 
 
-def watch_host(timeline: Timeline, links: Links) -> Host:
-    """Sort the host's time into activities, once."""
+def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Host:
+    """Sort the host's time into activities, once. `once`: start-up, which is none of them."""
     events = timeline.events
     device = timeline.rows(*DEVICE_KINDS)
     launches = np.unique(links.launch[device])
@@ -108,7 +109,8 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
     time, weight = _event_weights(timeline, mine)
     return Host(
         threads=threads.astype(np.int64),
-        activities=_disjoint(activities),
+        activities={cause: when - once for cause, when in _disjoint(activities).items()},
+        once=once,
         working=union(events.start[busy], events.end[busy]),
         blocking=blocking,
         plans=plans,

@@ -14,7 +14,9 @@ the file before it, so the recording had begun: device work of the same time was
 process, nobody knows how long it is part of the step, and the replay calls that time unknown. So it is with
 streams that wait for an event: only the compute stream's beginning is the beginning of the file.
 
-The stretches are taken out of the clock of both sides, as if they had taken no time.
+The stretches are taken out of the clock of both sides, as if they had taken no time. What of start-up the
+device did not wait for, because its queue still held work, is no idle time; but it costs the host its lead,
+and the replay leaves it out of the host's time.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
-from findwall.model.intervals import I64, Intervals, intersection, union
+from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import COMPILE
 from findwall.structure.links import LAUNCH, Links, launches_before
@@ -38,7 +40,7 @@ START_UP = (LOADING, CONTEXT, CAPTURE, COMPILING)
 # All of these are chosen by hand.
 ONE_OFF_NS = 1_000_000  # a runtime call this long with an idle device does more than it is called for
 LEAST_IDLE_NS = 100_000  # of such a call: where the device idles for less, it costs the step nothing
-KEPT_NS = 10_000  # of a first launch: about what the next ones of it take
+KEPT_NS = 10_000  # of such a call: about what it takes when there is nothing to set up
 # An allocation takes up to some milliseconds; one this long with an idle device sets the driver up.
 LONG_ALLOCATION_NS = 50_000_000
 # After its launch returned: a row that starts later did not wait for its launch. Far beyond latency.
@@ -68,13 +70,18 @@ class LeftOut:
     end: I64
     reason: I64  # -> REASONS
     row: I64  # the call or range behind it; of what was cut away the first row seen
+    hidden: Intervals  # of the same calls what the device did not wait for, on the clock of what is left
 
     def __len__(self) -> int:
         return len(self.start)
 
     def of(self, *reasons: str) -> LeftOut:
-        wanted = np.isin(self.reason, [REASONS.index(one) for one in reasons])
-        return LeftOut(self.start[wanted], self.end[wanted], self.reason[wanted], self.row[wanted])
+        return self.where(np.isin(self.reason, [REASONS.index(one) for one in reasons]))
+
+    def where(self, wanted: Bool) -> LeftOut:
+        return LeftOut(
+            self.start[wanted], self.end[wanted], self.reason[wanted], self.row[wanted], self.hidden
+        )
 
     @property
     def length(self) -> int:
@@ -83,7 +90,7 @@ class LeftOut:
 
 
 _NONE = np.empty(0, np.int64)
-NOTHING_LEFT_OUT = LeftOut(_NONE, _NONE, _NONE, _NONE)
+NOTHING_LEFT_OUT = LeftOut(_NONE, _NONE, _NONE, _NONE, EMPTY)
 
 
 def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
@@ -95,18 +102,18 @@ def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
     idle = union(events.start[device], events.end[device]).gaps(
         int(events.start.min()), int(events.end.max())
     )
+    kept = _usual_launch(timeline)
     found = [
-        (LOADING, *_first_launches(timeline, links)),
+        (LOADING, *_first_launches(timeline, links, kept)),
         (LOADING, *_now_and_then(steps, *_module_loads(timeline))),
         (CONTEXT, *_contexts(timeline)),
         (CAPTURE, *_now_and_then(steps, *_captures(timeline))),
         (COMPILING, *_now_and_then(steps, *_first_compiles(timeline))),
         (CUT_AWAY, *_cut_away(timeline, links, steps)),
     ]
-    parts = [_idle_parts(REASONS.index(reason), rows, start, end, idle) for reason, rows, start, end in found]
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    return LeftOut(*(column[order] for column in columns))
+    whole = _joined(found)
+    ran_dry = idle.covered_within(whole.start, np.maximum(whole.end, whole.start)) >= LEAST_IDLE_NS
+    return _idle_parts(whole.where(ran_dry | (whole.reason == REASONS.index(CUT_AWAY))), idle)
 
 
 def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
@@ -134,15 +141,34 @@ def start_up_by_step(left_out: LeftOut, steps: Steps) -> I64:
     return found[: steps.count]
 
 
-def _idle_parts(reason: int, rows: I64, start: I64, end: I64, idle: Intervals) -> tuple[I64, I64, I64, I64]:
-    """Of each stretch what lies in idle time."""
+def _joined(found: list[tuple[str, I64, I64, I64]]) -> LeftOut:
+    """Stretches of several reasons: rows, starts and ends of each."""
+    reason = np.concatenate([np.full(len(rows), REASONS.index(name)) for name, rows, _, _ in found])
+    rows, start, end = (np.concatenate([one[at] for one in found]) for at in (1, 2, 3))
+    return LeftOut(start, end, reason, rows, EMPTY)
+
+
+def _idle_parts(whole: LeftOut, idle: Intervals) -> LeftOut:
+    """Of each stretch what lies in idle time; on the remaining clock, what of start-up does not."""
     parts = [(_NONE, _NONE, _NONE, _NONE)]
-    for row, low, high in zip(rows.tolist(), start.tolist(), end.tolist(), strict=True):
-        part = intersection(union(np.array([low]), np.array([high])), idle)
-        if part.length >= LEAST_IDLE_NS:
-            parts.append((part.start, part.end, np.full(len(part), reason), np.full(len(part), row)))
-    found = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return found[0], found[1], found[2], found[3]
+    for at in range(len(whole)):
+        part = intersection(union(whole.start[at : at + 1], whole.end[at : at + 1]), idle)
+        of = np.full(len(part), at)
+        parts.append((part.start, part.end, whole.reason[of], whole.row[of]))
+    start, end, reason, row = (np.concatenate(column) for column in zip(*parts, strict=True))
+    gone = union(start, end)
+    once = whole.of(*START_UP)
+    rest = union(once.start, once.end) - gone
+    hidden = union(rest.start - gone.covered_before(rest.start), rest.end - gone.covered_before(rest.end))
+    order = np.argsort(start, kind="stable")
+    return LeftOut(start[order], end[order], reason[order], row[order], hidden)
+
+
+def _usual_launch(timeline: Timeline) -> int:
+    """How long a launch takes in this file."""
+    took = timeline.events.duration[_calls(timeline, LAUNCH, 0)]
+    took = took[took < ONE_OFF_NS]
+    return int(np.median(took)) if len(took) else KEPT_NS
 
 
 def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int) -> I64:
@@ -161,7 +187,7 @@ def _firsts(keys: I64, when: I64) -> Bool:
     return first
 
 
-def _first_launches(timeline: Timeline, links: Links) -> tuple[I64, I64, I64]:
+def _first_launches(timeline: Timeline, links: Links, kept: int) -> tuple[I64, I64, I64]:
     """Long launches that are the first of their kernel, or whose kernel is not in the file.
 
     Code is loaded before the kernel can start: what a launch does after that (a graph is handed over piece by
@@ -179,7 +205,7 @@ def _first_launches(timeline: Timeline, links: Links) -> tuple[I64, I64, I64]:
     until = events.end.copy()
     np.minimum.at(until, links.launch[device], events.start[device])
     long = long[until[long] - events.start[long] >= ONE_OFF_NS]
-    return long, events.start[long] + KEPT_NS, until[long]
+    return long, events.start[long] + kept, until[long]
 
 
 def _module_loads(timeline: Timeline) -> tuple[I64, I64, I64]:

@@ -241,16 +241,17 @@ def _by_external_id(timeline: Timeline, orphans: I64) -> I64:
 
 
 LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)", re.IGNORECASE)
+ENQUEUES = re.compile(rf"{LAUNCH.pattern}|^(cuda|cu|hip)Mem(cpy|set)", re.IGNORECASE)
 LAUNCH_WORDS = ("launch", "memcpy", "memset")
 
 
 def launches_before(timeline: Timeline, links: Links) -> I64:
-    """Kernel launches before the file's first device row that have no row in it: their work was cut away."""
+    """Launches and copies before the file's first device row that have no row in it: they were cut away."""
     events = timeline.events
     device, calls = timeline.rows(*DEVICE_KINDS), timeline.rows(Kind.RUNTIME)
     if len(device) == 0 or len(calls) == 0:
         return calls[:0]
-    calls = calls[timeline.named(LAUNCH)[events.name[calls]]]
+    calls = calls[timeline.named(ENQUEUES)[events.name[calls]]]
     calls = calls[events.start[calls] < events.start[device].min()]
     lost: I64 = calls[~np.isin(calls, links.launch[device])]
     return lost
