@@ -15,6 +15,7 @@ from findwall.units import format_ms, format_share, ms
 ABOVE_SPEC_SHARE = 0.01  # of the kernel time: less above the spec is not worth a sentence
 LEFT_OVER_SHARE = 0.03  # of the step: a replay nearer than that is what its bar asks
 UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
+SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
 WHAT_ONCE = {
     LOADING: "first calls that load code",
     CONTEXT: "calls that set the driver up",
@@ -94,7 +95,7 @@ def _about_left_out(facts: Facts) -> list[str]:
             f"{format_ms(ms(cut))} at the beginning are left out of the step: kernels had been launched and "
             "waited for device work that this file does not hold (it is a slice of a longer trace)."
         )
-    if once > 0:
+    if once > SHOWN_ONCE_SHARE * facts.step:
         notes.append(
             f"{format_ms(ms(once))} are left out of the step because they happen once: {_what_once(facts)}."
         )

@@ -39,7 +39,8 @@ START_UP = (LOADING, CONTEXT, CAPTURE, COMPILING)
 
 # All of these are chosen by hand.
 ONE_OFF_NS = 1_000_000  # a runtime call this long with an idle device does more than it is called for
-LEAST_IDLE_NS = 100_000  # of such a call: where the device idles for less, it costs the step nothing
+LEAST_IDLE_NS = 100_000  # of a call that may also wait for the device: it does not where that idles so long
+FULL_QUEUE_ROWS = 256  # rows that wait: a launch behind so many waits for room among them
 KEPT_NS = 10_000  # of such a call: about what it takes when there is nothing to set up
 # An allocation takes up to some milliseconds; one this long with an idle device sets the driver up.
 LONG_ALLOCATION_NS = 50_000_000
@@ -112,8 +113,9 @@ def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
         (CUT_AWAY, *_cut_away(timeline, links, steps)),
     ]
     whole = _joined(found)
+    # A call that sets the driver up may also wait for the device: it does where that has work all along.
     ran_dry = idle.covered_within(whole.start, np.maximum(whole.end, whole.start)) >= LEAST_IDLE_NS
-    return _idle_parts(whole.where(ran_dry | (whole.reason == REASONS.index(CUT_AWAY))), idle)
+    return _idle_parts(whole.where(ran_dry | (whole.reason != REASONS.index(CONTEXT))), idle)
 
 
 def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
@@ -205,6 +207,9 @@ def _first_launches(timeline: Timeline, links: Links, kept: int) -> tuple[I64, I
     until = events.end.copy()
     np.minimum.at(until, links.launch[device], events.start[device])
     long = long[until[long] - events.start[long] >= ONE_OFF_NS]
+    issued, ended = np.sort(events.start[links.launch[device]]), np.sort(events.end[device])
+    entered = events.start[long]
+    long = long[np.searchsorted(issued, entered) - np.searchsorted(ended, entered) < FULL_QUEUE_ROWS]
     return long, events.start[long] + kept, until[long]
 
 
