@@ -65,6 +65,7 @@ def first_calls(job: Sequence[Do], slow: int = -1, length: int = 0) -> Timeline:
     return replace(whole, events=whole.events.take(np.flatnonzero(seen)))
 
 
+# With several streams, what was cut away may have run beside what was not, and nothing in the file tells so.
 ONE_STREAM = JOBS.map(lambda job: [replace(one, stream=7) for one in job])
 
 
@@ -87,9 +88,9 @@ def test_loading_code_once_changes_neither_step_nor_causes(job: list[Do], us: in
     warm = played(first_calls(job))[1]
     cold = played(first_calls(job, place % launches, us * NS_PER_US))[1]
     step = warm.replay.step
-    assert cold.replay.step == pytest.approx(step, rel=0.01, abs=1_000)
+    assert cold.replay.step == pytest.approx(step, rel=0.01, abs=LATENCY / 2)
     for cause, idle in warm.idle.items():
-        assert cold.idle[cause] == pytest.approx(idle, abs=0.02 * step + 1_000)
+        assert cold.idle[cause] == pytest.approx(idle, abs=0.02 * step + LATENCY / 2)
 
 
 @settings(max_examples=15, deadline=None)
@@ -121,14 +122,21 @@ def without_marks(timeline: Timeline) -> Timeline:
 
 
 @settings(max_examples=300, deadline=None)
-@given(JOBS, st.floats(0, 1), st.integers(1, 3), st.booleans())
-def test_work_that_was_cut_away_adds_no_idle_time(
-    job: list[Do], share: float, steps: int, marked: bool
+@given(ONE_STREAM, st.floats(0, 1), st.booleans())
+def test_one_step_without_its_beginning_has_no_more_idle_time(
+    job: list[Do], share: float, marked: bool
 ) -> None:
-    whole = run(job, steps, 0) if marked else without_marks(run(job, steps, 0))
+    whole = run(job, 1, 0) if marked else without_marks(run(job, 1, 0))
     cut = without_first_rows(whole, share)
     assume(survey(cut).steps.found_by == survey(whole).steps.found_by)  # else the counted steps are others
-    assert named_idle(cut) <= named_idle(whole) + LATENCY + 2_000
+    assert named_idle(cut) <= named_idle(whole) + LATENCY
+
+
+@settings(max_examples=150, deadline=None)
+@given(ONE_STREAM, st.floats(0, 0.5))
+def test_a_step_without_its_beginning_is_not_counted_beside_whole_ones(job: list[Do], share: float) -> None:
+    whole = run(job, 5, 0)
+    assert named_idle(without_first_rows(whole, share)) <= named_idle(whole) + LATENCY
 
 
 def slice_of(queued_ms: float, gap_ms: float = 0.0) -> Timeline:
