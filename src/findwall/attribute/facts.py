@@ -198,13 +198,13 @@ def establish(
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
-    whole = survey(timeline)
+    whole = survey(timeline, on_cores)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
     timeline = representative(whole)
     links = link(timeline)
     steps = find_steps(timeline, links)
-    host = watch_host(timeline, links)
+    host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     graph = build(timeline, links, host, queue, on_cores)
