@@ -10,7 +10,7 @@ import numpy as np
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.attribute.kinds import kinds_traced
+from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
@@ -201,7 +201,7 @@ def establish(
     whole = survey(timeline, on_cores)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
-    timeline = representative(whole)
+    timeline = representative(whole, kinds_found(rank, whole.told))
     links = link(timeline)
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)

@@ -50,12 +50,15 @@ def kinds_traced(rank: Rank, timeline: Timeline, queue: Queue) -> KindsTraced:
 
 def traced_kinds(rank: Rank, timeline: Timeline, queue: Queue) -> list[str]:
     """The kind of each counted step."""
-    numbers = step_numbers(timeline)
-    found = []
-    for at in queue.used.tolist():
-        place = int(numbers[at]) - rank.first_traced if at < len(numbers) else -1
-        found.append(rank.traced_kinds[place] if 0 <= place < len(rank.traced_kinds) else USUAL)
-    return found
+    found = kinds_found(rank, timeline)
+    return [found[at] if at < len(found) else USUAL for at in queue.used.tolist()]
+
+
+def kinds_found(rank: Rank, timeline: Timeline) -> list[str]:
+    """The kind of each step that the trace marks, by the number it bears."""
+    places = (step_numbers(timeline) - rank.first_traced).tolist() if rank.traced_kinds else []
+    known = rank.traced_kinds
+    return [known[place] if 0 <= place < len(known) else USUAL for place in places]
 
 
 def beyond_usual_ns(rank: Rank, kinds: tuple[StepKind, ...]) -> float:

@@ -6,6 +6,7 @@ step and its neighbours, and a hundred steps say no more about that than ten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,18 +58,31 @@ def survey(timeline: Timeline, on_cores: bool = False) -> Whole:
     return Whole(timeline, links, find_steps(told, links), told, left_out)
 
 
-def representative(whole: Whole) -> Timeline:
-    """The timeline itself, or the part of it around a run of steps of about the mean length."""
+def representative(whole: Whole, kinds: Sequence[str] = ()) -> Timeline:
+    """The timeline itself, or the part of it around a run of steps of about the mean length.
+
+    `kinds`: of every step found, where they are known. Of several, one of each is in the run.
+    """
     count, events = whole.steps.count, len(whole.told.events)
     if events <= CLOSE_LOOK_EVENTS or count <= FEWEST_STEPS_KEPT or whole.steps.found_by == "span":
         return whole.told
     keep = min(max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // events), count)
     if keep >= count:
         return whole.told
+    if len(set(kinds[:count])) > 1:
+        return _cut(whole, *_one_of_each(kinds[:count], keep))
     lengths = whole.steps.lengths.astype(np.float64)
     means = np.convolve(lengths, np.ones(keep) / keep, mode="valid")
     first = int(np.argmin(np.abs(means - lengths.mean())))
     return _cut(whole, first, first + keep)
+
+
+def _one_of_each(kinds: Sequence[str], least: int) -> tuple[int, int]:
+    """The shortest run of steps with all kinds in it, of so many steps at least."""
+    count, wanted = len(kinds), set(kinds)
+    runs = ((first, last) for first in range(count) for last in range(first + least, count + 1))
+    whole = (run for run in runs if set(kinds[run[0] : run[1]]) == wanted)
+    return min(whole, key=lambda run: run[1] - run[0], default=(0, count))
 
 
 def _cut(whole: Whole, first: int, last: int) -> Timeline:
