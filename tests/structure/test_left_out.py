@@ -121,7 +121,7 @@ def without_marks(timeline: Timeline) -> Timeline:
     return replace(timeline, events=timeline.events.take(np.flatnonzero(~marks)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(ONE_STREAM, st.floats(0, 1), st.booleans())
 def test_one_step_without_its_beginning_has_no_more_idle_time(
     job: list[Do], share: float, marked: bool
@@ -132,7 +132,7 @@ def test_one_step_without_its_beginning_has_no_more_idle_time(
     assert named_idle(cut) <= named_idle(whole) + LATENCY
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ONE_STREAM, st.floats(0, 0.5))
 def test_a_step_without_its_beginning_is_not_counted_beside_whole_ones(job: list[Do], share: float) -> None:
     whole = run(job, 5, 0)
