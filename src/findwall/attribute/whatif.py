@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import WALLS
+from findwall.attribute.layouts import under_convolution
+from findwall.model.catalogue import MATRIX_CLASSES, WALLS
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
 from findwall.replay.graph import LAUNCHING
 from findwall.units import NOT_ZERO_NS, NS_PER_S
 
+# Times the memory's rate: what a cache gives at most. Chosen by hand, above what such caches reach.
+CACHE_RATIO = 3.0
 # Causes whose waiting on the host shows as the host's part in collectives.
 COLLECTIVE = tuple(cause for cause in WALLS["comms"] if cause != "pipeline-bubble")
 
@@ -89,6 +93,27 @@ def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) ->
 def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
     """Kernels that take so many times as long as now."""
     return to_floor(facts, atoms, facts.atoms.own[atoms] * factor)
+
+
+def at_least_bytes(facts: Facts, atoms: I64, share_of_bytes: F64 | float = 1.0) -> Change:
+    """Kernels replaced by others that do the same as fast as so many of its bytes can be moved.
+
+    Nothing is fused. What fits in the cache may come from there; of unknown work nothing need remain.
+    """
+    table, index = facts.kernels, facts.atoms.index[atoms]
+    cached = table.bytes[index] <= (facts.ceilings.l2_bytes or 0)
+    least = np.nan_to_num(table.floor[index]) * share_of_bytes / np.where(cached, CACHE_RATIO, 1.0)
+    share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
+    return to_floor(facts, atoms, least * share)
+
+
+def bare_convolutions(facts: Facts) -> Change:
+    """Convolutions at their floor, and nothing beside them: no turning round, no bias of its own."""
+    inside = under_convolution(facts)
+    multiply = of_class(facts, *MATRIX_CLASSES)
+    atoms = np.flatnonzero(inside | of_class(facts, "conv"))
+    least = np.where(multiply[atoms], np.nan_to_num(facts.atoms.floor[atoms]), 0.0)
+    return to_floor(facts, atoms, least)
 
 
 def knows_floor(facts: Facts, atoms: I64) -> bool:
