@@ -40,6 +40,7 @@ class _Link:
     """One op of a chain; `position`: its last kernel so far, which writes its result."""
 
     op: int
+    name: int
     position: int
     reads: tuple[float, ...]
     write: float
@@ -67,6 +68,7 @@ def fuse(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, on_chi
 def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, again: F64) -> F64:
     saved = np.zeros(len(index))
     ends = ~_is_fusable(timeline, kernels, index) | (kernels.op[index] < 0)
+    alone = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in ("norm", "softmax")])
     parts = np.concatenate(([False], step[1:] != step[:-1]))  # from step to step nothing is fused
     sizes: dict[tuple[int, int], _OpSizes | None] = {}
     chain: deque[_Link] = deque(maxlen=FUSION_REACH_OPS)
@@ -88,14 +90,16 @@ def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64
         found = _sizes(timeline, op, sizes)
         if found is None:
             continue
-        for producer, size in _consumed(chain, found.reads):
+        # One norm does not fold into another: each needs its own pass.
+        name = int(timeline.events.name[op]) if alone[position] else -1
+        for producer, size in _consumed(chain, found.reads, name):
             saved[position] += size
             # In a second pass a result is read again if it was written, or made again from what it came from.
             cheap = again[position] <= 0 or producer.reads.count(size) < _TWO_READS
             if producer.op not in unwritten and cheap:
                 unwritten.add(producer.op)
                 saved[producer.position] += size
-        chain.append(_Link(op, position, found.reads, found.write))
+        chain.append(_Link(op, int(timeline.events.name[op]), position, found.reads, found.write))
     return saved
 
 
@@ -116,12 +120,14 @@ def _read_again(timeline: Timeline, kernels: KernelTable, index: I64, on_chip: f
     return again
 
 
-def _consumed(chain: deque[_Link], reads: tuple[float, ...]) -> list[tuple[_Link, float]]:
-    """Which recent results an op reads: each read takes the latest result of its size."""
+def _consumed(chain: deque[_Link], reads: tuple[float, ...], but: int) -> list[tuple[_Link, float]]:
+    """Which recent results an op reads: each read takes the latest result of its size; none of an op called
+    `but`."""
     found: list[tuple[_Link, float]] = []
     for size in reads:
         for producer in reversed(chain):
-            if producer.write == size and not any(producer is one for one, _ in found):
+            taken = any(producer is one for one, _ in found)
+            if producer.write == size and producer.name != but and not taken:
                 found.append((producer, size))
                 break
     return found

@@ -34,7 +34,8 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     calibration, now = facts.cheapest
     saved = now.step - play_with(change.apply(facts.graph), calibration).step
     pauses = likely.idle["unstable-steps"] if "unstable-steps" in moves else 0.0
-    return max(likely.step - saved * likely.shrink - pauses, 0.0)
+    # At best a change does no harm: nobody keeps one that does.
+    return min(max(likely.step - saved * likely.shrink - pauses, 0.0), likely.step)
 
 
 def ideal(facts: Facts, *causes: str) -> Change:
@@ -101,10 +102,21 @@ def at_least_bytes(facts: Facts, atoms: I64, share_of_bytes: F64 | float = 1.0) 
     Nothing is fused. What fits in the cache may come from there; of unknown work nothing need remain.
     """
     table, index = facts.kernels, facts.atoms.index[atoms]
-    cached = table.bytes[index] <= (facts.ceilings.l2_bytes or 0)
-    least = np.nan_to_num(table.floor[index]) * share_of_bytes / np.where(cached, CACHE_RATIO, 1.0)
     share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
-    return to_floor(facts, atoms, least * share)
+    least = np.nan_to_num(table.floor[index]) * share_of_bytes * share
+    return to_floor(facts, atoms, least / _cache_ratio(facts, atoms))
+
+
+def as_chains(facts: Facts, atoms: I64) -> Change:
+    """Kernels that move bytes as one kernel a chain: at their floor, faster where the cache holds it all."""
+    return to_floor(facts, atoms, facts.atoms.floor[atoms] / _cache_ratio(facts, atoms))
+
+
+def _cache_ratio(facts: Facts, atoms: I64) -> F64:
+    """How many times faster than memory what each kernel moves may come."""
+    cached = facts.kernels.bytes[facts.atoms.index[atoms]] <= (facts.ceilings.l2_bytes or 0)
+    ratio: F64 = np.where(cached, CACHE_RATIO, 1.0)
+    return ratio
 
 
 def bare_convolutions(facts: Facts) -> Change:

@@ -14,10 +14,12 @@ from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, is_floating
 from findwall.attribute.workmodel.names import item_size_in_name
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import F64, I64
 
 WIDE_BYTES = 4  # of an fp32 number
 NARROW_BYTES = 2  # of either 16-bit float
+MATH_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 WIDTH_WORDS = {8: "fp64", WIDE_BYTES: "fp32", NARROW_BYTES: "16-bit", 1: "8-bit"}
 
 # Ops that autocast runs in fp32, as torch 2.13 lists them (ATen/autocast_mode.h, AT_FORALL_FP32).
@@ -88,24 +90,26 @@ _AROUND = re.compile(r"^_*(?:native_)?(.*?)(_forward|_backward|_backward_data)?_
 
 
 def value_bytes(facts: Facts, atoms: I64) -> I64:
-    """Bytes of a value that each atom's kernel moves: of its op's largest floating tensor, else as its name
-    says; 0 unknown."""
+    """Bytes of a value that each atom's kernel moves: of its largest tensor that is no index, else as its
+    format or its name says; 0 unknown."""
     events, index = facts.timeline.events, facts.atoms.index[atoms]
     op = facts.kernels.op[index]
     inputs = np.where(op >= 0, events.inputs[np.maximum(op, 0)], -1).astype(np.int64)
     key = inputs * len(facts.timeline.names) + events.name[facts.kernels.row[index]]
+    multiply = of_class(facts, *MATRIX_CLASSES)[atoms]
     distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     found = np.zeros(len(distinct), np.int64)
     for at, here in enumerate(first.tolist()):
         name = facts.timeline.name_of(int(facts.kernels.row[index[here]]))
-        found[at] = _op_bytes(facts, int(inputs[here])) or item_size_in_name(name) or 0
+        by_format = MATH_BYTES.get(facts.math(int(atoms[here])) or "", 0) if multiply[here] else 0
+        found[at] = _op_bytes(facts, int(inputs[here])) or by_format or item_size_in_name(name) or 0
     return found[inverse.reshape(-1)] if len(distinct) else np.zeros(0, np.int64)
 
 
 def _op_bytes(facts: Facts, inputs_id: int) -> int:
     inputs = facts.timeline.details.inputs_of(inputs_id) if inputs_id >= 0 else None
     tensors = Arguments(inputs).tensors() if inputs is not None else []
-    tensors = [one for one in tensors if is_floating(one.dtype)]
+    tensors = [one for one in tensors if is_floating(one.dtype) or (one.size == 1 and one.dtype != "bool")]
     return max(tensors, key=lambda one: one.elements).size if tensors else 0
 
 

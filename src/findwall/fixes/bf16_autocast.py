@@ -38,7 +38,14 @@ from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change
 
-MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
+MOVES = (
+    "fast-path-off",
+    "slow-kernels",
+    "unfused-pointwise",
+    "unfused-attention",
+    "at-the-roof",
+    "memory-roof",
+)
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
 # Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
 WIDE_MATMUL_SHARE = 0.1

@@ -78,11 +78,12 @@ def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
 
 
 def together_at_best(outcomes: dict[str, Use], facts: Facts) -> float:
-    """The same with several fixes made at once, by their names."""
+    """The same with several fixes made at once, by their names, or one of them alone where others do harm."""
     moved = {name: outcome.moves or all_fixes()[name].moves for name, outcome in outcomes.items()}
     changes = [_at_best(facts, outcome, moved[name]) for name, outcome in outcomes.items()]
     causes = tuple(dict.fromkeys(cause for moves in moved.values() for cause in moves))
-    return best_step(facts, sum(changes, Change()), causes)
+    alone = (step_at_best(all_fixes()[name], outcome, facts) for name, outcome in outcomes.items())
+    return min(best_step(facts, sum(changes, Change()), causes), *alone)
 
 
 def _at_best(facts: Facts, outcome: Use, moves: tuple[str, ...]) -> Change:

@@ -32,7 +32,7 @@ from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import at_most, bare_convolutions, free_launches, gone, to_floor
+from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, gone, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import Bool
@@ -58,6 +58,9 @@ DOES = {
 }
 # Classes whose kernels the compiler folds into what comes before and after them.
 MERGED = ("norm", "softmax", "reduce", "gather", "copy")
+# Times the cache that a kernel moves: from here on next to nothing of one pass is left there for the second.
+# Chosen by hand, not calibrated.
+LARGE_RATIO = 4
 BATCH_NORM = re.compile(r"batch_norm")
 # Of the device time in generated kernels: less is not told. Chosen by hand, not calibrated.
 GENERATED_SHARE = 0.02
@@ -91,10 +94,15 @@ def _best(facts: Facts) -> Change:
     model = np.flatnonzero(~of_class(facts, "optimizer"))
     moved = [cause for cause in MOVES if cause != "launch-bound"]
     merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts))
-    kernels = sum((to_floor(facts, facts.atoms.of(cause)) for cause in moved), Change())
+    kernels = sum((_moved(facts, cause) for cause in moved), Change())
     if _turns_layouts(facts):
         kernels += bare_convolutions(facts) + gone(facts, facts.atoms.of("layout-copies"))
     return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
+
+
+def _moved(facts: Facts, cause: str) -> Change:
+    atoms = facts.atoms.of(cause)
+    return as_chains(facts, atoms) if cause in FUSES else to_floor(facts, atoms)
 
 
 def _turns_layouts(facts: Facts) -> bool:
@@ -103,10 +111,10 @@ def _turns_layouts(facts: Facts) -> bool:
 
 
 def _twice_through_memory(facts: Facts) -> Bool:
-    """Batch norms over more than the cache holds: no kernel that they become part of reads less."""
+    """Batch norms over far more than the cache holds: no kernel that they become part of reads less."""
     rows = facts.kernels.op[facts.atoms.index]
     named = (rows >= 0) & matching(facts, np.maximum(rows, 0), BATCH_NORM)
-    large = facts.kernels.bytes[facts.atoms.index] > (facts.ceilings.l2_bytes or 0)
+    large = facts.kernels.bytes[facts.atoms.index] > LARGE_RATIO * (facts.ceilings.l2_bytes or 0)
     found: Bool = named & large & ~np.isnan(facts.atoms.floor)
     return found
 
