@@ -29,6 +29,7 @@ from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
+from findwall.attribute.layouts import channels_last, convolves
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "unfused-pointwise"
@@ -69,4 +70,6 @@ def _advice(facts: Facts) -> str:
     compiled = any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE))
     if compiled:
         return "torch.compile runs already: look for graph breaks that cut these chains"
+    if convolves(facts) and not channels_last(facts):
+        return "torch.compile fuses such chains into one kernel and makes images channels-last"
     return "torch.compile fuses such chains into one kernel"
