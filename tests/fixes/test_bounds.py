@@ -15,6 +15,7 @@ from findwall.attribute.whatif import best_step
 from findwall.attribute.widths import under_autocast, value_bytes
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.prescribe import step_at_best, together_at_best
+from findwall.replay.change import Change
 from fixes.recorded import job
 from sketch import DRAWINGS, KERNELS, Drawing, Drawn, facts_of, sketch
 
@@ -113,3 +114,13 @@ def test_bf16_in_the_default_layout_is_told_to_come_with_channels_last() -> None
     assert not channels_last(job("conv_fp32"))
     outcome = FIXES["bf16-autocast"].advise(job("conv_fp32"))
     assert isinstance(outcome, Use) and "With channels-last" in outcome.how
+
+
+def test_time_that_nothing_traced_explains_may_be_what_the_device_waits_for_most() -> None:
+    """Timed at 30 ms, traced at 10: whoever takes the loader's wait away may take the rest as well."""
+    timeline = sketch(cpu="ddddddddo " * 3, gpu="        mm" * 3, steps="|         " * 3)
+    facts = facts_of(timeline, step_ms=30)
+    left = facts.reading.likely.left_over
+    waiting = best_step(facts, Change(), ("loader-starved",))
+    assert waiting == pytest.approx(facts.step - left)
+    assert best_step(facts, Change(), ("fast-path-off",)) == pytest.approx(facts.step)

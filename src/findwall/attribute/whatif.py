@@ -11,7 +11,8 @@ import numpy as np
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import under_convolution
-from findwall.model.catalogue import MATRIX_CLASSES, WALLS
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALLS
+from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
@@ -28,14 +29,17 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     """The step with a change made, ns, on the cheapest host that the true step allows.
 
     What the replay does not hold stays as it is: time of unknown cause, and rare slow steps, unless those are
-    what the change takes away.
+    what the change takes away, or may be: steps that were not traced can have had more of what the device
+    waits for most.
     """
     likely = facts.reading.likely
     calibration, now = facts.cheapest
     saved = now.step - play_with(change.apply(facts.graph), calibration).step
     pauses = likely.idle["unstable-steps"] if "unstable-steps" in moves else 0.0
+    known = likely.idle.total - likely.idle[UNKNOWN]
+    unseen = likely.left_over if likely.idle.of(moves) > MAJORITY_SHARE * known > 0 else 0.0
     # At best a change does no harm: nobody keeps one that does.
-    return min(max(likely.step - saved * likely.shrink - pauses, 0.0), likely.step)
+    return min(max(likely.step - saved * likely.shrink - pauses - unseen, 0.0), likely.step)
 
 
 def ideal(facts: Facts, *causes: str) -> Change:
