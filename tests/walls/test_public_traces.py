@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from findwall.attribute.facts import Facts, establish
+from findwall.attribute.phases import split_by_phase
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.hardware import table_ceilings
 from findwall.model.catalogue import WALLS
@@ -47,6 +48,12 @@ def test_a_loader_without_workers_starves_the_device(traces: Path) -> None:
 
 def test_with_workers_it_does_not(traces: Path) -> None:
     assert decide(facts_of(traces / "v100_resnet50_workers4.json.gz")).wall != "data"
+
+
+def test_the_backward_pass_of_an_old_trace_is_not_its_forward(traces: Path) -> None:
+    """torch 1.8 records the engine's nodes and no ranges around them."""
+    phases = split_by_phase(facts_of(traces / "v100_resnet50_workers0.json.gz"))
+    assert phases["backward"] > 1.5 * phases["forward"] > 0
 
 
 def test_eager_serving_is_bound_by_launches(traces: Path) -> None:

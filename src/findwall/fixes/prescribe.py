@@ -12,6 +12,7 @@ from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
 from findwall.model.diagnosis import NotWorthIt, Prescription, Range
+from findwall.replay.change import Change
 from findwall.units import format_ms, ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
@@ -73,8 +74,20 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
     """The step, in ns, with all done that a fix could do: no real one should be faster."""
     moves = outcome.moves or fix.moves
-    change = outcome.changes.best if outcome.changes is not None else ideal(facts, *moves)
-    return best_step(facts, change, moves)
+    return best_step(facts, _at_best(facts, outcome, moves), moves)
+
+
+def together_at_best(outcomes: dict[str, Use], facts: Facts) -> float:
+    """The same with several fixes made at once, by their names, or one of them alone where others do harm."""
+    moved = {name: outcome.moves or all_fixes()[name].moves for name, outcome in outcomes.items()}
+    changes = [_at_best(facts, outcome, moved[name]) for name, outcome in outcomes.items()]
+    causes = tuple(dict.fromkeys(cause for moves in moved.values() for cause in moves))
+    alone = (step_at_best(all_fixes()[name], outcome, facts) for name, outcome in outcomes.items())
+    return min(best_step(facts, sum(changes, Change()), causes), *alone)
+
+
+def _at_best(facts: Facts, outcome: Use, moves: tuple[str, ...]) -> Change:
+    return outcome.changes.best if outcome.changes is not None else ideal(facts, *moves)
 
 
 def _targets(cause: str, ledger: _Ledger) -> list[str]:
