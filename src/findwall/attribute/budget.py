@@ -16,6 +16,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
+from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
 from findwall.model.causes import UNKNOWN as UNKNOWN
@@ -32,6 +33,8 @@ from findwall.units import NS_PER_S
 
 # Chosen by hand, not calibrated, as are the sizes and counts of messages below.
 FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
+# Of its ceiling: a kernel of any class that reaches less is at no roof, but slow, or too small.
+NEAR_ROOF_SHARE = 0.4
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
@@ -131,6 +134,7 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim_copies(timeline, kernels, index, cause, floor)
     _claim(cause, kernels.communication[index], "exposed-collective")
     floor[kernels.communication[index]] = 0.0
+    _claim_far_from_roof(kernels, index, cause, floor)
     return cause, floor
 
 
@@ -264,6 +268,20 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.
     _claim(cause, kind == Kind.MEMSET, "memory-roof")
+
+
+def _claim_far_from_roof(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """What the classes put at the memory's roof and is not near it: slow, too small, or of unknown work."""
+    roof = _is(cause, "memory-roof")
+    duration = kernels.duration[index]
+    small = duration <= TOO_SMALL_NS
+    # Products are split into kernels some of which only prepare: those need not be. Else no work is no model.
+    helper = _class_is(kernels, index, *MATRIX_CLASSES)
+    blind = np.isnan(floor) | ((floor <= 0) & ~small & ~helper)
+    far = floor < NEAR_ROOF_SHARE * duration
+    _claim(cause, roof & blind, UNKNOWN)
+    _claim(cause, roof & ~blind & far & small, "launch-bound")
+    _claim(cause, roof & ~blind & far & ~small, "slow-kernels")
 
 
 def _claim_messages(

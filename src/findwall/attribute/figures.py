@@ -34,7 +34,10 @@ def gain(facts: Facts, cause: str) -> str:
     # Idle time is known without any floor.
     doubtful = missing(facts) if work > MAJORITY_SHARE * facts.spent_ms(cause) else None
     doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
-    return f"saves up to {format_ms(value)}{doubt}" if value > 0 else "nothing is left to save"
+    # A fix can save more than its cause takes: what stands behind the cause goes as well.
+    most = max(value, facts.replayed.get(cause, 0.0))
+    behind = " with what waits behind it" if most > facts.spent_ms(cause) else ""
+    return f"saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
 
 
 def missing(facts: Facts) -> str | None:

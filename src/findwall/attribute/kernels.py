@@ -144,7 +144,8 @@ def _blocks(timeline: Timeline, rows: I64) -> F64:
     for at, index in enumerate(distinct.tolist()):
         launch = timeline.details.launch_of(index)
         if launch is not None and launch.grid is not None:
-            counts[at] = float(np.prod(np.array(launch.grid, np.float64)))
+            # A grid of zeros is how ROCm writes "not recorded".
+            counts[at] = float(np.prod(np.array(launch.grid, np.float64))) or np.nan
     found: F64 = counts[inverse]
     return found
 

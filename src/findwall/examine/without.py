@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.conditions import STEADY_SPREAD
-from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
+from findwall.examine.counters import CounterVerdict, judge_counters, known_parts, recoverable_share
 from findwall.examine.questions import BUSY_SHARE, spread
 from findwall.examine.remarks import notes_of_ranks
 from findwall.examine.rows import kind_rows, machine, memory, throughput, warnings
@@ -119,7 +119,7 @@ def _budget(timed: StepTimes | None, verdict: CounterVerdict) -> list[BudgetRow]
         return []
     parts = known_parts(timed, verdict)
     rows = [
-        BudgetRow(WALL_OF[cause], cause, 1e3 * seconds, None, None, 1e3 * seconds)
+        BudgetRow(WALL_OF[cause], cause, 1e3 * seconds, None, None, 1e3 * seconds * recoverable_share(cause))
         for cause, seconds in parts.items()
     ]
     rest = timed.mean - sum(parts.values())

@@ -23,14 +23,14 @@ import numpy as np
 
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import of_class, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import at_most, free_launches, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.replay.change import Change
 from findwall.units import format_share
 
@@ -90,7 +90,14 @@ def _best(facts: Facts) -> Change:
 
 def _for_launches(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("a CUDA graph already issues the kernels")
+        small = too_small_share(facts)
+        if small < WORTH_IT:
+            return NoUse("a CUDA graph already issues the kernels")
+        merged = _best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
+        share = format_share(small)
+        return use(
+            f"`torch.compile(model)` before the capture: {share} of the step is small kernels.", merged
+        )
     waited = a_step(launch_idle(facts))
     if on_cores(facts):
         return use(

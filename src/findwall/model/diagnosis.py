@@ -100,6 +100,7 @@ class Quality(msgspec.Struct):
     ignored: dict[str, int] = {}
     above_spec_share: float | None = None
     modelled_share: float | None = None
+    checks_failed: dict[str, int] = {}  # what contradicted a figure and is not shown: check -> how often
 
 
 EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on

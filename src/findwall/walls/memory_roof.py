@@ -8,8 +8,10 @@ Why it costs:
 Bytes over bytes per second. No fusion makes a single pass over a tensor shorter.
 
 How it is told apart:
-By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate. It is the verdict only
-where no cause recovers 5 % of the step; chains that could be fused are unfused-pointwise.
+By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate, and the kernel reaches at
+least 40 % of that bandwidth; one that does not is slow-kernels, or launch-bound where it is too small. It is
+the verdict only where no cause recovers 5 % of the step and less than 10 % of it is of unknown cause; chains
+that could be fused are unfused-pointwise.
 
 What helps:
 Fewer bytes: lower-precision (16-bit activations, fp8 or int8 weights for decoding), larger-batch (the
