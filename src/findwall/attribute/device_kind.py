@@ -23,4 +23,6 @@ def pieces(facts: Facts) -> str:
 
 def topology_tool(facts: Facts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
+    if on_cores(facts):
+        return None
     return TOPOLOGY_TOOLS.get(vendor(facts.ceilings.device or facts.run.device_name or ""))

@@ -77,6 +77,7 @@ class Facts:
     ceilings: Ceilings
     whole: Whole  # the trace these steps are taken from
     ranks: RankFindings | None = None  # where several ranks were compared
+    refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
     replayed: dict[str, float] = field(default_factory=dict)  # ms that the best fix of a cause alone saves
 
     @property

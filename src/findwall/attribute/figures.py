@@ -12,6 +12,7 @@ from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 
 # Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
 ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
+RARELY = 0.5  # rounds to none
 MORE_THAN_ONCE = 1.5  # rounds to two
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1
@@ -58,6 +59,8 @@ def calls_text(calls: float) -> str:
 
 
 def times_text(times: float) -> str:
+    if times < RARELY:
+        return "less than once"
     return "once" if times < MORE_THAN_ONCE else f"{times:,.0f} times"
 
 

@@ -20,14 +20,13 @@ from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.examine.circumstances import Circumstances
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS, WORTH_IT
 from findwall.model.causes import UNKNOWN
-from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription, Wall
+from findwall.model.diagnosis import NO_GAIN, Diagnosis, NotWorthIt, Prescription, Wall
 from findwall.units import NS_PER_MS, format_ms, format_share
-from findwall.walls.verdict import ROOF_UNKNOWN_SHARE
+from findwall.walls.verdict import BUSY_FOR_LAUNCHES, ROOF_UNKNOWN_SHARE
 
 # All chosen by hand, not calibrated.
 SUM_TOLERANCE = 1e-3  # of the step: rounding of a budget's rows
 ROUNDING = 1.001  # times a figure: the same one, rounded
-BUSY_FOR_LAUNCHES = 0.95  # of the step: a device that works longer does not wait for launches
 SAID_TOLERANCE = 1.05  # times what a sentence promises: a fix that saves more says something else
 
 ZERO_TIMES = re.compile(r"(?<![\d.,])0 times\b|\bNothing of\b")
@@ -42,7 +41,9 @@ MS_PER_UNIT = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 FOREIGN = {
     "nvidia": re.compile(r"rocm-smi|amd-smi|MIOpen|hipBLAS|\bRCCL\b|Infinity Fabric"),
     "amd": re.compile(r"nvidia-smi|cuDNN|cuBLAS|NVLink|Nsight"),
-    "cpu": re.compile(r"CUDA|torch\.cuda|nvidia-smi|rocm-smi|cudnn|tensor cores|pin_memory", re.IGNORECASE),
+    "cpu": re.compile(
+        r"CUDA graph|PYTORCH_CUDA|torch\.(?:cuda|backends\.cudnn)|(?:nvidia|rocm)-smi|tensor cores|pin_memory"
+    ),
 }
 # Advice in a verdict's sentence, and the fix that it speaks of.
 SPOKEN_FIXES = {
@@ -192,7 +193,7 @@ def promise_covers_the_fixes(claim: Claim) -> str:
 
 def verdict_advises_nothing_refused(claim: Claim) -> str:
     """A sentence does not advise what is refused below it."""
-    refused = {one.fixes[0] for one in claim.document.not_worth_it if one.at_most_speedup == 1.0}
+    refused = {one.fixes[0] for one in claim.document.not_worth_it if one.at_most_speedup == NO_GAIN}
     for fix, words in SPOKEN_FIXES.items():
         if fix in refused and words.search(claim.text):
             return f"the verdict advises {fix}, which is refused"
@@ -372,7 +373,7 @@ def _check_verdict(
         document,
         wall=Wall(None, None, sentence, None, []),
         prescriptions=[],
-        not_worth_it=[one for one in document.not_worth_it if one.at_most_speedup == 1.0],
+        not_worth_it=[one for one in document.not_worth_it if one.at_most_speedup == NO_GAIN],
     )
 
 

@@ -19,6 +19,7 @@ from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
+    NO_GAIN,
     SCHEMA,
     BudgetRow,
     DeviceTimeline,
@@ -27,6 +28,7 @@ from findwall.model.diagnosis import (
     Mfu,
     ModuleRow,
     Next,
+    NotWorthIt,
     Phase,
     Prescription,
     Quality,
@@ -55,7 +57,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         machine=machine(run, facts.ceilings),
         step=step_of(facts),
         questions=answer_questions(facts),
-        wall=_wall(replace(facts, replayed=_replayed(facts, prescriptions)), verdict),
+        wall=_wall(_after_advice(facts, prescriptions, not_worth_it), verdict),
         timeline=_timeline(ranks),
         quality=_quality(facts),
         budget=_budget(facts),
@@ -75,14 +77,15 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
     )
 
 
-def _replayed(facts: Facts, prescriptions: list[Prescription]) -> dict[str, float]:
-    """By cause: what the best of the fixes that move only that one saves, in ms a step."""
-    found: dict[str, float] = {}
+def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: list[NotWorthIt]) -> Facts:
+    """The facts with what is advised and refused: the verdict's sentence agrees with both."""
+    refused = frozenset(one.fixes[0] for one in refusals if one.at_most_speedup == NO_GAIN)
+    found: dict[str, float] = {}  # of fixes that move only one cause: what the best saves, in ms a step
     for one in prescriptions:
         if len(one.moves) == 1 and one.step_ms.low is not None:
             cause, saved = one.moves[0], ms(facts.step) - one.step_ms.low
             found[cause] = max(found.get(cause, 0.0), saved)
-    return found
+    return replace(facts, refused=refused, replayed=found)
 
 
 def _wall(facts: Facts, verdict: Verdict) -> Wall:
@@ -111,6 +114,15 @@ def _unexplained(facts: Facts) -> str:
     return known + (
         "rows are missing, or it was recorded during start-up. Record whole steps after warm-up, with CPU "
         "and CUDA activities, or let `findwall run` do it."
+    )
+
+
+def _small_kernels(facts: Facts) -> str:
+    """The device is never without work, and does hardly any: no host is to blame."""
+    spent, step = format_ms(facts.spent_ms("launch-bound")), format_ms(ms(facts.step))
+    return (
+        f"{spent} of the {step} step go to kernels too small to use the device, which runs them one after "
+        "the other and waits for nobody: merge them (torch.compile), or give each more work."
     )
 
 
@@ -147,6 +159,8 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "Nothing but its own work holds this step up, and how near the device's ceiling that runs is not "
             "known: `findwall ceilings` measures it in under 30 s, then read this again."
         )
+    if verdict.why_not == "small-kernels":
+        return _small_kernels(facts)
     if verdict.why_not == NO_ROOF:
         return _no_roof(facts)
     blindest = _blindest(facts)

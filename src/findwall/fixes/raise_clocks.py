@@ -31,7 +31,7 @@ def advise(facts: Facts) -> Outcome:
             f"{a_step(spent)} ran below the card's own clocks."
         )
     if facts.rank.telemetry.sm_clock_mhz is None:
-        return CannotTell("nobody read the clocks; `findwall run` does where the driver lets it")
+        return CannotTell("nobody read the clocks: `findwall run` samples them where the driver lets it")
     return NoUse("the clocks were where the card holds them under load")
 
 

@@ -154,6 +154,9 @@ class Prescription(msgspec.Struct):
     how: str
 
 
+NO_GAIN = 1.0  # speed-up of a fix that is of no use
+
+
 class NotWorthIt(msgspec.Struct):
     fixes: list[str]
     at_most_speedup: float | None

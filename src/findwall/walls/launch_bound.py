@@ -63,9 +63,10 @@ def _advice(facts: Facts) -> str:
     """What the job does not do already."""
     ways = []
     replayed = graph_share(facts) > MAJORITY_SHARE
-    if not on_cores(facts) and not replayed:
+    if not on_cores(facts) and not replayed and "cuda-graphs" not in facts.refused:
         ways.append("capture the step in a CUDA graph")
-    if not is_compiled(facts) and (not replayed or too_small_share(facts) >= WORTH_IT):
+    merges = not is_compiled(facts) and (not replayed or too_small_share(facts) >= WORTH_IT)
+    if merges and "torch-compile" not in facts.refused:
         ways.append("compile it")
     return f"{', '.join([*ways, 'or '])}{ALONE}" if ways else ALONE
 

@@ -54,15 +54,15 @@ def sentence(facts: Facts) -> str:
         )
     return (
         f"{opening(facts, CAUSE)} are {_names(facts, kinds)} that stay under {format_share(ROOF_SHARE)} of "
-        f"this {device_word(facts)}'s ceiling{rate}; {_advice(kinds)}: {gain(facts, CAUSE)}."
+        f"this {device_word(facts)}'s ceiling{rate}; {_advice(facts, kinds)}: {gain(facts, CAUSE)}."
     )
 
 
-def _advice(kinds: set[str]) -> str:
+def _advice(facts: Facts, kinds: set[str]) -> str:
     """What may run the longest of them better."""
-    if "conv" in kinds:
+    if "conv" in kinds and "channels-last" not in facts.refused:
         return 'try channels_last and torch.compile(mode="max-autotune")'
-    if "matmul" in kinds or not kinds:
+    if kinds & {"matmul", "conv"} or not kinds:
         return 'a larger batch fills them better; try torch.compile(mode="max-autotune")'
     if "attention" in kinds:
         return "try another backend of it (torch.nn.attention.sdpa_kernel)"

@@ -23,6 +23,8 @@ DOMINANT_SHARE = 0.6
 CROWDED_CORES_SHARE = 0.25
 # Of device time of a known cause and unknown floor: what may come back of it at the most.
 MAY_HIDE_SHARE = 0.5
+# Of the step: a device that works longer waits for nobody, however small its kernels are.
+BUSY_FOR_LAUNCHES = 0.95
 # Of the step: a roof says that nothing is left, so nearly all must be known.
 ROOF_UNKNOWN_SHARE = 0.10
 
@@ -36,7 +38,8 @@ class Verdict:
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    why_not: str = ""  # "dilation", "unexplained", "contended", "ceilings", "no-roof" or "unknown"
+    # "dilation", "unexplained", "contended", "ceilings", "small-kernels", "no-roof" or "unknown"
+    why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
     @property
@@ -53,6 +56,9 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, why_not=_why_nobody_can_tell(facts, found))
     if len(found) > 1:
         return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
+    likely = facts.reading.likely
+    if best == "launch-bound" and likely.busy > BUSY_FOR_LAUNCHES * likely.step:
+        return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
     if best in ROOFS and not facts.ceilings.known:
