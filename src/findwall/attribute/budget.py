@@ -35,6 +35,9 @@ from findwall.units import NS_PER_S
 FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
 # Of its ceiling: a kernel of any class that reaches less is at no roof, but slow, or too small.
 NEAR_ROOF_SHARE = 0.4
+# Of the time of a pass over memory: where its floor, with all fused that can be, is this much, none is left.
+AT_FLOOR_SHARE = 0.9
+PASSES = ("unfused-pointwise", "layout-copies", "gather-scatter", "unfused-optimizer")
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
@@ -134,6 +137,7 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim_copies(timeline, kernels, index, cause, floor)
     _claim(cause, kernels.communication[index], "exposed-collective")
     floor[kernels.communication[index]] = 0.0
+    _claim_at_their_floor(kernels, index, cause, floor)
     _claim_far_from_roof(kernels, index, cause, floor)
     return cause, floor
 
@@ -268,6 +272,12 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.
     _claim(cause, kind == Kind.MEMSET, "memory-roof")
+
+
+def _claim_at_their_floor(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """Passes over memory with nothing to fuse, at the memory's speed: they move only what they must."""
+    passes = np.logical_or.reduce([_is(cause, name) for name in PASSES])
+    _claim(cause, passes & (floor >= AT_FLOOR_SHARE * kernels.duration[index]), "memory-roof")
 
 
 def _claim_far_from_roof(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
