@@ -16,7 +16,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
-from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
 from findwall.model.causes import UNKNOWN as UNKNOWN
@@ -281,17 +281,21 @@ def _claim_at_their_floor(kernels: KernelTable, index: I64, cause: I64, floor: F
 
 
 def _claim_far_from_roof(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
-    """What the classes put at the memory's roof and is not near it: slow, too small, or of unknown work."""
-    roof = _is(cause, "memory-roof")
+    """What the classes put at the memory's roof and is not near it: slow, too small, or of unknown work.
+
+    The start-up and tail of a kernel come back by no better one, so they stay in its floor.
+    """
     duration = kernels.duration[index]
-    small = duration <= TOO_SMALL_NS
+    far = _is(cause, "memory-roof") & ~(floor >= NEAR_ROOF_SHARE * duration)
+    small = far & (duration <= TOO_SMALL_NS)
     # Products are split into kernels some of which only prepare: those need not be. Else no work is no model.
-    helper = _class_is(kernels, index, *MATRIX_CLASSES)
-    blind = np.isnan(floor) | ((floor <= 0) & ~small & ~helper)
-    far = floor < NEAR_ROOF_SHARE * duration
-    _claim(cause, roof & blind, UNKNOWN)
-    _claim(cause, roof & ~blind & far & small, "launch-bound")
-    _claim(cause, roof & ~blind & far & ~small, "slow-kernels")
+    # How many numbers an optimizer updates is often counted only in part.
+    blind = np.isnan(floor) | ((floor <= 0) & ~_class_is(kernels, index, *MATRIX_CLASSES))
+    blind |= _class_is(kernels, index, "optimizer")
+    _claim(cause, far, "slow-kernels")
+    _claim(cause, far & blind, UNKNOWN)
+    _claim(cause, small & ~np.isnan(floor), "launch-bound")
+    floor[far] = np.minimum(floor + START_NS, duration)[far]
 
 
 def _claim_messages(

@@ -41,7 +41,9 @@ class CounterVerdict:
 
 def judge_counters(rank: Rank) -> CounterVerdict:
     """The verdict that timing and counters support."""
-    timed, gpm = rank.step_times, rank.telemetry.gpm or Counters()
+    # A GPU beside a job on cores has counters too, of somebody else's work.
+    gpm = (rank.telemetry.gpm if rank.device_kind == "gpu" else None) or Counters()
+    timed = rank.step_times
     if timed is None:
         return CounterVerdict(
             None, (), "Neither a trace nor step times were measured: no wall can be named.", None

@@ -22,14 +22,14 @@ I8 = NDArray[np.int8]
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
 MATRIX_INDEX = np.array([CLASS_INDEX[name] for name in MATRIX_CLASSES])
 # Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
-_START_NS = 5000.0
+START_NS = 5000.0
 # A kernel this short is of the order of the device's own minimum: no better kernel helps, but fewer of them.
-TOO_SMALL_NS = 2 * _START_NS
+TOO_SMALL_NS = 2 * START_NS
 # All of these are chosen by hand, not calibrated.
 _FAR_FROM_FLOOR = 0.5  # of the duration: a kernel whose floor is less is held up by something else
 _VERY_FAR_FROM_FLOOR = 0.25  # the same, where the only other sign is a small grid
 _HALF_EMPTY_DEVICE = 0.5  # blocks a multiprocessor: with fewer, half of them have nothing to do
-_TELLING_NS = 4 * _START_NS  # a matrix kernel without shapes is judged by its name only if it takes longer
+_TELLING_NS = 4 * START_NS  # a matrix kernel without shapes is judged by its name only if it takes longer
 _WORTH_A_FAST_PATH = 1.5  # times the vector pipe's speed: tensor cores below that are no fast path
 _REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
 # Whether a kernel was picked for operands that lie on 16 bytes. Those of a generation that predates the
@@ -121,7 +121,7 @@ def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, few: Bool) -> I8:
     known = ~np.isnan(least)
     bound = np.full(len(least), UNKNOWN, np.int8)
     bound[known] = np.where(compute[known] > memory[known], COMPUTE, BANDWIDTH)
-    short = (least + _START_NS >= rows.duration) & (least < _FAR_FROM_FLOOR * rows.duration)
+    short = (least + START_NS >= rows.duration) & (least < _FAR_FROM_FLOOR * rows.duration)
     short |= few & (rows.duration <= TOO_SMALL_NS)
     bound[known & short & (rows.kind != Kind.MEMCPY)] = LATENCY
     return bound
