@@ -14,6 +14,8 @@ from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 RARELY = 0.5  # rounds to none
 MORE_THAN_ONCE = 1.5  # rounds to two
+# Times a figure: less beyond it is not told. Chosen by hand, not calibrated.
+NOTICED_RATIO = 1.01
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1
 
@@ -37,7 +39,7 @@ def gain(facts: Facts, cause: str) -> str:
     doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
     # A fix can save more than its cause takes: what stands behind the cause goes as well.
     most = max(value, facts.replayed.get(cause, 0.0))
-    behind = " with what waits behind it" if most > facts.spent_ms(cause) else ""
+    behind = " with what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
     return f"saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
 
 

@@ -42,6 +42,7 @@ from findwall.walls import cause_modules
 from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 # Chosen by hand, not calibrated.
+ABOUT_AS_MUCH = 0.9  # of another reading's share
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
@@ -97,8 +98,13 @@ def _wall(facts: Facts, verdict: Verdict) -> Wall:
 
 
 def _blindest(facts: Facts) -> Scenario:
-    """The reading that has most of unknown cause."""
-    return max(facts.reading.scenarios, key=lambda one: facts.unknown(one) / max(one.step, 1.0))
+    """The reading that has most of unknown cause; the likely one where it has about as much."""
+
+    def share(one: Scenario) -> float:
+        return facts.unknown(one) / max(one.step, 1.0)
+
+    most, likely = max(facts.reading.scenarios, key=share), facts.reading.likely
+    return likely if share(likely) >= ABOUT_AS_MUCH * share(most) else most
 
 
 def _unexplained(facts: Facts) -> str:
