@@ -16,6 +16,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
+from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
 from findwall.model.causes import UNKNOWN as UNKNOWN
@@ -32,6 +33,11 @@ from findwall.units import NS_PER_S
 
 # Chosen by hand, not calibrated, as are the sizes and counts of messages below.
 FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
+# Of its ceiling: a kernel of any class that reaches less is at no roof, but slow, or too small.
+NEAR_ROOF_SHARE = 0.4
+# Of the time of a pass over memory: where its floor, with all fused that can be, is this much, none is left.
+AT_FLOOR_SHARE = 0.9
+PASSES = ("unfused-pointwise", "layout-copies", "gather-scatter", "unfused-optimizer")
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
@@ -136,6 +142,8 @@ def _claims(
     _claim_copies(timeline, kernels, index, cause, floor)
     _claim(cause, kernels.communication[index], "exposed-collective")
     floor[kernels.communication[index]] = 0.0
+    _claim_at_their_floor(kernels, index, cause, floor)
+    _claim_far_from_roof(kernels, index, cause, floor)
     return cause, floor
 
 
@@ -272,6 +280,30 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.
     _claim(cause, kind == Kind.MEMSET, "memory-roof")
+
+
+def _claim_at_their_floor(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """Passes over memory with nothing to fuse, at the memory's speed: they move only what they must."""
+    passes = np.logical_or.reduce([_is(cause, name) for name in PASSES])
+    _claim(cause, passes & (floor >= AT_FLOOR_SHARE * kernels.duration[index]), "memory-roof")
+
+
+def _claim_far_from_roof(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """What the classes put at the memory's roof and is not near it: slow, too small, or of unknown work.
+
+    The start-up and tail of a kernel come back by no better one, so they stay in its floor.
+    """
+    duration = kernels.duration[index]
+    far = _is(cause, "memory-roof") & ~(floor >= NEAR_ROOF_SHARE * duration)
+    small = far & (duration <= TOO_SMALL_NS)
+    # Products are split into kernels some of which only prepare: those need not be. Else no work is no model.
+    # How many numbers an optimizer updates is often counted only in part.
+    blind = np.isnan(floor) | ((floor <= 0) & ~_class_is(kernels, index, *MATRIX_CLASSES))
+    blind |= _class_is(kernels, index, "optimizer")
+    _claim(cause, far, "slow-kernels")
+    _claim(cause, far & blind, UNKNOWN)
+    _claim(cause, small & ~np.isnan(floor), "launch-bound")
+    floor[far] = np.minimum(floor + START_NS, duration)[far]
 
 
 def _claim_messages(

@@ -26,7 +26,7 @@ import numpy as np
 
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import matching, of_class
+from findwall.attribute.device_time import matching, of_class, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
@@ -34,7 +34,7 @@ from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, gone, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Bool
 from findwall.replay.change import Change
 from findwall.units import format_share
@@ -121,7 +121,14 @@ def _twice_through_memory(facts: Facts) -> Bool:
 
 def _for_launches(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("a CUDA graph already issues the kernels")
+        small = too_small_share(facts)
+        if small < WORTH_IT:
+            return NoUse("a CUDA graph already issues the kernels")
+        merged = _best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
+        share = format_share(small)
+        return use(
+            f"`torch.compile(model)` before the capture: {share} of the step is small kernels.", merged
+        )
     waited = a_step(launch_idle(facts))
     if on_cores(facts):
         return use(

@@ -9,10 +9,12 @@ Why it costs:
 Bytes over bytes per second. No fusion makes a single pass over a tensor shorter; narrower values do.
 
 How it is told apart:
-By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate. It is the verdict only
-where no cause recovers 5 % of the step; chains that could be fused, with the norms and losses inside them,
-are unfused-pointwise. What 16-bit values would take off is what autocast really narrows: layer norms,
-losses, gathers of fp32 tables and the optimizer's state stay fp32 under it.
+By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate, and the kernel reaches at
+least 40 % of that bandwidth; one that does not is slow-kernels, or launch-bound where it is too small. It is
+the verdict only where no cause recovers 5 % of the step and less than 10 % of it is of unknown cause; chains
+that could be fused, with the norms and losses inside them, are unfused-pointwise. What 16-bit values would
+take off is what autocast really narrows: layer norms, losses, gathers of fp32 tables and the optimizer's
+state stay fp32 under it.
 
 What helps:
 Fewer bytes: bf16-autocast where the values are fp32 (with channels-last where images are convolved: in NCHW
