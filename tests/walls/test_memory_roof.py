@@ -35,7 +35,7 @@ def test_decoding_is_told_to_grow_its_batch() -> None:
 def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
     """A batch norm follows the convolution's type; a layer norm stays fp32 under autocast."""
     images = Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
-        [128, 256, 56, 56], [256]
+        [384, 256, 56, 56], [256]
     )
     facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": images}))
     text = memory_roof.sentence(facts)
@@ -46,7 +46,7 @@ def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
 
 
 def test_in_the_default_layout_narrow_values_need_channels_last() -> None:
-    dims = [128, 256, 56, 56]
+    dims = [384, 256, 56, 56]
     kernels = {
         "w": Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
             dims, [256]
