@@ -22,6 +22,7 @@ from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration, cheapest, costs_us
 from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
+from findwall.structure.captures import with_captured_ops
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
@@ -188,7 +189,7 @@ def establish(
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
-    whole = survey(timeline)
+    whole = survey(with_captured_ops(timeline, rank.captures, rank.replays))
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
     timeline = representative(whole)

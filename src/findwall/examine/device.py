@@ -145,7 +145,8 @@ def _why_blind(facts: Facts) -> str:
     graphs = facts.timeline.events.graph_node[facts.kernels.row[facts.atoms.index]] > 0
     if graphs.any():
         return (
-            ": kernels replayed from a CUDA graph carry no shapes; trace the same step once without the graph"
+            ": kernels replayed from a CUDA graph carry no shapes; put a trace of the graph's capture into a "
+            "capture_traces folder beside the file, or trace the same step once without the graph"
         )
     return " (kernels of unknown ops)"
 

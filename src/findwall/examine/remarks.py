@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
+from findwall.attribute.job import captured_share
 from findwall.model.causes import UNKNOWN
 from findwall.model.run import Rank, Run
 from findwall.units import format_ms, format_share, ms
@@ -22,6 +23,7 @@ def gather_notes(facts: Facts) -> list[str]:
         *facts.whole.steps.notes,
         *_about_window(facts),
         *_about_recording(facts),
+        *_about_captures(facts),
         *_about_links(facts),
         *_about_model(facts),
         *facts.timeline.quality.notes,
@@ -87,6 +89,16 @@ def _about_recording(facts: Facts) -> list[str]:
             f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process."
         )
     return notes
+
+
+def _about_captures(facts: Facts) -> list[str]:
+    share = captured_share(facts) if facts.rank.captures else None
+    if share is None:
+        return []
+    return [
+        f"{format_share(share)} of the time in replayed kernels has its ops and shapes from the recorded "
+        f"{'capture' if len(facts.rank.captures) == 1 else 'captures'} of the graph, matched in order."
+    ]
 
 
 def _about_links(facts: Facts) -> list[str]:

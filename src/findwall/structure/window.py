@@ -56,4 +56,8 @@ def _cut(whole: Whole, first: int, last: int) -> Timeline:
     keep = ~device & (events.start >= start) & (events.start < end)
     of_row = steps.of_row
     keep |= device & (of_row >= first) & (of_row <= last)
+    # Captured ops stand at no time: those of the graph launches kept.
+    captured = events.kind == Kind.CAPTURED
+    keep &= ~captured
+    keep |= captured & np.isin(events.correlation, events.correlation[keep & device])
     return replace(whole.timeline, events=events.take(np.flatnonzero(keep)))
