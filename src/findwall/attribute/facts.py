@@ -9,6 +9,7 @@ import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
+from findwall.attribute.counted import Counted, settle
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
@@ -75,6 +76,7 @@ class Facts:
     ceilings: Ceilings
     whole: Whole  # the trace these steps are taken from
     ranks: RankFindings | None = None  # where several ranks were compared
+    counted: Counted | None = None  # where counters settled what shapes did not tell
 
     @property
     def step(self) -> float:
@@ -209,7 +211,21 @@ def establish(
         used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
+    atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
     atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
     return Facts(
-        run, rank, timeline, links, steps, host, queue, graph, kernels, atoms, reading, ceilings, whole
+        run=run,
+        rank=rank,
+        timeline=timeline,
+        links=links,
+        steps=steps,
+        host=host,
+        queue=queue,
+        graph=graph,
+        kernels=kernels,
+        atoms=atoms,
+        reading=reading,
+        ceilings=ceilings,
+        whole=whole,
+        counted=counted,
     )

@@ -120,6 +120,11 @@ def _about_model(facts: Facts) -> list[str]:
             f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "
             "sat in cache, or its work is overestimated."
         )
+    if facts.counted is not None:
+        notes.append(
+            f"{format_share(facts.counted.share)} of the device's time is in kernels whose shapes are not "
+            f"known: {facts.counted.words}, over the timed steps."
+        )
     if facts.share(UNKNOWN) > UNKNOWN_SHARE:
         notes.append(f"{format_share(facts.share(UNKNOWN))} of the step is of unknown cause.")
     return notes
