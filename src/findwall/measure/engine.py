@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
+from findwall.measure.captures import CAPTURES
 from findwall.measure.gate import Gate, Gauge
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
@@ -333,6 +334,7 @@ class Engine:
         self.done = True
         self.record.phase = "done"
         self.stage = None
+        CAPTURES.discard()
 
     def save(self, final: bool = False) -> None:
         folder = self.folder

@@ -16,6 +16,7 @@ from types import MethodType, ModuleType
 from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
+from findwall.measure.captures import watch_captures
 from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
 from findwall.measure.optimizerhooks import OptimizerSink, watched_step
@@ -64,6 +65,7 @@ def install(torch: Any, sink: Sink) -> list[str]:
         _wrap_loader,
         _wrap_evaluation,
         _wrap_replay,
+        watch_captures,
         _watch_profilers,
     ):
         try:

@@ -10,6 +10,7 @@ import msgspec
 
 from findwall.files import write_atomically
 from findwall.measure import cost, machine
+from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.sampler import LineSampler
@@ -346,6 +347,7 @@ class Tracing:
         try:
             self.window.export(engine.folder.trace_path)
             trace.file = engine.folder.trace_path.name
+            trace.captures, trace.replays = CAPTURES.keep(engine.folder.rank_path)
         except (OSError, RuntimeError) as error:  # a full disk, most of all
             trace.why_not = f"it could not be written ({error})"
             engine.note(f"the trace could not be written ({error})")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline
+from findwall.readers.execution_trace import is_execution_trace, read_execution_trace
 from findwall.readers.reader import Progress
 from findwall.readers.torch_trace import read_trace
 
@@ -26,7 +27,7 @@ def captures_beside(
     refused: list[str] = []
     for file in (file for folder in folders for file in _files(folder)):
         try:
-            found.append(_without_frames(read_trace(file, progress, workers)))
+            found.append(read_capture(file, progress, workers))
         except InputError as error:
             refused.append(str(error))
     return found, refused
@@ -46,6 +47,13 @@ def _files(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.is_file())
     except OSError:
         return []  # there is none, as beside most traces
+
+
+def read_capture(file: Path, progress: Progress | None = None, workers: int | None = None) -> Timeline:
+    """A profiler's trace of the capture, or torch's own list of its ops."""
+    if is_execution_trace(file):
+        return read_execution_trace(file)
+    return _without_frames(read_trace(file, progress, workers))
 
 
 def _without_frames(capture: Timeline) -> Timeline:
