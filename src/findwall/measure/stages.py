@@ -348,6 +348,8 @@ class Tracing:
             self.window.export(engine.folder.trace_path)
             trace.file = engine.folder.trace_path.name
             trace.captures, trace.replays = CAPTURES.keep(engine.folder.rank_path)
+            if CAPTURES.failure:
+                engine.note(CAPTURES.failure)
         except (OSError, RuntimeError) as error:  # a full disk, most of all
             trace.why_not = f"it could not be written ({error})"
             engine.note(f"the trace could not be written ({error})")
