@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.readers import open_run
+from findwall.structure import window
 from findwall.structure.alignment import align
 from findwall.structure.captures import captured_launches, is_replayed, with_captured_ops
 from findwall.structure.classes import classify, op_class
@@ -262,3 +264,24 @@ def test_a_served_decode_step_has_the_ops_of_its_capture(shared: Path) -> None:
     kernels = kernel_table(timeline, links, UNKNOWN_CEILINGS)
     products = kernels.class_index == KERNEL_CLASSES.index("matmul")
     assert products.sum() == 145 and kernels.modelled[products].all()
+
+
+def test_a_cut_keeps_the_captured_ops_of_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers: list[Layer] = [(MM, 8), (ADD, 16)]
+    book = Book()
+    for step in range(12):
+        mark = book.open(f"ProfilerStep#{step}", kind=Kind.ANNOTATION)
+        book.correlation += 1
+        book._add(Kind.RUNTIME, "cudaGraphLaunch", book.now, book.now + 5, correlation=book.correlation)
+        book.now += 10
+        for (_, kernel), _ in layers:
+            columns = {"correlation": book.correlation, "stream": 7, "thread": 107, "device": 0}
+            book._add(Kind.KERNEL, kernel, book.now, book.now + 1000, **columns)
+            book.now += 1001
+        book.close(mark)
+    timeline = with_captured_ops(book.timeline(), [capture_of(layers, True, True)])
+    monkeypatch.setattr(window, "CLOSE_LOOK_EVENTS", len(timeline.events) // 3)
+    part = window.representative(window.survey(timeline))
+    assert 0 < len(part.events) < len(timeline.events)
+    assert len(part.rows(Kind.CAPTURED)) == len(part.rows(*DEVICE_KINDS)) < 24
+    assert set(ops_given(part)) == {("aten::mm", 8), ("aten::add", 16)}

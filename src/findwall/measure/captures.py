@@ -49,6 +49,7 @@ class Captures:
         self.replays: list[int] = []  # in the last window: which capture each was; -1 none that we have
         self._torch: Any = None
         self._folder: Path | None = None
+        self._process = os.getpid()  # a forked child has the same files and must leave them
         self._number: dict[int, int] = {}  # by id of the graph; -1 where its capture was not recorded
         self._files: list[Path] = []
         self._kept: dict[int, str] = {}  # by number: the file's name in the run folder
@@ -59,7 +60,7 @@ class Captures:
     def begin(self, torch: Any, graph: Any) -> None:
         """A capture has begun."""
         self._number[id(graph)] = -1
-        if self.closed or self._open is not None or self._tracing:
+        if self.closed or self._open is not None or self._tracing or os.getpid() != self._process:
             return
         if len(self._files) >= MOST_CAPTURES or self._bytes >= MOST_BYTES:
             return
@@ -125,7 +126,7 @@ class Captures:
         """Let go of every file that was not kept, and record no more."""
         self.closed = True
         folder, self._folder = self._folder, None
-        if folder is not None:
+        if folder is not None and os.getpid() == self._process:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _guard(self, action: Callable[[], None]) -> None:

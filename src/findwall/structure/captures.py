@@ -233,6 +233,14 @@ def _distinct(keys: list[Any]) -> tuple[list[Any], I64]:
     return list(numbers), at
 
 
+@dataclass(frozen=True, slots=True)
+class _Ops:
+    """The captured ops of one match, the same for each of its replays."""
+
+    columns: dict[str, NDArray[Any]]
+    at: I64  # of each row of the replay: which of the ops it does; -1 none
+
+
 class _Given:
     """Gathers the rows of captured ops."""
 
@@ -243,59 +251,69 @@ class _Given:
         self._external = timeline.events.external.copy()
         self._next = max(int(self._external.max(initial=0)), 0) + 1
         self._ticks = 0
+        self._ops: dict[int, _Ops] = {}  # by the identity of the match
         self._columns: dict[str, list[NDArray[Any]]] = {}
 
     def add(self, rows: I64, match: _Match) -> None:
-        """The ops of one replay, and those around them; an op of which a shape is in doubt has no inputs."""
-        launches, links = match.launches, match.launches.links
-        matched = match.position >= 0
-        op = np.where(matched, launches.op[np.maximum(match.position, 0)], -1)
-        doubtful = set(op[~match.certain].tolist())
+        """The ops of one replay, and those around them."""
+        ops = self._ops.get(id(match))
+        if ops is None:
+            ops = self._ops[id(match)] = self._ops_of(match)
+        count = len(ops.columns["name"])
+        number = np.arange(self._next, self._next + count, dtype=np.int64)
+        changed: dict[str, Any] = {
+            "start": ops.columns["start"] + self._ticks,
+            "end": ops.columns["end"] + self._ticks,
+            "correlation": np.full(count, self._timeline.events.correlation[rows[0]]),
+            "external": number,
+        }
+        for name in COLUMN_TYPES:
+            self._columns.setdefault(name, []).append(changed.get(name, ops.columns[name]))
+        self._external[rows[ops.at >= 0]] = number[ops.at[ops.at >= 0]]
+        self._next += count
+        self._ticks += 2 * count
+
+    def _ops_of(self, match: _Match) -> _Ops:
+        capture, links = match.launches.timeline, match.launches.links
+        op = np.where(match.position >= 0, match.launches.op[np.maximum(match.position, 0)], -1)
         wanted = {row for row in op.tolist() if row >= 0}
         around = {above for row in wanted for above in links.ancestors(row)}
-        is_op = launches.timeline.events.kind == Kind.OP
+        is_op = capture.events.kind == Kind.OP
         kept = np.array(sorted(wanted | {row for row in around if is_op[row]}), np.int64)
-        if len(kept) == 0:
-            return
-        doubt = doubtful | {above for row in doubtful if row >= 0 for above in links.ancestors(row)}
-        number = self._append(launches.timeline, kept, doubt, int(self._timeline.events.correlation[rows[0]]))
+        # An op of which a shape is in doubt has no inputs, nor has one around it.
+        doubt = {row for row in op[~match.certain].tolist() if row >= 0}
+        doubt |= {above for row in doubt for above in links.ancestors(row)}
         at = np.searchsorted(kept, op)
-        self._external[rows[op >= 0]] = number[at[op >= 0]]
+        return _Ops(self._rows(capture, kept, doubt), np.where(op >= 0, at, -1))
 
-    def _append(self, capture: Timeline, kept: I64, doubt: set[int], correlation: int) -> I64:
-        events, count = capture.events, len(kept)
+    def _rows(self, capture: Timeline, kept: I64, doubt: set[int]) -> dict[str, NDArray[Any]]:
+        """Columns of these ops, in the names and inputs of the timeline."""
+        events = capture.events
         names = [
             self._names.setdefault(name, len(self._names)) for name in map(capture.name_of, kept.tolist())
         ]
-        inputs = [
-            -1 if row in doubt or index < 0 else self._inputs.setdefault(raw, len(self._inputs))
-            for row, index in zip(kept.tolist(), events.inputs[kept].tolist(), strict=True)
-            for raw in [capture.details.inputs[index] if index >= 0 else b""]
-        ]
-        number = np.arange(self._next, self._next + count, dtype=np.int64)
-        self._next += count
+        inputs = []
+        for row, index in zip(kept.tolist(), events.inputs[kept].tolist(), strict=True):
+            raw = capture.details.inputs[index] if index >= 0 and row not in doubt else None
+            inputs.append(-1 if raw is None else self._inputs.setdefault(raw, len(self._inputs)))
         start, end = _nested(events.start[kept], events.end[kept], events.thread[kept])
-        columns: dict[str, Any] = {
-            "start": start + self._ticks,
-            "end": end + self._ticks,
+        known: dict[str, Any] = {
+            "start": start,
+            "end": end,
             "kind": Kind.CAPTURED,
             "name": names,
             "process": max(len(self._timeline.processes) - 1, 0),
             "thread": len(self._timeline.threads),
-            "correlation": correlation,
-            "external": number,
             "inputs": inputs,
         }
-        self._ticks += 2 * count
-        for name, dtype in COLUMN_TYPES.items():
-            filled = np.empty(count, dtype)
-            filled[:] = columns.get(name, -1)
-            self._columns.setdefault(name, []).append(filled)
-        return number
+        columns = {name: np.empty(len(kept), dtype) for name, dtype in COLUMN_TYPES.items()}
+        for name, column in columns.items():
+            column[:] = known.get(name, -1)
+        return columns
 
     def timeline(self) -> Timeline:
         before = self._timeline
-        if not self._columns:
+        if not self._ticks:
             return before
         own = replace(before.events, external=self._external)
         columns = {
