@@ -13,7 +13,7 @@ from findwall.attribute.facts import Facts
 from findwall.examine import examine
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind, Timeline
-from findwall.model.machine import Counters, Telemetry
+from findwall.model.machine import Counters, Sampled, Telemetry
 from findwall.model.run import Run, StepTimes
 from sketch import facts_of
 
@@ -139,3 +139,24 @@ def test_what_is_said_agrees_with_the_figures(
     else:
         assert dram <= 40 * share and tensor <= 40 * share
     assert facts.spent().total == pytest.approx(facts.step)
+
+
+def test_products_at_a_low_clock_keep_the_tensor_cores_busy_for_longer() -> None:
+    """What known products used of the tensor cores is theirs, however slowly the card was clocked."""
+    flops = 2.0 * 4096**3
+    known_us = flops / H200.flops["bf16"] * 1e6
+    book = Book()
+    for step in range(3):
+        mark = book.open(f"ProfilerStep#{step}", kind=Kind.ANNOTATION)
+        began = book.now
+        book.op("aten::mm", [[4096, 4096], [4096, 4096]], ["c10::BFloat16"] * 2, "nvjet_known", known_us)
+        book.correlation += 1
+        book._add(Kind.RUNTIME, "cudaGraphLaunch", book.now, book.now + 5_000, correlation=book.correlation)
+        columns = {"correlation": book.correlation, "stream": 7, "thread": 107, "device": 0}
+        book._add(Kind.KERNEL, PRODUCT, book.now + 10_000, book.now + 10_000 + int(known_us * 1e3), **columns)
+        book.now = max(book.now, began + int(STEP_MS * 1e6))
+        book.close(mark)
+    tensor = 100 * 1.6 * flops / H200.spec_flops["bf16"] / (STEP_MS / 1e3)  # at 1 / 1.6 of the clock
+    slow = Sampled(1240.0, 1200.0, 1300.0)
+    facts = counted(use(1.0, tensor), book.timeline(), sm_clock_mhz=slow, max_sm_clock_mhz=1980)
+    assert facts.counted is None or facts.counted.cause != "at-the-roof"

@@ -20,7 +20,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.workmodel.floors import MATRIX_INDEX
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool
-from findwall.model.machine import MATH_TYPES, Ceilings
+from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
 
@@ -32,6 +32,9 @@ WORTH_ASKING_SHARE = 0.05  # of the device's time: less of unknown work decides 
 SHORT_KERNEL_NS = 10_000.0  # on average: twice what a kernel's start and tail take
 # Tensor cores in use, of their time, by the best products: 84 % on an H200 (see `examine/counters.py`).
 TENSOR_CEILING = 0.84
+UNKNOWN_CLOCK = (
+    1.5  # times longer at most where nobody read the clock: a card at its power cap seldom halves it
+)
 _TENSOR_FORMATS = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -99,7 +102,8 @@ def _judge(
         theirs,
     )
     pipe = gpm.tensor / 100.0 * step / TENSOR_CEILING
-    tensor = _interval(pipe, _tensor_time(kernels, atoms, ceilings) / steps / TENSOR_CEILING + others, theirs)
+    busy = _tensor_time(kernels, atoms, ceilings) * _slower_clock(rank.telemetry)
+    tensor = _interval(pipe, busy / steps / TENSOR_CEILING + others, theirs)
     vector = [value / 100.0 * step / theirs for value in (gpm.fp16, gpm.fp32, gpm.fp64) if value is not None]
     cause = _cause(memory, tensor, max(vector, default=1.0), own / max(int(blind.sum()), 1))
     return None if cause is None else Counted(cause, own / total, memory, tensor)
@@ -119,6 +123,12 @@ def _tensor_time(kernels: KernelTable, atoms: DeviceAtoms, ceilings: Ceilings) -
         + [np.inf]
     )
     return float(np.nansum(kernels.flops[rows] / peak[kernels.math_index[rows]])) * NS_PER_S
+
+
+def _slower_clock(telemetry: Telemetry) -> float:
+    """How much longer arithmetic keeps a pipe busy at the clock it ran at than at the specification's."""
+    clock, most = telemetry.sm_clock_mhz, telemetry.max_sm_clock_mhz
+    return max(most / clock.mean, 1.0) if clock is not None and most and clock.mean > 0 else UNKNOWN_CLOCK
 
 
 def _cause(
