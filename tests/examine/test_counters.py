@@ -70,7 +70,7 @@ def test_step_times_alone_name_nothing(kind: str) -> None:
     document = examine(measured(None, kind=kind))
     assert document.wall.wall is None
     assert document.step.ms == pytest.approx(100.0)
-    assert document.kinds == [KindRow("usual", 1.0, pytest.approx(100.0), 1)]
+    assert document.kinds == [KindRow("usual", 1.0, pytest.approx(100.0), None)]
     assert [row.cause for row in document.budget] == ["unknown"]
 
 

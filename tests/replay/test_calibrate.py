@@ -14,7 +14,6 @@ from findwall.replay.calibrate import (
     COST_DOUBT_US,
     HIGHEST_COST_US,
     LEAST_LEFT,
-    PACE_DOUBT,
     SLOWEST_PACE,
     Calibration,
     costs_us,
@@ -64,7 +63,7 @@ def test_the_fit_gives_a_step_that_some_host_could_have_had(graph: Graph, share:
     step = low + share * (high - low)
     likely = play_with(graph, Calibration(LIKELY_US)).step
     # A host that does not decide the step is not made slower until it does.
-    decides = play_with(graph, Calibration(LIKELY_US - COST_DOUBT_US, 1 + PACE_DOUBT)).step > 1.01 * likely
+    decides = play_with(graph, Calibration(LIKELY_US - COST_DOUBT_US)).step > 1.01 * likely
     assume(step > 0 and (step <= likely or decides))
     found = fit(graph, step, LIKELY_US)
     assert found.left_over == pytest.approx(0, abs=1e-4 * step)

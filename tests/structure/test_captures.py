@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +16,8 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.readers import open_run
-from findwall.structure import window
 from findwall.structure.alignment import align
-from findwall.structure.captures import captured_launches, is_replayed, with_captured_ops
+from findwall.structure.captures import captured_launches, is_replayed, noted_replays, with_captured_ops
 from findwall.structure.classes import classify, op_class
 from findwall.structure.links import link
 
@@ -123,11 +121,12 @@ def test_captures_that_fit_equally_well_give_ops_but_no_shapes() -> None:
     captures = [capture_of([(MM, size), (ADD, size)], True, True) for size in (16, 32)]
     replay = replay_of([MM[1], ADD[1]])
     assert ops_given(with_captured_ops(replay, captures)) == [("aten::mm", -1), ("aten::add", -1)]
-    noted = with_captured_ops(replay, captures, replays=[1])
-    assert ops_given(noted) == [("aten::mm", 32), ("aten::add", 32)]
-    unknown = with_captured_ops(replay, captures, replays=[-1])  # of a graph whose capture nobody saw
-    assert ops_given(unknown) == [None, None]
-    assert with_captured_ops(replay, captures, replays=[0, -1]) is replay  # more notes than launches
+    known = with_captured_ops(replay, captures, noted_replays(replay, [1]))
+    assert ops_given(known) == [("aten::mm", 32), ("aten::add", 32)]
+    for unknown in ([-1], [0, -1]):  # a graph whose capture nobody saw; more notes than launches
+        found = with_captured_ops(replay, captures, noted_replays(replay, unknown))
+        assert ops_given(found) == [None, None]
+    assert noted_replays(replay, [0, 1]) == {}
 
 
 def test_a_product_in_slices_is_one_op() -> None:
@@ -277,24 +276,3 @@ def test_branches_that_run_side_by_side_are_matched_by_their_nodes() -> None:
     wanted = [(MM[0], 1), (NORM[0], 4), (MM[0], 2), (NORM[0], 5), (MM[0], 3), (NORM[0], 6)]
     for calls, names in ((True, True), (True, False), (False, False)):
         assert ops_given(with_captured_ops(numbered, [capture_of(layers, calls, names)])) == wanted
-
-
-def test_a_cut_keeps_the_captured_ops_of_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers: list[Layer] = [(MM, 8), (ADD, 16)]
-    book = Book()
-    for step in range(12):
-        mark = book.open(f"ProfilerStep#{step}", kind=Kind.ANNOTATION)
-        book.correlation += 1
-        book._add(Kind.RUNTIME, "cudaGraphLaunch", book.now, book.now + 5, correlation=book.correlation)
-        book.now += 10
-        for (_, kernel), _ in layers:
-            columns = {"correlation": book.correlation, "stream": 7, "thread": 107, "device": 0}
-            book._add(Kind.KERNEL, kernel, book.now, book.now + 1000, **columns)
-            book.now += 1001
-        book.close(mark)
-    timeline = with_captured_ops(book.timeline(), [capture_of(layers, True, True)])
-    monkeypatch.setattr(window, "CLOSE_LOOK_EVENTS", len(timeline.events) // 3)
-    part = window.representative(window.survey(timeline))
-    assert 0 < len(part.events) < len(timeline.events)
-    assert len(part.rows(Kind.CAPTURED)) == len(part.rows(*DEVICE_KINDS)) < 24
-    assert set(ops_given(part)) == {("aten::mm", 8), ("aten::add", 16)}

@@ -9,8 +9,10 @@ import pytest
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.hardware import table_ceilings
+from findwall.model.catalogue import WALLS
 from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
+from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.walls import cause_modules
 from findwall.walls.verdict import Verdict, decide
 
@@ -77,6 +79,36 @@ def test_a_trace_that_lacks_kernels_says_so(traces: Path) -> None:
     facts = facts_of(traces / "recsys_rank0_of_128.json.gz")
     assert "lacks rows" in " ".join(facts.reading.notes)
     assert facts.spent_ms("host-work") == 0
+
+
+def test_a_slice_of_a_longer_trace_is_read_without_what_it_does_not_hold(traces: Path) -> None:
+    facts = facts_of(traces / "mi300x_sglang_decode" / "sglang_Qwen3-8B_decode.json.gz")
+    assert facts.step / 1e6 == pytest.approx(9.8, rel=0.06)
+    assert facts.whole.left_out.of(CUT_AWAY).length / 1e6 == pytest.approx(463, abs=1)
+    for cause in (*WALLS["overhead"], *WALLS["data"]):
+        assert facts.share(cause) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded_ms"), [("mi300x_norm_layers_first_calls", 1_090), ("a100_alexnet_cuda_sync", 40_000)]
+)
+def test_a_trace_of_first_calls_gets_no_wall(traces: Path, name: str, recorded_ms: float) -> None:
+    facts = facts_of(traces / f"{name}.json.gz")
+    verdict = decide(facts)
+    assert (verdict.cause, verdict.why_not) == (None, "start-up")
+    assert facts.whole.left_out.of(*START_UP).length / 1e6 >= recorded_ms
+
+
+def test_a_kernel_of_unknown_grid_is_not_too_small(traces: Path) -> None:
+    verdict = decide(facts_of(traces / "mi300x_attention_large_heads.json.gz"))
+    assert (verdict.wall, verdict.cause) == ("compute", "slow-kernels")
+
+
+def test_heuristics_for_every_new_shape_are_set_up_not_host_work(traces: Path) -> None:
+    facts = facts_of(traces / "b200_vllm_tp8_rank0.json.gz")
+    shown = cause_modules()["recompilation"].evidence(facts)
+    assert shown[0].op == "aten::addmm"
+    assert "3 new shapes" in shown[0].text
 
 
 def test_the_late_rank_is_named_when_all_are_there(traces: Path) -> None:

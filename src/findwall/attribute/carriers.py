@@ -51,7 +51,7 @@ def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carri
     group, width = _groups(facts, atoms)
     own = facts.own[atoms]
     total = np.bincount(group, own, minlength=width)
-    calls = np.bincount(group, minlength=width) / facts.steps.count
+    calls = np.bincount(group, facts.weight[atoms], minlength=width) / facts.steps.count
     with np.errstate(invalid="ignore", divide="ignore"):
         floor = facts.atoms.floor[atoms] * (own / facts.atoms.own[atoms])
     floor_total = np.bincount(group, floor, minlength=width)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.kinds import beyond_usual_ns
+from findwall.model.kinds import StepKind
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
@@ -20,6 +22,8 @@ STEADY_MEAN_EXCESS = STEADY_SPREAD / 2  # of the median: how far the mean of sta
 SLOW_STEP_RATIO = 1.5  # times the median: a step this long is a slow one
 RARE_STEPS_SHARE = 0.2  # of the steps: where more are slow, that is how this job runs
 FEWEST_STEPS_FOR_PAUSES = 5  # from fewer, one slow step is a fifth of all and no rare one
+RARE = "unstable-steps"  # what is known of steps that stand out and nothing else
+CAUSE_OF_DOING = {"saving": "host-work", "loader-start": "loader-starved"}  # what a hook saw in such steps
 CORES_FULL_SHARE = 0.9  # of the cores' time: at least this busy, no core is left over
 
 
@@ -48,12 +52,30 @@ def held_down(rank: Rank) -> str | None:
     )
 
 
-def pauses_ns(rank: Rank) -> float:
-    """Time a step that rare slow steps add to the typical one, beyond what loader and collector explain."""
+def rare_ns(rank: Rank, missing: tuple[StepKind, ...]) -> dict[str, float]:
+    """Time a step that steps which no traced one is like add to the mean, by cause.
+
+    What the loader and the collector took is known for itself, and not in here.
+    """
     timed = rank.step_times
     if timed is None or timed.source != "measured" or len(timed.seconds) < FEWEST_STEPS_FOR_PAUSES:
-        return 0.0
-    seconds = np.array(timed.seconds)
+        return {}
+    explained = ((timed.loader_s or 0.0) + (timed.gc_s or 0.0)) * NS_PER_S
+    if len(timed.kinds()) < 2:
+        return {RARE: max(_uneven_s(np.array(timed.seconds)) * NS_PER_S - explained, 0.0)}
+    found: dict[str, float] = {}
+    for kind in missing:
+        cause = CAUSE_OF_DOING.get(kind.doing, RARE)
+        found[cause] = found.get(cause, 0.0) + beyond_usual_ns(rank, (kind,))
+    if RARE in found:
+        found[RARE] = max(found[RARE] - explained, 0.0)
+    if timed.seldom is None:
+        found.pop("loader-starved", None)  # timed with the loader's other waits
+    return found
+
+
+def _uneven_s(seconds: np.ndarray) -> float:
+    """What a few steps that take much longer than the rest add to the mean."""
     low, median, high = np.percentile(seconds, [10, 50, 90])
     slow = seconds > SLOW_STEP_RATIO * median
     if (
@@ -62,8 +84,7 @@ def pauses_ns(rank: Rank) -> float:
         or (high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_MEAN_EXCESS) * median)
     ):
         return 0.0
-    explained = (timed.loader_s or 0.0) + (timed.gc_s or 0.0)
-    return max(float(seconds.mean() - median) - explained, 0.0) * NS_PER_S
+    return float(seconds.mean() - median)
 
 
 def collections_ns(rank: Rank) -> float:

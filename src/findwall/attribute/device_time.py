@@ -27,7 +27,7 @@ def of_class(facts: Facts, *names: str) -> Bool:
 
 def small_kernels(facts: Facts) -> float:
     """Device rows a step."""
-    return len(facts.atoms.index) / max(facts.steps.count, 1)
+    return float(facts.weight.sum()) / max(facts.steps.count, 1)
 
 
 def busy_share(facts: Facts) -> float:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
-from findwall.attribute.conditions import collections_ns, loader_ns, pauses_ns, throttled_share
+from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.counted import Counted, settle
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
+from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
@@ -23,7 +24,7 @@ from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration, cheapest, costs_us
 from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
-from findwall.structure.captures import with_captured_ops
+from findwall.structure.captures import noted_replays, with_captured_ops
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
@@ -87,11 +88,20 @@ class Facts:
         """Device time of every atom, a step, scaled to the true step."""
         return self._own(self.reading.likely)
 
+    @cached_property
+    def weight(self) -> F64:
+        """What each atom counts for in the mean step: 1 where all steps are of one kind."""
+        of_row = np.ones(len(self.timeline.events))
+        of_row[self.graph.row[self.graph.rows]] = self.graph.weight[self.graph.rows]
+        found: F64 = of_row[self.kernels.row[self.atoms.index]]
+        return found
+
     def _own(self, scenario: Scenario) -> F64:
         rows, scale = scenario.lengths(self.graph)
         of_row = np.ones(len(self.timeline.events))
         of_row[rows] = scale
-        own: F64 = self.atoms.own * of_row[self.kernels.row[self.atoms.index]] / self.steps.count
+        of_atom = of_row[self.kernels.row[self.atoms.index]] * self.weight
+        own: F64 = self.atoms.own * of_atom / self.steps.count
         # Rows that overlap may do so otherwise once replayed; the replayed busy time is what is kept.
         return own * (scenario.busy / max(float(own.sum()), NOT_ZERO_NS))
 
@@ -191,21 +201,24 @@ def establish(
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
-    whole = survey(with_captured_ops(timeline, rank.captures, rank.replays))
+    whole = survey(timeline, on_cores)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
-    timeline = representative(whole)
+    timeline = representative(whole, kinds_found(rank, whole.told))
+    timeline = with_captured_ops(timeline, rank.captures, noted_replays(whole.timeline, rank.replays))
     links = link(timeline)
     steps = find_steps(timeline, links)
-    host = watch_host(timeline, links)
+    host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
-    measured = source == "measured"
+    graph = build(timeline, links, host, queue, on_cores)
     conditions = Conditions()
-    if measured:
-        conditions = Conditions(pauses_ns(rank), collections_ns(rank), loader_ns(rank))
-    graph = conditions.change().apply(build(timeline, links, host, queue, on_cores))
-    reading = read_step(graph, timeline.header, true_step_s, source, conditions.pauses)
+    if source == "measured":
+        kinds = kinds_traced(rank, timeline, queue)
+        graph = replace(graph, share=kinds.share)
+        conditions = Conditions(rare_ns(rank, kinds.missing), collections_ns(rank), loader_ns(rank))
+    graph = conditions.change().apply(graph)
+    reading = read_step(graph, timeline.header, true_step_s, source, conditions.rare)
     judged = kernels
     if on_cores and not ceilings.known:
         used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))

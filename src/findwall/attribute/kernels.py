@@ -143,7 +143,8 @@ def _blocks(timeline: Timeline, rows: I64) -> F64:
     counts = np.full(len(distinct), np.nan)
     for at, index in enumerate(distinct.tolist()):
         launch = timeline.details.launch_of(index)
-        if launch is not None and launch.grid is not None:
+        # Some recorders write a grid of no blocks where they know none.
+        if launch is not None and launch.grid is not None and all(side > 0 for side in launch.grid):
             counts[at] = float(np.prod(np.array(launch.grid, np.float64)))
     found: F64 = counts[inverse]
     return found

@@ -39,8 +39,9 @@ def utilisation(facts: Facts) -> Utilisation:
         why = f"{format_share(blind)} of the matrix time has no shapes to count FLOPs from"
         return Utilisation(None, None, None, None, why)
     counted = matrix & ~np.isnan(flops)
-    hardware = float(flops[counted].sum()) / facts.steps.count
-    model = float(flops[counted & ~kernels.recompute[index]].sum()) / facts.steps.count
+    weighed = flops * facts.weight / facts.steps.count
+    hardware = float(weighed[counted].sum())
+    model = float(weighed[counted & ~kernels.recompute[index]].sum())
     peak, named = _peak(facts, counted)
     if peak is None:
         return Utilisation(None, None, None, model, "no peak is known for this device")

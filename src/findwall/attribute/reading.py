@@ -7,16 +7,17 @@ unknown cause: it is never spread over the causes that were seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from findwall.errors import InputError
-from findwall.model.causes import UNKNOWN, ByCause
+from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.events import Header
 from findwall.model.intervals import F64, I64
 from findwall.replay.blame import Blame, blame
-from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
+from findwall.replay.calibrate import CLOSE, Calibration, costs_us, fit, play_with
 from findwall.replay.change import Change, Measured
 from findwall.replay.graph import Graph
 from findwall.units import NS_PER_S, format_ms, format_share, ms
@@ -37,6 +38,7 @@ class Scenario:
     calibration: Calibration
     gaps: Blame  # the same row by row, as replayed
     shrink: float = 1.0  # what device time had to be scaled by to fit the true step
+    rare: Mapping[str, float] = field(default_factory=dict)  # of the idle time: of steps not like the traced
     left_over: float = 0.0  # of the unknown idle time: what the true step has beyond the replay
 
     def lengths(self, graph: Graph) -> tuple[I64, F64]:
@@ -51,7 +53,7 @@ class Scenario:
 class Conditions:
     """What the run itself measured of its steps while they were timed, in ns a step. None: not measured."""
 
-    pauses: float = 0.0  # rare slow steps, beyond what loader and collector explain
+    rare: Mapping[str, float] = field(default_factory=dict)  # steps that no traced one is like, by cause
     collections: float = 0.0
     loader: float | None = None
 
@@ -78,7 +80,7 @@ class StepReading:
     @property
     def replay_error(self) -> float:
         """By how much of the step the calibrated replay misses it; rare slow steps are not replayed."""
-        replayed = self.likely.gaps.replay.step + self.likely.idle["unstable-steps"]
+        replayed = self.likely.gaps.replay.step + sum(self.likely.rare.values())
         return replayed / self.likely.step - 1.0 if self.likely.step > 0 else 0.0
 
     @property
@@ -87,12 +89,16 @@ class StepReading:
 
 
 def read_step(
-    graph: Graph, header: Header, true_step_s: float | None, source: str, pauses: float = 0.0
+    graph: Graph,
+    header: Header,
+    true_step_s: float | None,
+    source: str,
+    rare: Mapping[str, float] | None = None,
 ) -> StepReading:
     """The step as it is without the profiler. `true_step_s` None: from the trace alone."""
     if true_step_s is None:
         return _from_trace(graph, header)
-    return _from_truth(graph, header, true_step_s * NS_PER_S, source, pauses)
+    return _from_truth(graph, header, true_step_s * NS_PER_S, source, rare or {})
 
 
 def _from_trace(graph: Graph, header: Header) -> StepReading:
@@ -119,23 +125,37 @@ def _known(found: Blame) -> ByCause:
     return idle
 
 
-def _from_truth(graph: Graph, header: Header, step: float, source: str, pauses: float) -> StepReading:
+def _from_truth(
+    graph: Graph, header: Header, step: float, source: str, rare: Mapping[str, float]
+) -> StepReading:
     """Calibrated to the true step; rare slow steps are a part of it that no traced step shows."""
-    pauses = min(pauses, step)
+    pauses = min(sum(rare.values()), step)
     found = fit(graph, step - pauses, costs_us(header)[1])
     one = _scenario(graph, found.calibration)
     notes = _about_missing_rows(one)
     left_over = step - pauses - one.step
     if left_over >= 0:
+        if left_over > CLOSE * step:
+            _hold_to_recorded(one, blame(graph, Calibration()).idle)
         one.idle[UNKNOWN] += left_over
         one = replace(one, step=step - pauses, left_over=left_over)
     else:
         one, note = _squeezed(one, step - pauses, refuse=source == "given")
         notes = (*note, *notes)
     if pauses > 0:
-        one.idle["unstable-steps"] += pauses
-        one = replace(one, step=step)
+        fitting = {cause: spent * (pauses / sum(rare.values())) for cause, spent in rare.items()}
+        for cause, spent in fitting.items():
+            one.idle[cause] += spent
+        one = replace(one, step=step, rare=fitting)
     return StepReading(one, one, one, source, notes)
+
+
+def _hold_to_recorded(one: Scenario, recorded: ByCause) -> None:
+    """Idle is never scaled up: a step longer than the traced ones gives no cause more than they showed."""
+    beyond = np.maximum(one.idle.values - recorded.values, 0.0)
+    beyond[cause_index(UNKNOWN)] = 0.0
+    one.idle.values[:] -= beyond
+    one.idle[UNKNOWN] += float(beyond.sum())
 
 
 def _squeezed(one: Scenario, step: float, refuse: bool) -> tuple[Scenario, tuple[str, ...]]:

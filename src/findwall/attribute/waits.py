@@ -81,13 +81,18 @@ def blocking_rows(facts: Facts, cause: str) -> I64:
 def waits(facts: Facts, cause: str, rows: I64) -> list[Wait]:
     """Idle time of a cause, given to its host rows: each gap to the last that began before its end."""
     rows = in_window(facts, rows)
-    if len(rows) == 0:
-        return []
+    return merged(facts, rows, shared_idle(facts, cause, rows))
+
+
+def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
+    """Idle ns a step of a cause for each of its host rows, which are in host order."""
     positions, amounts = facts.idle_rows(cause)
+    if len(positions) == 0 or len(rows) == 0:
+        return np.zeros(len(rows))
     start = facts.timeline.events.start[rows]
     at = np.maximum(np.searchsorted(start, facts.queue.idle_until[positions], side="right") - 1, 0)
-    idle = np.bincount(at, amounts, minlength=len(rows)) if len(positions) else np.zeros(len(rows))
-    return _merged(facts, rows.tolist(), idle.tolist())
+    idle: F64 = np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
+    return idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +104,10 @@ class _Asked:
     within: str | None
 
 
-def _merged(facts: Facts, rows: list[int], idle: list[float]) -> list[Wait]:
+def merged(facts: Facts, rows: I64, idle: F64) -> list[Wait]:
     """Calls of the same op in the same place are one entry, whichever runtime call each of them made."""
     groups: dict[tuple[str, str | None, str | None], list[tuple[int, float, int]]] = {}
-    for row, amount in zip(rows, idle, strict=True):
+    for row, amount in zip(rows.tolist(), idle.tolist(), strict=True):
         asked = _asked(facts, row)
         key = (asked.op or facts.timeline.name_of(row), asked.within, line_of(facts, row))
         groups.setdefault(key, []).append((row, amount, asked.row))

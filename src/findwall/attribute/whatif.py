@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import WALLS
+from findwall.model.catalogue import WALL_OF, WALLS
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
@@ -24,13 +24,15 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     """The step with a change made, ns, on the cheapest host that the true step allows.
 
     What the replay does not hold stays as it is: time of unknown cause, and rare slow steps, unless those are
-    what the change takes away.
+    what the change takes away. What the true step has beyond the traced ones may be more of what a change
+    takes from the host, so at best it goes too.
     """
     likely = facts.reading.likely
     calibration, now = facts.cheapest
     saved = now.step - play_with(change.apply(facts.graph), calibration).step
-    pauses = likely.idle["unstable-steps"] if "unstable-steps" in moves else 0.0
-    return max(likely.step - saved * likely.shrink - pauses, 0.0)
+    gone = sum(likely.rare.get(cause, 0.0) for cause in moves)
+    waits = any(likely.idle[cause] > 0 and WALL_OF[cause] in ("overhead", "data") for cause in moves)
+    return max(likely.step - saved * likely.shrink - gone - (likely.left_over if waits else 0.0), 0.0)
 
 
 def ideal(facts: Facts, *causes: str) -> Change:

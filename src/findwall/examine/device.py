@@ -10,9 +10,10 @@ from findwall.attribute.job import captured_share, graph_share
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
+from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
-from findwall.examine.remarks import gather_notes
-from findwall.examine.rows import kernel_rows, kind_rows, machine, memory, step_of, throughput, warnings
+from findwall.examine.remarks import gather_notes, only_start_up
+from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
@@ -32,6 +33,7 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.model.run import Run
+from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
 from findwall.walls.verdict import Verdict, decide
@@ -69,7 +71,8 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
-        kinds=kind_rows(facts.rank.step_times) if facts.reading.source == "measured" else [],
+        kinds=kind_rows(facts.rank, facts) if facts.reading.source == "measured" else [],
+        elapsed=elapsed_shares(facts.rank),
     )
 
 
@@ -99,6 +102,8 @@ def _unexplained(facts: Facts) -> str:
 
 def _undecided(facts: Facts, verdict: Verdict) -> str:
     reading = facts.reading
+    if verdict.why_not == "start-up":
+        return only_start_up(facts)
     if verdict.why_not == "dilation":
         causes = " and ".join(verdict.between)
         return (
@@ -200,6 +205,8 @@ def _quality(facts: Facts) -> Quality:
         ignored=dict(quality.ignored),
         above_spec_share=float(kernels.duration[kernels.above_spec].sum()) / total if total else None,
         modelled_share=float(kernels.duration[launched & kernels.modelled].sum()) / total if total else None,
+        start_up_ms=ms(facts.whole.left_out.of(*START_UP).length),
+        cut_away_ms=ms(facts.whole.left_out.of(CUT_AWAY).length),
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.attribute.facts import Facts
+from findwall.examine.kinds import about_kinds
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
@@ -44,6 +45,9 @@ def _stable(facts: Facts) -> Question:
         )
     of = f"over {len(seconds)} {'steps' if measured else 'profiled steps'}"
     text = f"Step times vary by {format_share(value)} {of}."
+    told = about_kinds(facts.rank, facts)
+    if told:
+        return Question("stable", "no", value, f"Steps come in {len(told) + 1} kinds: {told[0]}")
     return Question("stable", _yes(value <= STEADY_SPREAD), value, text)  # type: ignore[arg-type]
 
 

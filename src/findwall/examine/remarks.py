@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import captured_share
+from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
 from findwall.model.run import Rank, Run
+from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, START_UP
 from findwall.units import format_ms, format_share, ms
 
 # Both chosen by hand, not calibrated.
 ABOVE_SPEC_SHARE = 0.01  # of the kernel time: less above the spec is not worth a sentence
 LEFT_OVER_SHARE = 0.03  # of the step: a replay nearer than that is what its bar asks
 UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
+SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
+WHAT_ONCE = {
+    LOADING: "first calls that load code",
+    CONTEXT: "calls that set the driver up",
+    CAPTURE: "graph capture",
+    COMPILING: "compiling for the first time",
+}
 
 
 def gather_notes(facts: Facts) -> list[str]:
     """Every remark once, the ones that change how to read the verdict first."""
+    measured = facts.reading.source == "measured"
     notes = [
         *_about_step(facts),
+        *(about_kinds(facts.rank, facts) if measured else []),
+        *about_elapsed(facts.rank),
+        *_about_left_out(facts),
         *facts.reading.notes,
         *facts.whole.steps.notes,
         *_about_window(facts),
@@ -55,6 +70,42 @@ def _about_step(facts: Facts) -> list[str]:
         f"The step is estimated ({low} to {high}): profiling stretched it to "
         f"{format_ms(ms(float(facts.whole.steps.lengths.mean())))}. Give --step-ms for a true budget."
     ]
+
+
+def only_start_up(facts: Facts) -> str:
+    """The verdict on a trace that holds little but what happens once."""
+    once = facts.whole.left_out.of(*START_UP).length
+    recorded = once + int(facts.whole.steps.lengths.sum())
+    return (
+        f"{format_ms(ms(once))} of the {format_ms(ms(recorded))} in the trace are {_what_once(facts)}: it "
+        "was recorded during start-up, which says nothing about the steps that follow. Record after warm-up "
+        "(torch.profiler.schedule(wait=5, warmup=3, active=3)), or let `findwall run` do it."
+    )
+
+
+def _what_once(facts: Facts) -> str:
+    """The kinds of start-up, the one that takes longest first, and its longest call."""
+    once = facts.whole.left_out.of(*START_UP)
+    took = {reason: once.of(reason).length for reason in START_UP}
+    kinds = [WHAT_ONCE[reason] for reason in sorted(took, key=lambda one: -took[one]) if took[reason] > 0]
+    call = facts.whole.timeline.name_of(int(once.row[int(np.argmax(once.end - once.start))]))
+    return f"{' and '.join(kinds)} (the longest: {call})"
+
+
+def _about_left_out(facts: Facts) -> list[str]:
+    found = facts.whole.left_out
+    notes = []
+    cut, once = found.of(CUT_AWAY).length, found.of(*START_UP).length
+    if cut > 0:
+        notes.append(
+            f"{format_ms(ms(cut))} at the beginning are left out of the step: kernels had been launched and "
+            "waited for device work that this file does not hold (it is a slice of a longer trace)."
+        )
+    if once > SHOWN_ONCE_SHARE * facts.step:
+        notes.append(
+            f"{format_ms(ms(once))} are left out of the step because they happen once: {_what_once(facts)}."
+        )
+    return notes
 
 
 def _about_left_over(facts: Facts) -> list[str]:

@@ -12,9 +12,9 @@ from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import spread
 from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
-from findwall.model.diagnosis import KernelRow, KindRow, Machine, Memory, Step, Throughput
+from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
 from findwall.model.machine import Ceilings, Finding
-from findwall.model.run import Rank, Run, StepTimes
+from findwall.model.run import Rank, Run
 from findwall.units import GIB, ms
 
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
@@ -56,9 +56,7 @@ def step_of(facts: Facts) -> Step:
     of_step = measured or reading.source == "trace"
     varies = spread(seconds)
     if measured:
-        half = (
-            NORMAL_95 * float(seconds.std(ddof=1)) / np.sqrt(len(seconds)) * 1e3 if len(seconds) > 1 else 0.0
-        )
+        half = NORMAL_95 * _error_of_mean(seconds, timed.kind if timed is not None else ()) * 1e3
         ends = (ms(facts.step) - half, ms(facts.step) + half)
     else:
         steps = [ms(one.step) for one in reading.scenarios]
@@ -80,11 +78,17 @@ def step_of(facts: Facts) -> Step:
     )
 
 
-def kind_rows(timed: StepTimes | None) -> list[KindRow]:
-    """The kinds of steps there are; nothing where no step was timed."""
-    if timed is None:
-        return []
-    return [KindRow(one.name, one.share, one.mean * 1e3, one.every) for one in timed.kinds()]
+def _error_of_mean(seconds: np.ndarray, kinds: Sequence[str]) -> float:
+    """The standard error of the mean: of steps that come in kinds at even distances, within each kind."""
+    if len(seconds) < 2:
+        return 0.0
+    names = np.array(kinds) if len(kinds) == len(seconds) else np.zeros(len(seconds))
+    within = 0.0
+    for name in np.unique(names):
+        mine = seconds[names == name]
+        spread = float(mine.std(ddof=1)) if len(mine) > 1 else 0.0
+        within += len(mine) * spread**2
+    return float(np.sqrt(within) / len(seconds))
 
 
 def kernel_rows(facts: Facts) -> list[KernelRow]:
@@ -98,12 +102,13 @@ def kernel_rows(facts: Facts) -> list[KernelRow]:
     distinct, group = np.unique(keys, axis=0, return_inverse=True)
     group = group.reshape(-1)
     width = len(distinct)
-    calls = np.bincount(group, minlength=width) / count
-    time = np.bincount(group, kernels.duration[index], minlength=width) / count
+    weight = facts.weight
+    calls = np.bincount(group, weight, minlength=width) / count
+    time = np.bincount(group, kernels.duration[index] * weight, minlength=width) / count
 
     def total(column: np.ndarray) -> np.ndarray:
         known = ~np.isnan(column)
-        found = np.bincount(group[known], column[known], minlength=width) / count
+        found = np.bincount(group[known], (column * weight)[known], minlength=width) / count
         whole = np.bincount(group[known], minlength=width) == np.bincount(group, minlength=width)
         return np.where(whole, found, np.nan)
 

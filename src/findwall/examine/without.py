@@ -6,9 +6,10 @@ import numpy as np
 
 from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
+from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
 from findwall.examine.questions import BUSY_SHARE, spread
 from findwall.examine.remarks import notes_of_ranks
-from findwall.examine.rows import kind_rows, machine, memory, throughput, warnings
+from findwall.examine.rows import machine, memory, throughput, warnings
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -59,11 +60,14 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         trials=[],
         notes=[
             *(note for timeline in run.timelines for note in timeline.quality.notes),
+            *about_kinds(rank),
+            *about_elapsed(rank),
             *notes_of_ranks(run, rank),
         ],
         environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
-        kinds=kind_rows(timed) if step_ms is None else [],
+        kinds=kind_rows(rank) if step_ms is None else [],
+        elapsed=elapsed_shares(rank),
     )
 
 

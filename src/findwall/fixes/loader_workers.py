@@ -22,9 +22,11 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.job import range_names
+from findwall.attribute.kinds_told import often_text, restarts
 from findwall.attribute.loader import workers_text
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.units import format_ms
 
 MOVES = ("loader-starved",)
 
@@ -33,6 +35,12 @@ def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the loader is never waited for ({a_step(waited)})")
+    again = restarts(facts)
+    if again is not None:
+        return use(
+            f"`DataLoader(…, persistent_workers=True)`: the workers start again in {often_text(again)}, "
+            f"which takes {format_ms(again.mean * 1e3)}; {a_step(waited)} are waited for."
+        )
     names = " ".join(range_names(facts))
     rest = "persistent_workers=True, prefetch_factor=4"
     if "_SingleProcessDataLoaderIter" in names:

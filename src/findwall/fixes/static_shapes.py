@@ -1,13 +1,15 @@
-"""Keep shapes fixed, or declare them dynamic, so that nothing is compiled again.
+"""Keep shapes fixed, or declare them dynamic, so that nothing is compiled or set up again.
 
 What it does:
 torch.compile specialises on the shapes it sees. Each new sequence length then costs seconds of
-compilation in the middle of training. Pad lengths to a few sizes, drop the last short batch
+compilation in the middle of training. Libraries prepare themselves for a shape too: cuDNN attention
+builds a plan for every new length. Pad lengths to a few sizes, drop the last short batch
 (`drop_last=True`), or tell the compiler which dimension changes: `torch._dynamo.mark_dynamic(x, 1)`
-or `torch.compile(model, dynamic=True)`.
+or `torch.compile(model, dynamic=True)`. For attention another backend needs no plan:
+`with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`.
 
 When it does not help:
-Nothing is compiled during the step. `TORCH_LOGS=recompiles` names the guard that failed: it may be
+Nothing is compiled or set up during the step. `TORCH_LOGS=recompiles` names the guard that failed: it may be
 a Python number or flag that changes, not a shape.
 
 Risk:
@@ -22,6 +24,7 @@ import re
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
+from findwall.attribute.setups import compiling, set_ups
 from findwall.attribute.whatif import free_launches, ideal
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.replay.change import Change
@@ -33,7 +36,18 @@ _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompilation")
     if spent <= 0:
-        return NoUse("nothing is compiled during the step")
+        return NoUse("nothing is compiled or set up during the step")
+    prepared, compiled = set_ups(facts), compiling(facts)
+    if sum(one.ms for one in prepared) > sum(one.ms for one in compiled):
+        first = prepared[0]
+        shapes = (
+            f" ({first.shapes} new shape{'' if first.shapes == 1 else 's'} traced)" if first.shapes else ""
+        )
+        return use(
+            f"Pad or bucket lengths to a few fixed shapes: {a_step(spent)} set up {first.op}{shapes}, and "
+            "a shape that comes back is not set up again.",
+            _best(facts),
+        )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
     frames = {one.split("/")[0] for one in again}
     count = f" ({len(again)} compilations of {len(frames)} function(s) in the trace)" if again else ""

@@ -49,12 +49,15 @@ class Analyst:
             self._folder = folder.path
             self._process = start(folder.path, self._options, self._rank.world_size)
 
-    def end(self) -> None:
-        """Wait for what was begun; it prints itself."""
+    def end(self, quietly: bool = False) -> None:
+        """Wait for what was begun; it prints itself. `quietly`: another one follows."""
         process, self._process = self._process, None
         if process is None:
             return
-        if not wait(process):
+        done = wait(process)
+        if quietly:
+            return
+        if not done:
             say(f"no verdict; `findwall read {self._folder}` tries again")
         elif self._options.json == "-":
             sys.stdout.write((self._folder / DIAGNOSIS_FILE).read_text())

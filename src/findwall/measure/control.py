@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
-from statistics import median
+from statistics import mean, median
 from time import perf_counter_ns
 
 from findwall.measure import cost
@@ -15,6 +15,9 @@ from findwall.measure.telemetry import TELEMETRY_PERIOD_S
 NS = 1_000_000_000
 # How long the control may go on, in time and in pairs of blocks. Both chosen by hand.
 CONTROL_NS = 12 * NS
+CONTROL_AT_LEAST_NS = 2 * NS
+VERDICT_WITHIN_NS = 45 * NS  # of the first step: the verdict's own time comes on top
+LONGEST_BLOCK_NS = NS
 MOST_PAIRS = 320
 LOOK_AT_PAIRS = tuple(10 * 2**power for power in range(6))  # a look costs their square, so ever rarer
 HALF_WIDTH = 0.004  # of a step, on either side of findwall's cost: enough to tell one percent
@@ -50,6 +53,14 @@ class Control:
         self.length = stride * cost.block_length(stride * step_ns)
         if asked is not None:
             self.length = max(1, min(self.length, asked // 6))
+        # Like is compared with like: a block holds whole periods of steps that come in kinds.
+        self.comparable = True
+        for kind in engine.kinds:
+            self.length = ceil(self.length / (kind.every or 1)) * (kind.every or 1)
+            self.comparable &= kind.every is not None
+        self.comparable &= len(engine.kinds) == 0 or self.length * mean(timed) <= LONGEST_BLOCK_NS
+        since = perf_counter_ns() - (engine.diary.first_step or perf_counter_ns())
+        self.at_most = min(max(VERDICT_WITHIN_NS - since, CONTROL_AT_LEAST_NS), CONTROL_NS)
         self.skip = 1
         self.limit = None if asked is None else self.skip + max(12 * self.length, 2 * asked)
         self.on_device = engine.clock is not None
@@ -66,7 +77,9 @@ class Control:
         self.seen += 1 + len(passed)
         if self.skip:
             self.skip -= 1
-            if not self.skip:
+            if not self.comparable:
+                self.finish(engine)
+            elif not self.skip:
                 self._begin(engine)
             return
         self.lean_ns += spent
@@ -113,7 +126,7 @@ class Control:
         if self.block % 2:
             return False
         pairs = self.block // 2
-        if pairs >= MOST_PAIRS or now - self.began > CONTROL_NS:
+        if pairs >= MOST_PAIRS or now - self.began > self.at_most:
             return True
         if self.limit is not None and self.seen >= self.limit:
             return True

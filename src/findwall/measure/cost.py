@@ -69,7 +69,7 @@ def sentence(cost: dict[str, Any]) -> str:
     if shadow is not None:
         parts.append(_compared(shadow["low"], shadow["mid"], shadow["high"]))
     elif hooks is not None:
-        parts.append("too few steps followed to compare with steps without them")
+        parts.append("too few steps alike followed to compare with steps without them")
     if trace is not None:
         parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
         after = cost.get("step_after_trace")

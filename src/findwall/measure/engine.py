@@ -9,7 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
-from findwall.measure.gate import Gate, Gauge
+from findwall.measure.diary import LOADER_START, Diary
+from findwall.measure.gate import Gate, Gauge, Watch
+from findwall.measure.kinds import Kind
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
@@ -18,8 +20,11 @@ from findwall.measure.stepfinder import Nest, StepEnd, StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
-from findwall.model.measurement import Measurement
+from findwall.model.measurement import Later, Measurement
 
+# Both chosen by hand, not calibrated.
+FEWEST_LATER = 20  # steps after all was measured: fewer say nothing of what comes seldom
+LATER_SHARE = 0.05  # of their time: if what was not seen before takes less, the verdict stays
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 NO_STEPS = (
     "no step was found: this process called no optimizer, no module often enough, no data loader and no "
@@ -79,6 +84,9 @@ class Engine:
         self.record = Measurement(rank=rank.rank, world_size=rank.world_size)
         self.profilers = JobProfilers()
         self.compilations = machine.Compilations()
+        self.diary = Diary()
+        self.kinds: list[Kind] = []  # of steps, beside the usual one
+        self.usual_ns = 0.0  # a usual step, as far as it is known
         self.device: int | None = None
         self.clock: DeviceClock | None = None
         self.thread_id = threading.get_ident()
@@ -166,9 +174,30 @@ class Engine:
         if threading.get_ident() == self.thread_id:
             self.gauge.loader_ns += spent_ns
 
+    def loader_began(self, spent_ns: int) -> None:
+        """An iterator was made, or gave its first batch: workers were started, queues filled."""
+        self.did_beside(LOADER_START, spent_ns)
+
+    def did_beside(self, what: str, spent_ns: int) -> None:
+        """The job did something beside its step."""
+        if not self.off and threading.get_ident() == self.thread_id:
+            self.diary.note(what, self.steps_ended, spent_ns)
+
+    @property
+    def steps_ended(self) -> int:
+        """Also those that passed at the gate, or after all was measured."""
+        watch = self.gate.watch
+        return self.step_number + len(self.gate.ends) + (0 if watch is None else watch.count)
+
+    def recording(self) -> bool:
+        """Whether our own trace is being recorded."""
+        return self.window is not None and self.window.state == "recording"
+
     def evaluation_began(self) -> None:
         if self.off:
             return
+        if threading.get_ident() == self.thread_id:
+            self.diary.evaluation_began()
         if self.gate.is_timing:
             self.guard(self.cut)
         self.gauge.evaluated = True
@@ -225,6 +254,7 @@ class Engine:
             self._first_batch(iterator, batch)
 
     def step_ended(self, now: int) -> None:
+        self.diary.step_ended(self.steps_ended, now, self.usual_ns)
         self.step_number += 1
         if self.stage is not None:
             self.stage.step(self, now)
@@ -252,6 +282,7 @@ class Engine:
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
         self.deferred = None
         self.every = 1
+        self.kinds = []
         self.done = False
 
     def forget_steps(self) -> None:
@@ -336,12 +367,41 @@ class Engine:
         self.stage = None
         CAPTURES.discard()
 
+    def watch_on(self) -> None:
+        """All is measured: steps are counted on, to the job's end, for what comes too seldom to be timed."""
+        if self.gate.watch is None and self.usual_ns > 0:
+            begun = self.step_number
+            self.gate.watch = Watch(
+                self.finder.source,
+                self.finder.key,
+                self.usual_ns,
+                lambda count, now: self.diary.step_ended(begun + count, now, self.usual_ns),
+            )
+
+    def look_back(self) -> bool:
+        """The job has ended after all was measured. True: the steps since then change what was said."""
+        watch, self.gate.watch = self.gate.watch, None
+        if watch is None or watch.count < FEWEST_LATER or self.usual_ns <= 0:
+            return False
+        steps = self.record.steps
+        self.diary.last_step = watch.last
+        self.record.later = Later(watch.count, watch.ns, self.step_number, watch.slow_step, watch.slow_ns)
+        timed = sum(steps.host_ns) / max(len(steps), 1)
+        added = sum(watch.slow_ns) - len(watch.slow_ns) * self.usual_ns
+        known = max(timed - self.usual_ns, 0.0) * watch.count
+        if added - known < LATER_SHARE * watch.ns:
+            return False
+        self.save(final=True)
+        return True
+
     def save(self, final: bool = False) -> None:
         folder = self.folder
         if self.timed is not None:
             # The device had not passed the last of the timed steps when their stage ended; by now it has.
             self.timed.resolve()
         self.record.final = final
+        self.record.beside = self.diary.entries
+        self.record.elapsed = self.diary.elapsed(perf_counter_ns())
         self.record.steps_seen = self.step_number
         if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed
             self.record.step_source = None if self.finder.source is None else self.finder.source.label

@@ -11,10 +11,13 @@ from collections.abc import Callable, Set
 from time import perf_counter_ns
 from typing import Any
 
+from findwall.measure.kinds import STANDS_OUT_RATIO
 from findwall.measure.stepfinder import StepEnd
 
 FOR_GOOD = 1 << 62  # ns, or steps: past any end
 PAUSE_NS = 10_000  # no pass takes that long: another process had the core
+ONE_END_SHARE = 0.02  # of a usual step: two ends closer than that are one
+MOST_NOTED = 4096  # steps that stand out after all was measured: enough to tell how often they come
 SHUT_AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shut
 
 
@@ -32,6 +35,50 @@ class Gauge:
         self.evaluated = False
 
 
+class Watch:
+    """Steps after all was measured: counted, and those noted that stand out. For the job's whole life."""
+
+    __slots__ = (
+        "_ended",
+        "_key",
+        "_least",
+        "_limit",
+        "_source",
+        "count",
+        "last",
+        "ns",
+        "slow_ns",
+        "slow_step",
+    )
+
+    def __init__(
+        self, source: StepEnd | None, key: int | None, usual_ns: float, ended: Callable[[int, int], None]
+    ) -> None:
+        self._source, self._key = source, key
+        self._limit = STANDS_OUT_RATIO * usual_ns
+        self._ended = ended  # told of a step that stood out: its number from here on, and when it ended
+        self._least = ONE_END_SHARE * usual_ns
+        self.last = perf_counter_ns()
+        self.count = self.ns = 0
+        self.slow_step: list[int] = []
+        self.slow_ns: list[int] = []
+
+    def passed(self, source: StepEnd, key: int) -> None:
+        if key != self._key or source is not self._source:
+            return
+        now = perf_counter_ns()
+        spent = now - self.last
+        if spent < self._least:
+            return  # a scaler's step() after its optimizer's: one end, told twice
+        self.last = now
+        self.ns += spent
+        if spent > self._limit and len(self.slow_ns) < MOST_NOTED:
+            self.slow_step.append(self.count)
+            self.slow_ns.append(spent)
+            self._ended(self.count, now)
+        self.count += 1
+
+
 class Gate:
     """Shut while `left` is not 0: so many step ends pass before the next step is measured."""
 
@@ -46,6 +93,7 @@ class Gate:
         "inside",
         "left",
         "spent_ns",
+        "watch",
     )
 
     def __init__(self) -> None:
@@ -57,6 +105,7 @@ class Gate:
         self._known: Set[int] = frozenset()
         self._gauge: Gauge | None = None
         self._thread = self._until = 0
+        self.watch: Watch | None = None
         self.inside = False  # an optimizer's step() that passes
 
     def shut(
@@ -92,6 +141,8 @@ class Gate:
 
     def passed(self, source: StepEnd, key: int) -> bool:
         """At the shut gate: something ended that may end a step. True: it must not pass, it is new here."""
+        if self.watch is not None:
+            self.watch.passed(source, key)
         if self._source is None:
             return False
         now = perf_counter_ns()

@@ -6,6 +6,7 @@ older version) is left out, and said so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -17,10 +18,13 @@ from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
 from findwall.measure.captures import watch_captures
+from findwall.measure.diary import SAVING
 from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
 from findwall.measure.optimizerhooks import OptimizerSink, watched_step
 from findwall.measure.stepfinder import StepEnd
+
+LOADER_STARTS = "enumerate(DataLoader)#findwall.__iter__"  # named like torch's own range of the next batch
 
 
 class Sink(OptimizerSink, Protocol):
@@ -32,6 +36,9 @@ class Sink(OptimizerSink, Protocol):
     def optimizer_steps(self) -> int: ...
     def batch_taken(self, iterator: Any, batch: Any, spent_ns: int) -> None: ...
     def loader_started(self, spent_ns: int) -> None: ...
+    def loader_began(self, spent_ns: int) -> None: ...
+    def did_beside(self, what: str, spent_ns: int) -> None: ...
+    def recording(self) -> bool: ...
     def evaluation_began(self) -> None: ...
     def graph_replayed(self, graph: Any) -> None: ...
     def collected(self, spent_ns: int) -> None: ...
@@ -63,6 +70,7 @@ def install(torch: Any, sink: Sink) -> list[str]:
         _wrap_optimizers,
         _wrap_scaler,
         _wrap_loader,
+        _wrap_save,
         _wrap_evaluation,
         _wrap_replay,
         watch_captures,
@@ -73,6 +81,7 @@ def install(torch: Any, sink: Sink) -> list[str]:
         except (AttributeError, ImportError) as error:
             missing.append(f"{part.__name__.lstrip('_')}: {error}")
     _watch_collector(relay)
+    when_imported("safetensors.torch", lambda module: _wrap_saving(module, "save_file", relay))
     when_imported("torch._dynamo", _hide_from_compiler)
     return missing
 
@@ -163,31 +172,45 @@ def _wrap_scaler(torch: Any, relay: Relay) -> None:
 
 
 def _wrap_loader(torch: Any, relay: Relay) -> None:
-    iterator_class = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
+    module = importlib.import_module("torch.utils.data.dataloader")
+    iterator_class = module._BaseDataLoaderIter
     iterator_class.__next__ = _timed_next(iterator_class.__next__, relay)
     loader_class = torch.utils.data.DataLoader
-    start = loader_class.__iter__
+    loader_class.__iter__ = _timed_start(torch, loader_class.__iter__, relay)
+    workers = getattr(module, "_MultiProcessingDataLoaderIter", None)
+    if workers is not None:
+        # Workers that are not kept are stopped at an epoch's end and waited for.
+        workers._shutdown_workers = _timed_start(torch, workers._shutdown_workers, relay)
 
-    @functools.wraps(start)
-    def iterate(self: Any) -> Any:
+
+def _timed_start(torch: Any, original: Callable[[Any], Any], relay: Relay) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def call(self: Any) -> Any:
+        if relay.sink.off:
+            return original(self)
         began = perf_counter_ns()
-        iterator = start(self)
+        with _range(torch, relay, LOADER_STARTS):
+            result = original(self)
         spent = perf_counter_ns() - began
+        relay.sink.loader_began(spent)
         if relay.sink.gate.left:
             relay.sink.gate.waited_for_data(spent, batches=0)
         else:
             relay.sink.loader_started(spent)
-        return iterator
+        return result
 
-    loader_class.__iter__ = iterate
+    return call
 
 
 def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def take(self: Any) -> Any:
+        is_first = getattr(self, "_num_yielded", None) == 0
         began = perf_counter_ns()
         batch = original(self)
         spent = perf_counter_ns() - began
+        if is_first:
+            relay.sink.loader_began(spent)
         gate = relay.sink.gate
         if gate.left and not gate.passed(StepEnd.LOADER, 0):
             gate.waited_for_data(spent)
@@ -196,6 +219,32 @@ def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any],
         return batch
 
     return take
+
+
+def _range(torch: Any, relay: Relay, name: str) -> Any:
+    """A range in our own trace; nothing while none is recorded."""
+    if relay.sink.off or not relay.sink.recording():
+        return contextlib.nullcontext()
+    return torch.autograd.profiler.record_function(name)
+
+
+def _wrap_save(torch: Any, relay: Relay) -> None:
+    _wrap_saving(torch, "save", relay)
+
+
+def _wrap_saving(module: Any, name: str, relay: Relay) -> None:
+    """Checkpoints are written seldom and take long."""
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        began = perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            relay.sink.did_beside(SAVING, perf_counter_ns() - began)
+
+    setattr(module, name, save)
 
 
 def _wrap_evaluation(torch: Any, relay: Relay) -> None:

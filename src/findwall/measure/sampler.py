@@ -14,6 +14,7 @@ from findwall.model.measurement import Line
 
 SAMPLE_PERIOD_S = 0.007  # no divisor of common step times
 SAMPLES = 150  # about a second of them: a line with a tenth of the time is then seen some 15 times
+MOST_SAMPLES = 400  # over a longer time: then they come less often
 LINES_KEPT = 12
 # Python lets a thread wait 5 ms for another's interpreter lock. Within that the job comes to its next op,
 # which gives the lock away: the sampler would see the line of that op, whatever the job did before it.
@@ -30,8 +31,10 @@ def _library_folders() -> tuple[str, ...]:
 class LineSampler:
     """Samples one thread until it has enough, or is stopped."""
 
-    def __init__(self, thread_id: int) -> None:
+    def __init__(self, thread_id: int, seconds: float = SAMPLES * SAMPLE_PERIOD_S) -> None:
         self._thread_id = thread_id
+        self._wanted = min(max(SAMPLES, round(seconds / SAMPLE_PERIOD_S)), MOST_SAMPLES)
+        self._period = max(SAMPLE_PERIOD_S, seconds / self._wanted)
         self._stop = threading.Event()
         self._libraries = (*_library_folders(), "<frozen", _OWN)
         self._seen: Counter[tuple[str, int, str, str]] = Counter()
@@ -59,7 +62,7 @@ class LineSampler:
             sys.setswitchinterval(patience)
 
     def _look(self) -> None:
-        while self.samples < SAMPLES and not self._stop.wait(SAMPLE_PERIOD_S):
+        while self.samples < self._wanted and not self._stop.wait(self._period):
             frame = sys._current_frames().get(self._thread_id)
             if frame is not None:
                 self.samples += 1

@@ -208,6 +208,8 @@ class Session:
             self._rest(engine)
 
     def _rest(self, engine: Engine) -> None:
+        if self.rank.world_size == 1:
+            engine.watch_on()
         inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION)
         if inferred and self._starts_left and self.rank.world_size == 1:
             self.gate.shut_until_better(engine.finder.source)
@@ -248,6 +250,10 @@ class Session:
             self._lookout.join()
         if not engine.done:
             engine.job_ended(failure)
+        elif not failure and engine.look_back():
+            # What came too seldom to be timed and traced changes the mean: the verdict is worked out again.
+            self._analyst.end(quietly=True)
+            self._analyst = Analyst(self.options, self.rank)
         if self._folder is None or not self.rank.speaks:
             return
         if failure:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from statistics import mean, median
+from itertools import pairwise
+from math import ceil, log, sqrt
+from statistics import mean, median, pstdev
 from time import perf_counter_ns
 
 import msgspec
@@ -13,11 +15,13 @@ from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
+from findwall.measure.kinds import Kind, Window, find_kinds, labels, plan_window, told_by
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import measured_every
 from findwall.measure.surroundings import look_around
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
+from findwall.model.kinds import USUAL
 from findwall.model.measurement import StepColumns, Trace
 from findwall.model.measurement import Warmup as WarmupRecord
 
@@ -26,9 +30,13 @@ TIMED_STEPS = 30
 TIMED_AT_LEAST_NS = 2 * NS  # a few milliseconds of steps would miss pauses and full queues
 TIMED_AT_MOST_NS = 10 * NS
 TIMED_AT_LEAST_STEPS = 5
+NARROW_SHARE = 0.01  # of the mean: an interval this narrow needs no more steps
+NARROW_STEPS = 10  # from fewer the interval itself is chance
+KINDS_AT_MOST_NS = 20 * NS  # to see steps that stand out so often that their distance is known
 EVALUATION_TOLD_STEPS = 2 * TIMED_AT_LEAST_STEPS  # from then on it shows whether an eval() is an evaluation
 MOST_SHARE_AN_EVENT = 512
-LINES_AT_MOST_NS = 2 * NS
+LINES_AT_LEAST_NS = NS
+LINES_AT_MOST_NS = 6 * NS
 WINDOW_WARM_STEPS = 2
 WARMED_AT_LEAST = 2  # steps that are dropped even with the least --wait
 SHORTER = (  # for short jobs, and the steps that are timed and traced then
@@ -36,12 +44,20 @@ SHORTER = (  # for short jobs, and the steps that are timed and traced then
     ("--wait 1 --steps 1 --trace-steps 1", 2),
 )
 WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
+RECORDED_AT_MOST_NS = 5 * NS  # under the profiler: a million events at most
+FEWEST_TRACED = 2  # one of them is counted
+MOST_TRACED_STEPS = 24
+MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
+FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
+TRACED_MEAN_SHARE = 0.1  # of the step: where steps vary, as many are traced as bring their mean so near
 PLAN_WAIT_NS = 60 * NS
 PLAN_LOOK_NS = 20_000_000  # between two looks for the plan: a file system is asked, not the device
 # All chosen by hand, not calibrated.
 CHECKED_STEPS = 10  # from fewer pairs the two clocks may differ by chance
 CLOCKS_DIFFER_SHARE = 0.02  # of the window: device events and the host clock may be so far apart
 WAITED_SHARE = 0.02  # of the step: a loader that is waited for longer is starved
+NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
+LOOK_AGAIN = 8  # a look at the steps comes after an eighth more of them
 MOSTLY = 0.5  # of the timed steps: what happens in more of them is no evaluation
 
 
@@ -118,6 +134,8 @@ class Timing:
         self.timer = engine.timed = engine.new_timer(at_once=False)
         self.timer.start()
         self.plain = 0  # steps without an evaluation inside
+        self.looked = 0  # steps when it was last looked whether they are enough
+        engine.record.first_timed = engine.step_number
         self.began = perf_counter_ns()
         engine.let_pass(engine.every - 1, engine.gauge)
 
@@ -150,9 +168,15 @@ class Timing:
         if asked is not None:
             return counted >= asked
         elapsed = now - self.began
-        if elapsed >= TIMED_AT_MOST_NS:
-            return counted >= TIMED_AT_LEAST_STEPS
-        return counted >= TIMED_STEPS and elapsed >= TIMED_AT_LEAST_NS
+        if counted < TIMED_AT_LEAST_STEPS or elapsed < TIMED_AT_LEAST_NS:
+            return False
+        if elapsed < TIMED_AT_MOST_NS and timed < self.looked + max(1, self.looked // LOOK_AGAIN):
+            return False  # a look costs more than a step's end may
+        self.looked = timed
+        times = self.timer.columns.host_ns
+        if told_by(times) is None and elapsed < KINDS_AT_MOST_NS:
+            return False
+        return elapsed >= TIMED_AT_MOST_NS or _mean_is_known(times)
 
     def close(self, engine: Engine) -> None:
         passed, _ = engine.take_passed()
@@ -160,6 +184,7 @@ class Timing:
         self.timer.resolve()
         record = engine.record
         record.steps = self.timer.columns
+        self._tell_kinds(engine)
         record.optimizer_device_ns = self.timer.optimizer_device_ns
         record.peak_memory, record.total_memory = machine.memory(engine.torch, engine.device)
         after = machine.allocator_counts(engine.torch, engine.device)
@@ -171,6 +196,30 @@ class Timing:
         _check_clocks(engine)
         if engine.record.job_ended:
             ended_first(engine)
+
+    def _tell_kinds(self, engine: Engine) -> None:
+        steps = engine.record.steps
+        if len(steps) == 0:
+            return
+        engine.usual_ns = median(steps.host_ns)
+        apart = self.plain > MOSTLY * len(steps)  # evaluations are no steps: they are told beside them
+        engine.kinds = find_kinds(
+            [
+                int(engine.usual_ns) if other and apart else ns
+                for ns, other in zip(steps.host_ns, steps.evaluated, strict=True)
+            ]
+        )
+        steps.kind = labels(engine.kinds, len(steps))
+
+
+def _mean_is_known(times: list[int]) -> bool:
+    """Whether more steps would say no more of the mean: within the kinds, for the mix of them is known."""
+    count = len(times)
+    if count >= TIMED_STEPS:
+        return True
+    if count < NARROW_STEPS:
+        return False
+    return NORMAL_95 * pstdev(times) / sqrt(count) <= NARROW_SHARE * mean(times)
 
 
 def _count_samples(engine: Engine) -> None:
@@ -244,6 +293,37 @@ def warm_steps(engine: Engine) -> int:
     return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
 
 
+def plan_trace(engine: Engine, warm: int) -> Window:
+    """Which steps are traced: some usual ones, and with them one of every kind that comes soon."""
+    steps = engine.record.steps
+    usual_ns = max(engine.usual_ns, 1.0)
+    step_ns = mean(steps.host_ns or [1])
+    asked = max(1, min(engine.options.trace_steps, int(WINDOW_AT_MOST_NS / max(step_ns, 1))))
+    if asked < engine.options.trace_steps:
+        return Window(engine.step_number + warm, asked)
+    more = max(asked, min(MOST_TRACED_STEPS, int(MORE_STEPS_AT_MOST_NS / max(step_ns, 1))))
+    plain = [value for value, kind in zip(steps.host_ns, steps.kind, strict=False) if kind == USUAL]
+    plain = plain or steps.host_ns
+    spread = pstdev(plain) / max(mean(plain), 1) if len(plain) > 1 else 0.0
+    wanted = min(max(asked, ceil((spread / TRACED_MEAN_SHARE) ** 2)), more)
+    seldom = [len(steps) / len(kind.rows) for kind in engine.kinds if kind.every is None]
+    wanted = min(max([wanted, *map(ceil, seldom)]), more)
+    # Places are counted from the first timed step.
+    now = engine.step_number - engine.record.first_timed
+    latest = now + int(FORESEEN_NS / usual_ns)
+    plan = plan_window(engine.kinds, now + warm, wanted, max(more, wanted), latest)
+    return Window(plan.first + engine.record.first_timed, plan.steps)
+
+
+def labels_of_traced(kinds: list[Kind], usual_ns: float, lengths: list[int]) -> list[str]:
+    """The kinds of the traced steps, by their lengths beside each other: the profiler stretches them all."""
+    if not kinds or not lengths:
+        return []
+    stretch = median(lengths) / max(usual_ns, 1.0)
+    means = {USUAL: usual_ns, **{kind.name: kind.mean for kind in kinds}}
+    return [min(means, key=lambda name: abs(log(length / (means[name] * stretch)))) for length in lengths]
+
+
 class Agree:
     """All ranks trace the same steps: rank 0 says which, in a file, early enough for all to read it."""
 
@@ -252,29 +332,31 @@ class Agree:
     def __init__(self, engine: Engine) -> None:
         self.began = self.looked = perf_counter_ns()
         self.start: int | None = None
+        self.steps: int | None = None
         if engine.rank.speaks:
-            self.start = engine.step_number + _notice(engine)
+            notice, warm = _notice(engine), warm_steps(engine)
+            plan = plan_trace(engine, notice + warm)
+            self.start, self.steps = plan.first - warm, plan.steps
             if engine.folder is not None:
-                write_atomically(engine.folder.plan_path, msgspec.json.encode({"trace_from": self.start}))
+                agreed = {"trace_from": self.start, "steps": self.steps}
+                write_atomically(engine.folder.plan_path, msgspec.json.encode(agreed))
 
     def step(self, engine: Engine, now: int) -> None:
         if self.start is None and now - self.looked > PLAN_LOOK_NS:
             self.looked = now
-            self.start = self._read_plan(engine)
+            self._read_plan(engine)
         if self.start is None:
             if now - self.began > PLAN_WAIT_NS:
                 without_trace(engine, "rank 0 named no step to trace from")
         elif engine.step_number == self.start:
-            engine.enter(Tracing(engine))
+            engine.enter(Tracing(engine, self.steps))
         elif engine.step_number > self.start:
             without_trace(engine, "this rank learned of the traced steps too late")
 
-    @staticmethod
-    def _read_plan(engine: Engine) -> int | None:
+    def _read_plan(self, engine: Engine) -> None:
         with contextlib.suppress(OSError, msgspec.MsgspecError, AttributeError):
             plan = msgspec.json.decode(engine.folder.plan_path.read_bytes(), type=dict[str, int])  # type: ignore[union-attr]
-            return plan.get("trace_from")
-        return None
+            self.start, self.steps = plan.get("trace_from"), plan.get("steps")
 
     def close(self, engine: Engine) -> None:
         ended_first(engine)
@@ -285,40 +367,62 @@ class Tracing:
 
     name = "trace"
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, at_once: int | None = None) -> None:
+        """`at_once`: so many steps from here on, as the ranks agreed."""
         self.window = engine.window = TraceWindow(engine.torch, engine.profilers, engine.device is not None)
         self.began = perf_counter_ns()
-        self.warm_left = warm_steps(engine)
-        step_ns = mean(engine.record.steps.host_ns or [1])
-        self.wanted = max(1, min(engine.options.trace_steps, int(WINDOW_AT_MOST_NS / max(step_ns, 1))))
+        self.warm = self.warm_left = warm_steps(engine)
+        plan = (
+            plan_trace(engine, self.warm)
+            if at_once is None
+            else Window(engine.step_number + self.warm, at_once)
+        )
+        self.wanted = plan.steps
+        # The profiler's machinery starts just before: steps are slower with it.
+        self.prepare_at = max(plan.first - self.warm, engine.step_number)
         self.traced = 0
         self.first_step: int | None = None
-        engine.safely(lambda: self._prepare(engine))
+        self.ended: list[int] = []
+        if self.prepare_at <= engine.step_number:
+            engine.safely(lambda: self._prepare(engine))
 
     def _prepare(self, engine: Engine) -> None:
-        self.window.prepare()
+        why = barred(engine.torch)
+        if why:
+            self._give_up(engine, why)
+        else:
+            self.window.prepare()
 
     def step(self, engine: Engine, now: int) -> None:
         engine.catch_up()  # no better moment came: inside the optimizer's hook then
         if engine.deferred is not None:
             self._give_up(engine, "steps end inside backward and no data loader offers another moment")
-        else:
-            engine.safely(lambda: self._advance(engine))
+        elif engine.step_number >= self.prepare_at:
+            engine.safely(lambda: self._advance(engine, now))
 
-    def _advance(self, engine: Engine) -> None:
+    def _advance(self, engine: Engine, now: int) -> None:
         if self.window.state == "aborted":
             self._give_up(engine, "the job's own profiler began")
+        elif self.window.state == "new":
+            self._prepare(engine)
         elif self.window.state == "prepared":
             self.warm_left -= 1
             if self.warm_left <= 0:
                 self.first_step = engine.step_number
                 self.window.start(engine.step_number)
+                self.ended.append(perf_counter_ns())
         elif self.window.state == "recording":
             self.traced += 1
-            if self.traced >= self.wanted:
+            self.ended.append(now)
+            if self.traced >= self.wanted or self._is_long(engine, now):
                 self._finish(engine)
             else:
                 self.window.next_step(engine.step_number)
+
+    def _is_long(self, engine: Engine, now: int) -> bool:
+        """Whether what is recorded would take long to write already. A kind's step needs those behind it."""
+        recorded = now - self.ended[0]
+        return not engine.kinds and self.traced >= FEWEST_TRACED and recorded > RECORDED_AT_MOST_NS
 
     def _give_up(self, engine: Engine, why: str) -> None:
         engine.deferred = None
@@ -333,6 +437,8 @@ class Tracing:
     def _keep(self, engine: Engine) -> None:
         self.window.stop()
         trace = Trace(steps=self.traced, first_step=self.first_step, kernels=self.window.device_events)
+        lengths = [after - before for before, after in pairwise(self.ended)]
+        trace.kinds = labels_of_traced(engine.kinds, engine.usual_ns, lengths)
         engine.record.trace = trace
         if engine.device is not None and trace.kernels == 0:
             trace.why_not = "the profiler gave no kernels"
@@ -341,6 +447,7 @@ class Tracing:
         else:
             self._export(engine, trace)
         engine.record.cost["trace"] = self._cost()
+        engine.diary.held_up += self.window.prepare_ns + self.window.stop_ns + self.window.export_ns
 
     def _export(self, engine: Engine, trace: Trace) -> None:
         assert engine.folder is not None
@@ -380,7 +487,10 @@ class Lines:
 
     def __init__(self, engine: Engine) -> None:
         self.skip = settling_steps(engine)
-        self.sampler = LineSampler(engine.thread_id)
+        # Over whole periods: what every tenth step does is then seen as often as it is done.
+        self.lasts = max([LINES_AT_LEAST_NS, *(_period_ns(engine, kind) for kind in engine.kinds)])
+        self.lasts = min(self.lasts, LINES_AT_MOST_NS)
+        self.sampler = LineSampler(engine.thread_id, self.lasts / NS)
         self.began = 0
 
     def step(self, engine: Engine, now: int) -> None:
@@ -389,7 +499,7 @@ class Lines:
             if not self.skip:
                 self.sampler.start()
                 self.began = now
-        elif self.sampler.finished or now - self.began > LINES_AT_MOST_NS:
+        elif self.sampler.finished or now - self.began > 2 * self.lasts:
             self.close(engine)
             engine.enter(Control(engine))
 
@@ -397,3 +507,9 @@ class Lines:
         self.sampler.stop()
         engine.record.host_samples = self.sampler.samples
         engine.record.host_lines = self.sampler.lines()
+
+
+def _period_ns(engine: Engine, kind: Kind) -> int:
+    """From one step of this kind to the next."""
+    steps = engine.record.steps
+    return int(sum(steps.host_ns) / max(len(kind.rows), 1))

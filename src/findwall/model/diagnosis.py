@@ -100,6 +100,8 @@ class Quality(msgspec.Struct):
     ignored: dict[str, int] = {}
     above_spec_share: float | None = None
     modelled_share: float | None = None
+    start_up_ms: float | None = None  # left out of the steps: loading code, contexts, capture, compiling
+    cut_away_ms: float | None = None  # left out as well: waiting for device work that the file does not hold
 
 
 EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on

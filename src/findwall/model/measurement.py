@@ -80,9 +80,13 @@ class StepColumns(msgspec.Struct):
         return known if known and 2 * len(known) >= len(rows) else list(rows)
 
     def _told_apart(self, rows: Sequence[int]) -> list[int]:
-        """Device times; of steps that share one, a share each by the host's clock, if it keeps that pace."""
+        """Device times; of steps that share one, a share each by the host's clock, if it keeps that pace.
+
+        Steps that come in kinds were told apart by that clock.
+        """
         host = sorted(self.host_ns[row] for row in rows)
-        keeps_pace = host[len(host) // 10] > KEEPS_PACE * median(self.device_ns[row] or 0 for row in rows)
+        pace = median(self.device_ns[row] or 0 for row in rows)
+        keeps_pace = bool(self.kind) or host[len(host) // 10] > KEEPS_PACE * pace
         found: list[int] = []
         for device, group in groupby(rows, key=lambda row: self.device_ns[row] or 0):
             block = list(group)
@@ -121,6 +125,34 @@ class Trace(msgspec.Struct):
     why_not: str = ""
 
 
+class Beside(msgspec.Struct, array_like=True):
+    """Something that happened in a step beside its work."""
+
+    step: int  # the job's own count
+    what: str  # "saving", "evaluation" or "loader-start"
+    ns: int
+
+
+class Elapsed(msgspec.Struct):
+    """The job's time from its start, in ns, and what it went to."""
+
+    total: int = 0
+    start_up: int = 0  # until the end of its first step
+    after_steps: int = 0  # since the end of its last
+    held_up: int = 0  # by findwall
+    beside: dict[str, int] = {}  # all that the job did beside its steps, by what it was
+
+
+class Later(msgspec.Struct):
+    """Steps after all was measured: counted to the job's end, with those that stood out."""
+
+    steps: int = 0
+    ns: int = 0
+    first_step: int = 0  # the job's own count
+    slow_step: list[int] = []
+    slow_ns: list[int] = []
+
+
 class Measurement(msgspec.Struct):
     """`rank<k>/measurement.json`."""
 
@@ -136,6 +168,10 @@ class Measurement(msgspec.Struct):
     steps_seen: int = 0
     warmup: Warmup = msgspec.field(default_factory=Warmup)
     steps: StepColumns = msgspec.field(default_factory=StepColumns)
+    first_timed: int = 0  # the job's own count of the first of them
+    beside: list[Beside] = []
+    elapsed: Elapsed | None = None
+    later: Later | None = None
     control: StepColumns = msgspec.field(default_factory=StepColumns)
     optimizer_device_ns: list[
         int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from findwall.model.events import Timeline
+from findwall.model.kinds import USUAL, StepKind, even_distance
 from findwall.model.machine import (
     NO_TELEMETRY,
     UNKNOWN_CEILINGS,
@@ -15,18 +15,6 @@ from findwall.model.machine import (
     Environment,
     Telemetry,
 )
-
-USUAL = "usual"  # the kind of a step of which nothing special is known
-
-
-@dataclass(frozen=True, slots=True)
-class StepKind:
-    """Steps that do the same: the usual ones, or those that also log, save, evaluate."""
-
-    name: str
-    share: float  # of the steps
-    mean: float  # seconds
-    every: int | None  # one step in so many, where they come at even distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +27,16 @@ class StepTimes:
     loader_s: float | None = None  # mean wait in the data loader, a step
     optimizer_s: float | None = None
     gc_s: float | None = None
+    saving_s: float | None = None  # mean time in which a checkpoint was written, a step
     kind: tuple[str, ...] = ()  # of each step; empty: all are usual
+    doing: tuple[tuple[str, str], ...] = ()  # a kind and what its steps do, where a hook saw it
+    seldom: StepKind | None = None  # steps that came after all was timed, and too seldom to be among these
 
     @property
     def mean(self) -> float:
         """Over steps of all kinds: rare work counts."""
-        return sum(self.seconds) / len(self.seconds)
+        timed = sum(self.seconds) / len(self.seconds)
+        return timed if self.seldom is None else timed + self.seldom.share * (self.seldom.mean - timed)
 
     def kinds(self) -> tuple[StepKind, ...]:
         """The kinds of steps there are, the most frequent first."""
@@ -56,16 +48,13 @@ class StepTimes:
                 name,
                 len(own) / len(self.seconds),
                 sum(self.seconds[row] for row in own) / len(own),
-                _even_distance(own),
+                even_distance(own) if name != USUAL else None,
+                dict(self.doing).get(name, ""),
             )
             for name, own in rows.items()
         ]
+        found += [self.seldom] if self.seldom is not None else []
         return tuple(sorted(found, key=lambda one: -one.share))
-
-
-def _even_distance(rows: list[int]) -> int | None:
-    distances = {after - before for before, after in pairwise(rows)}
-    return distances.pop() if len(distances) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +68,23 @@ class HostLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Elapsed:
+    """What the job's time went to, from its start until it ended or was last looked at, in seconds."""
+
+    total: float
+    start_up: float  # until the end of its first step
+    evaluation: float
+    saving: float
+    loader_start: float
+    other: float  # after its last step; and what findwall held it up
+
+    @property
+    def steps(self) -> float:
+        beside = self.start_up + self.evaluation + self.saving + self.loader_start + self.other
+        return max(self.total - beside, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Rank:
     """One process of a run, and all that was measured of it alone."""
 
@@ -87,6 +93,7 @@ class Rank:
     captures: tuple[Timeline, ...] = ()  # what was launched when graphs were captured that the trace replays
     replays: tuple[int, ...] = ()  # of each graph launch in the trace: which capture; empty: nobody noted it
     traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
+    first_traced: int = 0  # the number that the first of them bears in the trace
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()
@@ -96,6 +103,7 @@ class Rank:
     total_memory: int | None = None  # bytes, of the device
     loader_workers: int | None = None
     compiles: int = 0  # graphs compiled while steps were timed
+    elapsed: Elapsed | None = None
     notes: tuple[str, ...] = ()
 
 

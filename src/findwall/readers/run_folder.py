@@ -19,14 +19,12 @@ from findwall.model.measurement import (
     RUN_SCHEMA,
     Measurement,
     RunInfo,
-    StepColumns,
 )
-from findwall.model.run import HostLine, Rank, Run, StepTimes
+from findwall.model.run import HostLine, Rank, Run
 from findwall.readers.captures import read_capture
 from findwall.readers.reader import Reader
+from findwall.readers.step_times import elapsed, step_times
 from findwall.readers.torch_trace import read_trace
-
-EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step; chosen by hand
 
 
 def is_run_folder(path: Path) -> bool:
@@ -70,14 +68,15 @@ def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
     timeline = _read_timeline(folder, measured, notes)
     captures, replays = _read_captures(folder, measured, notes)
     notes.extend(measured.notes)
-    step_times = _step_times(measured, notes)
+    timed = step_times(measured, notes)
     return Rank(
         number=measured.rank,
         timeline=timeline,
         captures=captures,
         replays=replays,
         traced_kinds=tuple(measured.trace.kinds),
-        step_times=step_times,
+        first_traced=measured.trace.first_step or 0,
+        step_times=timed,
         telemetry=measured.telemetry,
         host_lines=_lines(measured),
         device_kind=measured.device_kind,
@@ -86,6 +85,7 @@ def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
         total_memory=measured.total_memory,
         loader_workers=measured.loader_workers,
         compiles=sum(measured.steps.compiles),
+        elapsed=elapsed(measured),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -147,52 +147,6 @@ def _read_captures(
         notes.append(f"a graph's capture cannot be read: {error.message}")
         return (), ()
     return found, tuple(rank.trace.replays)
-
-
-def _step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
-    steps = rank.steps
-    kept = _plain_steps(steps, notes)
-    if not kept:
-        notes.append("no step was timed")
-        return None
-    times = steps.times(kept)
-    if rank.device_kind == "gpu" and len(times) == len(kept) and steps.device_ns[kept[0]] is None:
-        notes.append("step times are by the host's clock alone, which may run ahead of the device")
-    seconds = tuple(value / 1e9 for value in times)
-    return StepTimes(
-        seconds=seconds,
-        source="measured",
-        discarded=rank.warmup.steps,
-        loader_s=_mean_s(steps.loader_ns, kept) if rank.loader_seen else None,
-        optimizer_s=_optimizer_s(rank, kept),
-        gc_s=_mean_s(steps.gc_ns, kept),
-        kind=tuple(steps.kind[row] for row in steps.timed(kept)) if len(steps.kind) == len(steps) else (),
-    )
-
-
-def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
-    """Steps without an evaluation inside; where most have one, it belongs to the step."""
-    every = list(range(len(steps)))
-    plain = [index for index in every if not steps.evaluated[index]]
-    left_out = len(every) - len(plain)
-    if not left_out or left_out > EVALUATION_STEPS_SHARE * len(every):
-        return every
-    notes.append(f"{left_out} of {len(every)} timed steps held an evaluation and are left out")
-    return plain
-
-
-def _mean_s(column: list[int], kept: list[int]) -> float:
-    return sum(column[index] for index in kept) / len(kept) / 1e9
-
-
-def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
-    if rank.step_source != "optimizer":
-        return None
-    if rank.device_kind == "gpu":
-        timed = rank.optimizer_device_ns
-        return sum(timed) / len(timed) / 1e9 if timed else None
-    known = [value for value in (rank.steps.optimizer_ns[row] for row in kept) if value]
-    return sum(known) / len(known) / 1e9 if known else None  # never timed where a closure ran inside
 
 
 def _cores(info: RunInfo | None) -> str | None:

@@ -75,7 +75,7 @@ def _shared(
     graph: Graph, calibration: Calibration, whole: Replay, left: Replay, doing: list[str]
 ) -> dict[str, F64]:
     """What leaving all of it out saves, given to each by what the host did in the gaps that go."""
-    saved = _spread(np.maximum(whole.gap - left.gap, 0.0), max(whole.step - left.step, 0.0))
+    saved = _spread(np.maximum(whole.lost - left.lost, 0.0), max(whole.step - left.step, 0.0))
     if len(doing) < 2:
         return dict.fromkeys(doing, saved)
     parts, waited = host_parts(graph, calibration), waits(graph, whole)
@@ -132,14 +132,14 @@ def _leave_out(
     for cause in causes:
         graph = without(cause).apply(graph)
         now = play_with(graph, calibration)
-        before[cause] = _spread(np.maximum(left.gap - now.gap, 0.0), max(step - now.step, 0.0))
+        before[cause] = _spread(np.maximum(left.lost - now.lost, 0.0), max(step - now.step, 0.0))
         left, step = now, min(step, now.step)
     return before, graph, left
 
 
 def _with_own_gaps(graph: Graph, alone: Replay, found: Blame) -> Blame:
     """The gaps of a device that never waits for its host: turn-around, other devices, what nobody knows."""
-    own = alone.gap / graph.steps
+    own = alone.lost / graph.steps
     long = np.where(alone.gap > LONGEST_TURNAROUND_NS, own, 0.0)
     bubble = long * graph.elsewhere[graph.rows]
     for cause, column in (("pipeline-bubble", bubble), (UNKNOWN, long - bubble)):
@@ -171,7 +171,7 @@ def _fitting(found: Blame, steps: int) -> Blame:
     if total <= 0:
         # No step is shorter without any cause, yet the device then stands still elsewhere: its host's doing.
         found.idle[LAUNCHING] += wanted
-        return replace(found, before={**found.before, LAUNCHING: found.replay.gap / steps})
+        return replace(found, before={**found.before, LAUNCHING: found.replay.lost / steps})
     scale = wanted / total
     before = {cause: column * scale for cause, column in found.before.items()}
     return replace(

@@ -220,7 +220,9 @@ def _host_times(
     since = np.where(on_device, nodes.until, since)
     low, high = int(min(since.min(initial=queue.opens), queue.opens)), max(queue.closes, queue.opens)
     whole = host_time(host, None, since, nodes.until)
-    activities = {**host.activities, "host-work": host_work(host, low, high)}
+    once = host_time(host, host.once, since, nodes.until)
+    whole = HostTime(whole.length - once.length, whole.events, whole.after)
+    activities = {**host.activities, "host-work": host_work(host, low, high) - host.once}
     parts = {
         name: found
         for name, when in activities.items()

@@ -4,8 +4,10 @@
   (with shapes) or 1.6 (without): solved for on 14 host-bound H200 jobs of known step it was 1.3 to 6.1, most
   between 2.3 and 5.
 - The host's pace: how long the same host work took while the steps were timed, against while they were
-  traced. 0.5 to 1.25 times. Copies from pageable memory, which the host makes itself, keep that pace too. On
-  29 recorded jobs it was between 0.68 (pageable copies, compiling) and 1.15 (a collector on a shared CPU).
+  traced. 0.5 to 1 times: never longer, or causes would get idle time that nobody saw. Copies from pageable
+  memory, which the host makes itself, keep that pace too. On 29 recorded jobs it was between 0.68 (pageable
+  copies, compiling) and 1.15 (a collector on a shared CPU: what is beyond 1 there is of unknown cause). A CPU
+  job's ops are its work, not idle time: they may take longer than traced.
 
 One true step cannot tell the two apart, so they move together, each as far as is likely for it: a job with
 many events then explains itself by their cost, one with few by its pace. Fitting never makes the device
@@ -28,7 +30,7 @@ from findwall.units import NS_PER_US
 COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
 COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
 HIGHEST_COST_US = 8.0
-SLOWEST_PACE, FASTEST_PACE = 1.25, 0.5
+SLOWEST_PACE, FASTEST_PACE = 1.0, 0.5
 # A CPU job's work is the host's too, and shares its cores with whatever else runs. Chosen by hand.
 SLOWEST_ON_CORES, FASTEST_ON_CORES = 2.0, 0.25
 # How far one unit of doubt moves each: about the spread of the cost over the jobs above, and a twentieth of
@@ -70,17 +72,18 @@ def costs_us(header: Header) -> tuple[float, float, float]:
 def host_parts(graph: Graph, calibration: Calibration) -> dict[str, F64]:
     """What the host does before each node, in ns, for a host that ran so; by the cause it counts for."""
     cost = calibration.cost_us * NS_PER_US
+    pace = min(calibration.pace, SLOWEST_PACE)
     named, recorded = np.zeros(len(graph)), np.zeros(len(graph))
     found = {}
     for name, part in graph.parts.items():
         timed = name in graph.measured
-        kept = part.length if timed else np.maximum(part.length - cost * part.events, 0.0) * calibration.pace
+        kept = part.length if timed else np.maximum(part.length - cost * part.events, 0.0) * pace
         found[name] = kept
         named += part.length
         recorded += part.events
     rest = np.maximum(graph.host.length - named, 0.0)
     events = np.maximum(graph.host.events - recorded, 0.0)
-    found[LAUNCHING] = np.maximum(rest - cost * events, LEAST_LEFT * rest) * calibration.pace
+    found[LAUNCHING] = np.maximum(rest - cost * events, LEAST_LEFT * rest) * pace
     return found
 
 

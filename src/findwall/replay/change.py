@@ -244,15 +244,16 @@ class Measured:
         total = self.ns * graph.steps
         takers = graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & takes_batch(graph)
         if takers.any():
-            return with_later_batches(graph, takers, total)
+            # Of steps of several kinds the trace shows which of them waits: a mean would spread it over all.
+            return graph if graph.share is not None else with_later_batches(graph, takers, total)
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
-        shown = float(part.length.sum())
+        shown = float((part.length * graph.weight).sum())
         if shown > 0 and not self.hidden:
             graph = HostWork(self.cause, 0.0).apply(graph)
             return with_part(graph, self.cause, part.length * (total / shown))
         graph = HostWork(self.cause, 0.0).apply(graph)
         length, graph = carved(graph, total) if self.hidden else (np.zeros(len(graph)), graph)
-        missing = total - float(length.sum())
+        missing = total - float((length * graph.weight).sum())
         if missing > 0:
             length = length + at_step_starts(graph, missing)
         return with_part(graph, self.cause, length)

@@ -86,6 +86,7 @@ class Graph:
     measured: frozenset[str]  # parts whose length was timed without the profiler: they stay as they are
     latency: float  # ns from a launch to its kernel on a device that waits
     turnaround: float  # ns between two queued kernels
+    share: F64 | None = None  # of the steps: how much each counts for in the mean; None: all the same
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -93,6 +94,14 @@ class Graph:
     def is_kind(self, kind: Node) -> Bool:
         mask: Bool = self.kind == kind
         return mask
+
+    @property
+    def weight(self) -> F64:
+        """What each node counts for in the mean step: 1 where all steps are of one kind."""
+        if self.share is None:
+            return np.ones(len(self))
+        found: F64 = self.share[self.step] * self.steps
+        return found
 
     @property
     def rows(self) -> I64:

@@ -34,16 +34,24 @@ class Lags:
 class Replay:
     """One repeat of the steps in their steady state. Times in ns; columns over the graph's device rows."""
 
-    step: float
+    step: float  # the mean over the kinds of steps there are
+    length: float  # of the whole repeat
     gap: F64  # idle before each row
     busy: F64  # what each row adds to the time the device works: overlap counted once
     times: F64  # of every node, in this repeat
     before: F64  # of every node, in the repeat before
     lags: Lags
+    weight: F64  # what each row counts for in the mean step
+
+    @property
+    def lost(self) -> F64:
+        """Idle before each row, as much as it counts for."""
+        found: F64 = self.gap * self.weight
+        return found
 
     @property
     def idle(self) -> float:
-        return float(self.gap.sum())
+        return float(self.lost.sum())
 
 
 def play(graph: Graph, lags: Lags) -> Replay:
@@ -69,7 +77,9 @@ def play(graph: Graph, lags: Lags) -> Replay:
     times = skeleton.of_all(now)
     ends = times[graph.rows]
     gap, busy = _idle(ends - lags.own[graph.rows], ends, reach)
-    return Replay(step / graph.steps, gap, busy, times, skeleton.of_all(before), lags)
+    weight = graph.weight[graph.rows]
+    mean = step if graph.share is None else float(((gap + busy) * weight).sum())
+    return Replay(mean / graph.steps, step, gap, busy, times, skeleton.of_all(before), lags, weight)
 
 
 def _repeats(graph: Graph) -> int:
@@ -179,7 +189,7 @@ def critical_path(graph: Graph, replay: Replay) -> Path:
     found: list[tuple[int, float, int]] = []
     node = int(rows[np.argmax(replay.times[rows])]) + count if len(rows) else -1
     reached = float(times[node]) if node >= 0 else 0.0
-    stop, shift, again = reached - replay.step * graph.steps, 0.0, MOST_REPEATS
+    stop, shift, again = reached - replay.length, 0.0, MOST_REPEATS
     while node >= 0 and reached > stop and again > 0:
         here = node - count
         ready = times[graph.chain[here] + count] + replay.lags.chain[here]

@@ -9,7 +9,7 @@ where more than one op fits equally well, it gets none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,27 +42,24 @@ def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
 
 
 def with_captured_ops(
-    timeline: Timeline, captures: Sequence[Timeline], replays: Sequence[int] = ()
+    timeline: Timeline, captures: Sequence[Timeline], noted: Mapping[int, int] | None = None
 ) -> Timeline:
     """The timeline with a row for every captured op that a replayed kernel does, linked to the kernel.
 
-    `replays`: of each graph launch, in order, which of the captures it replays (-1 none of them), where that
-    was noted. Rows of captured ops are of no time: on a thread of their own they only nest as the ops did.
+    `noted`: by a graph launch's correlation, which of the captures it replays (-1 none of them). Rows of
+    captured ops are of no time: on a thread of their own they only nest as the ops did.
     """
     if not captures:
         return timeline
     links = link_launches(timeline)
+    events = timeline.events
     found = [captured_launches(capture) for capture in captures]
     every = [launches for one in found for launches in one]
-    noted = _noted(timeline, replays)
-    if -1 in replays and not noted:
-        return timeline  # some launch replays a graph whose capture is not here, and nobody knows which
     captured = CapturedRows(timeline)
     known: dict[tuple[object, ...], Match | None] = {}
     for rows in _replays(timeline, links):
-        which = noted.get(int(links.launch[rows[0]]))
-        columns = (timeline.events.name, timeline.events.kind, timeline.events.graph_node)
-        key = (*(column[rows].tobytes() for column in columns), which)
+        which = (noted or {}).get(int(events.correlation[rows[0]]))
+        key = (*(column[rows].tobytes() for column in (events.name, events.kind, events.graph_node)), which)
         if key not in known:
             candidates = every if which is None else found[which] if 0 <= which < len(found) else []
             known[key] = _best(timeline, rows, candidates)
@@ -72,15 +69,20 @@ def with_captured_ops(
     return captured.timeline()
 
 
-def _noted(timeline: Timeline, replays: Sequence[int]) -> dict[int, int]:
-    """Which capture each graph launch replays; nothing where the notes and the launches differ in number."""
+def noted_replays(timeline: Timeline, replays: Sequence[int]) -> dict[int, int]:
+    """Which capture each graph launch of a whole trace replays, where the job's replays were noted in order.
+
+    Where notes and launches differ in number, nobody knows which is which: if some replay a graph whose
+    capture was not recorded, it may be any of them.
+    """
     graphs = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
     calls = timeline.rows(Kind.RUNTIME)
     calls = calls[graphs[timeline.events.name[calls]]] if len(calls) else calls
-    if len(calls) != len(replays):
-        return {}
     calls = calls[np.argsort(timeline.events.start[calls], kind="stable")]
-    return dict(zip(calls.tolist(), replays, strict=True))
+    launches = timeline.events.correlation[calls].tolist()
+    if len(calls) == len(replays):
+        return dict(zip(launches, replays, strict=True))
+    return dict.fromkeys(launches, -1) if -1 in replays else {}
 
 
 def captured_launches(capture: Timeline) -> list[Launches]:

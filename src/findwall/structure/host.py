@@ -15,6 +15,7 @@ from findwall.model.intervals import EMPTY, I64, Intervals, union
 from findwall.structure.comms import HOST_COLLECTIVE, inside_collective
 from findwall.structure.copies import PAGEABLE, UPLOAD
 from findwall.structure.links import Links
+from findwall.structure.plans import Plans, find_plans
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(
@@ -66,8 +67,10 @@ class Host:
 
     threads: I64
     activities: dict[str, Intervals]  # cause -> when the host did that; earlier keys win
+    once: Intervals  # start-up behind which the device still had work: no part of the step
     working: Intervals  # any op or runtime call open
     blocking: Blocking
+    plans: Plans  # inside ops: a library sets itself up for a new shape
     event_time: I64  # start of every host event that costs the profiler something
     event_weight: I64  # cumulative weight, one longer than event_time; thousandths of an event
 
@@ -77,8 +80,8 @@ class Host:
         return found
 
 
-def watch_host(timeline: Timeline, links: Links) -> Host:
-    """Sort the host's time into activities, once."""
+def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Host:
+    """Sort the host's time into activities, once. `once`: start-up, which is none of them."""
     events = timeline.events
     device = timeline.rows(*DEVICE_KINDS)
     launches = np.unique(links.launch[device])
@@ -86,6 +89,7 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
     threads = np.unique(events.thread[launches])
     mine = np.isin(events.thread, threads) & ~events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
     blocking = _blocking_calls(timeline, links, mine)
+    plans = find_plans(timeline, links, mine)
     copying = blocking.owner == OWNERS.index("copy-exposed")
     syncing = blocking.owner == OWNERS.index("host-sync")
     activities = {
@@ -96,7 +100,8 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
         "allocator": _named(timeline, mine, ALLOCATOR, Kind.RUNTIME),
         "recompilation": _named(
             timeline, mine, COMPILE, Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD
-        ),
+        )
+        | union(plans.start, plans.end),
         "gc-pause": _named(timeline, mine, GARBAGE, Kind.ANNOTATION, Kind.PYTHON),
         "graph-breaks": _graph_breaks(timeline, links, mine),
     }
@@ -104,9 +109,11 @@ def watch_host(timeline: Timeline, links: Links) -> Host:
     time, weight = _event_weights(timeline, mine)
     return Host(
         threads=threads.astype(np.int64),
-        activities=_disjoint(activities),
+        activities={cause: when - once for cause, when in _disjoint(activities).items()},
+        once=once,
         working=union(events.start[busy], events.end[busy]),
         blocking=blocking,
+        plans=plans,
         event_time=time,
         event_weight=weight,
     )

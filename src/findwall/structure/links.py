@@ -6,6 +6,7 @@ in some generations of traces it names another op.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -241,7 +242,21 @@ def _by_external_id(timeline: Timeline, orphans: I64, kind: Kind) -> I64:
     return found
 
 
+LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)", re.IGNORECASE)
+ENQUEUES = re.compile(rf"{LAUNCH.pattern}|^(cuda|cu|hip)Mem(cpy|set)", re.IGNORECASE)
 LAUNCH_WORDS = ("launch", "memcpy", "memset")
+
+
+def launches_before(timeline: Timeline, links: Links) -> I64:
+    """Launches and copies before the file's first device row that have no row in it: they were cut away."""
+    events = timeline.events
+    device, calls = timeline.rows(*DEVICE_KINDS), timeline.rows(Kind.RUNTIME)
+    if len(device) == 0 or len(calls) == 0:
+        return calls[:0]
+    calls = calls[timeline.named(ENQUEUES)[events.name[calls]]]
+    calls = calls[events.start[calls] < events.start[device].min()]
+    lost: I64 = calls[~np.isin(calls, links.launch[device])]
+    return lost
 
 
 def _unanswered_launches(timeline: Timeline, launch: I64) -> int:

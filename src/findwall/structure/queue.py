@@ -41,6 +41,7 @@ class Queue:
     opens: int  # host time of their first launch
     closes: int  # and of the first one of the step after them
     repeats: bool  # the trace goes on into the next step: these come again
+    used: I64  # which of the steps that were found these are
 
     def positions(self, rows: I64) -> I64:
         """Where rows of this queue stand in it."""
@@ -84,6 +85,7 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
         opens=opens,
         closes=closes,
         repeats=repeats,
+        used=used,
     )
 
 

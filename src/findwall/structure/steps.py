@@ -14,7 +14,7 @@ import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.structure.links import Links
+from findwall.structure.links import Links, launches_before
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
@@ -26,6 +26,7 @@ FEWEST_REPEATS = 3
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 # Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
 MOST_ALTERNATING_OPTIMIZERS = 8
+WHOLE_STEPS_NEEDED = 2  # first kernels: a step that follows a whole one closes it
 _STEPS_NAMED = 5  # steps without device work that the note lists by name
 
 
@@ -106,6 +107,13 @@ def _profiler_steps(timeline: Timeline) -> _Markers | None:
     edges = np.append(events.start[rows], events.end[rows[-1]])
     labels = tuple(timeline.name_of(row) for row in rows.tolist())
     return _Markers("ProfilerStep", edges, labels, tuple(events.duration[rows].tolist()))
+
+
+def step_numbers(timeline: Timeline) -> I64:
+    """The number that each marked step bears; nothing where steps bear none."""
+    found = _profiler_steps(timeline)
+    numbers = [PROFILER_STEP.match(label) for label in found.labels] if found is not None else []
+    return np.array([int(one[1]) if one and one[1] else -1 for one in numbers], np.int64)
 
 
 def _one_process(timeline: Timeline, rows: I64) -> I64:
@@ -248,12 +256,15 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         return _single(
             timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max())
         )
-    stream = _compute_stream(timeline, rows)
+    stream = compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
     notes = list(markers.notes)
     if missing:
         notes.append(f"{len(missing)} steps launched no device work: {', '.join(missing[:_STEPS_NAMED])}.")
+    if len(firsts) > WHOLE_STEPS_NEEDED and _cut_into(timeline, links, markers, of_row[rows]):
+        firsts = firsts[1:]
+        notes.append("The file begins inside a step, whose first kernels it does not hold: it is left out.")
     if len(firsts) < 2:
         step = int(of_row[rows].max())
         mine = rows[of_row[rows] == step]
@@ -273,6 +284,13 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         without_device_work=missing,
         notes=tuple(notes),
     )
+
+
+def _cut_into(timeline: Timeline, links: Links, markers: _Markers, of_rows: I64) -> bool:
+    """Whether the first step that has rows launched others before them, which are not in the file."""
+    lost = timeline.events.start[launches_before(timeline, links)]
+    step = int(of_rows.min())
+    return bool(((lost >= markers.edges[step]) & (lost < markers.edges[step + 1])).any())
 
 
 def _noted(steps: Steps, missing: tuple[str, ...], notes: list[str]) -> Steps:
@@ -317,7 +335,7 @@ def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: i
     return of_row
 
 
-def _compute_stream(timeline: Timeline, rows: I64) -> int:
+def compute_stream(timeline: Timeline, rows: I64) -> int:
     """The stream with the most kernel time; copies alone do not make a compute stream."""
     events = timeline.events
     kernels = rows[events.kind[rows] == Kind.KERNEL]

@@ -6,11 +6,19 @@ step and its neighbours, and a hundred steps say no more about that than ten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.structure.left_out import (
+    NOTHING_LEFT_OUT,
+    LeftOut,
+    find_left_out,
+    start_up_by_step,
+    without_left_out,
+)
 from findwall.structure.links import Links, link_launches
 from findwall.structure.steps import Steps, find_steps
 
@@ -24,40 +32,65 @@ FEWEST_STEPS_KEPT = 3  # so that one odd step does not speak for the job; chosen
 class Whole:
     """The whole trace of a rank, as far as it is cheap to know."""
 
-    timeline: Timeline
+    timeline: Timeline  # as recorded
     links: Links
-    steps: Steps
+    steps: Steps  # of what is told of it
+    told: Timeline  # without what is not the step; its rows are those of `timeline`
+    left_out: LeftOut
+
+    @property
+    def start_up_share(self) -> float:
+        """Of the step that has least of it: how much of what was recorded was start-up."""
+        if len(self.left_out) == 0 or self.steps.count == 0:
+            return 0.0
+        once = start_up_by_step(self.left_out, self.steps)
+        return float((once / np.maximum(once + self.steps.lengths, 1)).min())
 
 
-def survey(timeline: Timeline) -> Whole:
+def survey(timeline: Timeline, on_cores: bool = False) -> Whole:
+    """Find the steps, then find them again in what is left without start-up and cut-away work."""
     links = link_launches(timeline)
-    return Whole(timeline, links, find_steps(timeline, links))
+    steps = find_steps(timeline, links)
+    left_out = NOTHING_LEFT_OUT if on_cores else find_left_out(timeline, links, steps)
+    if len(left_out) == 0:
+        return Whole(timeline, links, steps, timeline, left_out)
+    told = without_left_out(timeline, left_out)
+    return Whole(timeline, links, find_steps(told, links), told, left_out)
 
 
-def representative(whole: Whole) -> Timeline:
-    """The timeline itself, or the part of it around a run of steps of about the mean length."""
-    count, events = whole.steps.count, len(whole.timeline.events)
+def representative(whole: Whole, kinds: Sequence[str] = ()) -> Timeline:
+    """The timeline itself, or the part of it around a run of steps of about the mean length.
+
+    `kinds`: of every step found, where they are known. Of several, one of each is in the run.
+    """
+    count, events = whole.steps.count, len(whole.told.events)
     if events <= CLOSE_LOOK_EVENTS or count <= FEWEST_STEPS_KEPT or whole.steps.found_by == "span":
-        return whole.timeline
+        return whole.told
     keep = min(max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // events), count)
     if keep >= count:
-        return whole.timeline
+        return whole.told
+    if len(set(kinds[:count])) > 1:
+        return _cut(whole, *_one_of_each(kinds[:count], keep))
     lengths = whole.steps.lengths.astype(np.float64)
     means = np.convolve(lengths, np.ones(keep) / keep, mode="valid")
     first = int(np.argmin(np.abs(means - lengths.mean())))
     return _cut(whole, first, first + keep)
 
 
+def _one_of_each(kinds: Sequence[str], least: int) -> tuple[int, int]:
+    """The shortest run of steps with all kinds in it, of so many steps at least."""
+    count, wanted = len(kinds), set(kinds)
+    runs = ((first, last) for first in range(count) for last in range(first + least, count + 1))
+    whole = (run for run in runs if set(kinds[run[0] : run[1]]) == wanted)
+    return min(whole, key=lambda run: run[1] - run[0], default=(0, count))
+
+
 def _cut(whole: Whole, first: int, last: int) -> Timeline:
     """Rows launched in steps first to last, and the first kernels after them that close the last step."""
-    events, steps = whole.timeline.events, whole.steps
+    events, steps = whole.told.events, whole.steps
     start, end = int(steps.host[first]), int(steps.host[min(last + 1, len(steps.host) - 1)])
     device = events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
     keep = ~device & (events.start >= start) & (events.start < end)
     of_row = steps.of_row
     keep |= device & (of_row >= first) & (of_row <= last)
-    # Captured ops stand at no time: those of the graph launches kept.
-    captured = events.kind == Kind.CAPTURED
-    keep &= ~captured
-    keep |= captured & np.isin(events.correlation, events.correlation[keep & device])
-    return replace(whole.timeline, events=events.take(np.flatnonzero(keep)))
+    return replace(whole.told, events=events.take(np.flatnonzero(keep)))

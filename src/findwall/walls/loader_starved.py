@@ -8,7 +8,8 @@ Reading, decoding and transforming a batch takes longer than training on it. Wit
 is added to the step; with workers it hides only as long as together they are faster than the step.
 
 How it is told apart:
-By the loader's ranges (all generations of their names) on the thread that launches kernels. With
+By the loader's ranges (all generations of their names) on the thread that launches kernels; under
+`findwall run` also by the loader's own start, which comes at every epoch where workers are not kept. With
 num_workers=0 the dataset's own ops are recorded too, so that the profiler stretches the loader; that is
 taken off. The copy of the batch is copy-exposed.
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
+from findwall.attribute.kinds_told import often_text, restarts
 from findwall.attribute.loader import workers_text
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
@@ -53,6 +55,12 @@ def sentence(facts: Facts) -> str:
 
 def _why(facts: Facts, calls: list[Wait]) -> str:
     workers = facts.rank.loader_workers
+    again = restarts(facts)
+    if again is not None:
+        return (
+            f"its workers start again in {often_text(again)}, which takes {format_ms(again.mean * 1e3)}; "
+            "keep them (persistent_workers=True)"
+        )
     if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
         return (
             "it is made in the training process itself; give the DataLoader workers "

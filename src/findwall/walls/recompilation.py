@@ -1,19 +1,25 @@
-"""Code is compiled again inside the step because what it sees keeps changing.
+"""Code is compiled, or a library sets itself up, inside the step because what it sees keeps changing.
 
 What it finds:
-Idle time in torch.compile's frontend and backends, Triton and CUDA module loading while steps run.
+Idle time in torch.compile's frontend and backends, in Triton and CUDA module loading while steps run, and in
+ops whose library prepares itself for a shape it has not had yet: plans, heuristics, autotuning (cuDNN
+attention builds a plan for every new sequence length, forward and backward).
 
 Why it costs:
-Compiling takes from tenths of seconds to minutes; a kernel takes microseconds. A guard that fails on
-every new sequence length compiles again and again, up to the recompile limit, and then runs eagerly.
+Compiling takes from tenths of seconds to minutes, a plan tens of milliseconds; a kernel takes microseconds.
+A guard that fails on every new sequence length compiles again and again, up to the recompile limit, and then
+runs eagerly. Plans are kept for each shape: a length that never comes back is paid for in full.
 
 How it is told apart:
-By the compiler's own ranges (compile_inner, backend_compile, inductor, cuModuleLoad, lazy loading).
-The first steps always compile: that is warm-up. A compiled region that leaves its graph is graph-breaks.
+By the compiler's own ranges (compile_inner, backend_compile, inductor, cuModuleLoad, lazy loading), and by
+the shape: inside an op that launches kernels a millisecond or more in which it calls nothing, on the first
+call with that shape and not on later ones. An op that takes the time on shapes it knows works on the host:
+that is host-work. The first steps always compile: that is warm-up, and left out of the step. A compiled
+region that leaves its graph is graph-breaks.
 
 What helps:
-static-shapes: dynamic=True or mark_dynamic for the dimension that changes, padding to a few fixed
-lengths, no Python numbers that change from step to step in compiled code (TORCH_LOGS=recompiles names the
+static-shapes: padding to a few fixed lengths, for compiled code also dynamic=True or mark_dynamic for the
+dimension that changes, and no Python numbers that change from step to step (TORCH_LOGS=recompiles names the
 guard).
 """
 
@@ -22,11 +28,11 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
-from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.diagnosis import Evidence
-from findwall.model.events import Kind
-from findwall.structure.host import COMPILE
+from findwall.attribute.figures import MORE_THAN_ONCE, gain, opening, times_text
+from findwall.attribute.setups import SetUp, compiling, set_ups
+from findwall.attribute.waits import wait_evidence
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.units import format_ms
 
 CAUSE = "recompilation"
 TEENS = range(10, 21)  # 11th, 12th and 13th, unlike 21st, 22nd and 23rd
@@ -34,11 +40,14 @@ _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return wait_evidence(_calls(facts))
+    found = [*wait_evidence(compiling(facts)), *(_shown(one) for one in set_ups(facts) if one.ms > 0)]
+    return sorted(found, key=lambda one: -(one.ms or 0.0))[:EVIDENCE_ROWS]
 
 
 def sentence(facts: Facts) -> str:
-    calls = _calls(facts)
+    calls, prepared = compiling(facts), set_ups(facts)
+    if sum(one.ms for one in prepared) > sum(one.ms for one in calls):
+        return _about_set_ups(facts, prepared)
     ids = [found for found in (_FRAME_ID.search(name) for name in facts.timeline.names) if found]
     again = max((int(found[2]) for found in ids), default=0)
     which = f" (one function for the {_ordinal(again + 1)} time)" if again else ""
@@ -50,9 +59,28 @@ def sentence(facts: Facts) -> str:
     )
 
 
-def _calls(facts: Facts) -> list[Wait]:
-    kinds = (Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD)
-    return waits(facts, CAUSE, rows_named(facts, COMPILE, *kinds))
+def _about_set_ups(facts: Facts, prepared: list[SetUp]) -> str:
+    first = prepared[0]
+    where = f" at {first.line}" if first.line else ""
+    return (
+        f"{opening(facts, CAUSE)} are idle because {first.op}{where} sets itself up inside the step "
+        f"({_for_shapes(first)}); pad or bucket the lengths to a few fixed shapes, so that each is set up "
+        f"once: {gain(facts, CAUSE)}."
+    )
+
+
+def _for_shapes(one: SetUp) -> str:
+    if one.shapes == 0:
+        return "the trace does not say for which shapes: record_shapes=True"
+    count = "1 new shape" if one.shapes == 1 else f"{one.shapes} new shapes"
+    return f"{count} in the steps traced, {one.shape}" if one.shape else f"{count} in the steps traced"
+
+
+def _shown(one: SetUp) -> Evidence:
+    times = f", {times_text(one.times)} per step" if one.times >= MORE_THAN_ONCE else ""
+    at = f" at {one.line}" if one.line else ""
+    text = f"{one.op}{at} set itself up{times} ({_for_shapes(one)}): the device idled {format_ms(one.ms)}"
+    return Evidence(text, None, one.op, one.line, one.ms)
 
 
 def _ordinal(number: int) -> str:

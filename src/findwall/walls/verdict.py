@@ -25,6 +25,8 @@ CROWDED_CORES_SHARE = 0.25
 MAY_HIDE_RATIO = 2.0
 # Of the step unknown, with nothing known worth naming: no verdict.
 NO_VERDICT_UNKNOWN_SHARE = 0.30
+# Of every step recorded, start-up: the rest of such a step is warm-up too.
+START_UP_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Verdict:
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    why_not: str = ""  # "dilation", "unexplained", "contended", "ceilings" or "unknown"
+    why_not: str = ""  # "start-up", "dilation", "unexplained", "contended", "ceilings" or "unknown"
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
     @property
@@ -44,6 +46,8 @@ class Verdict:
 
 def decide(facts: Facts) -> Verdict:
     """One verdict for all readings of the step, or none."""
+    if facts.whole.start_up_share >= START_UP_SHARE:
+        return Verdict(None, why_not="start-up")
     ranked = [_rank(facts, scenario) for scenario in facts.reading.scenarios]
     found = {ranking[0] for ranking in ranked}
     if len(found) > 1:

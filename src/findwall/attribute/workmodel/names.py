@@ -66,6 +66,8 @@ def elementwise_work(kernel_name: str, launch: Launch | None, wide: bool = False
     if size is None:
         return None
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    if blocks <= 0:  # written where the grid is not known
+        return None
     unrolled = _UNROLLED.search(kernel_name)
     if unrolled:
         elements = blocks * int(unrolled.group(1)) * int(unrolled.group(2))

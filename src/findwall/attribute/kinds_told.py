@@ -1,0 +1,94 @@
+"""What steps of each kind do that usual ones do not, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.kinds import traced_kinds
+from findwall.attribute.places import sampled
+from findwall.model.kinds import USUAL, StepKind
+from findwall.units import NS_PER_S
+
+# Of what such a step idles beyond a usual one: a cause with less is not what it does. Chosen by hand.
+EXPLAINS_SHARE = 0.5
+DOING = {"saving": "a checkpoint is saved", "evaluation": "the model is evaluated"}
+RESTARTS = "the loader's workers start again (persistent_workers=True)"
+STARTS_AGAIN = "the loader starts again"
+
+
+def doing_text(kind: StepKind, workers: int | None) -> str:
+    """What a hook saw such steps do."""
+    if kind.doing == "loader-start":
+        return RESTARTS if workers else STARTS_AGAIN
+    return DOING.get(kind.doing, "")
+
+
+def what_it_does(facts: Facts, kind: StepKind) -> str:
+    """As a hook saw it, else as the trace shows it; nothing where neither does."""
+    told = doing_text(kind, facts.rank.loader_workers)
+    if told or kind.name == USUAL:
+        return told
+    cause = _idles_for(facts, kind.name)
+    if cause is None:
+        return ""
+    line = sampled(facts, between_ops=True) if cause == "host-work" else None
+    return f"the device waits there for {cause}" + (f" ({line.place} in {line.function})" if line else "")
+
+
+def _idles_for(facts: Facts, name: str) -> str | None:
+    """The cause of most of the idle time that traced steps of a kind have beyond usual ones."""
+    kinds = np.array(traced_kinds(facts.rank, facts.timeline, facts.queue))
+    if not (kinds == name).any() or not (kinds == USUAL).any():
+        return None
+    gaps = facts.reading.likely.gaps
+    step = facts.queue.step[facts.queue.positions(gaps.row)]
+    beyond = {}
+    for cause, column in gaps.before.items():
+        # The columns count each row as much as its kind does in the mean: that is taken off again.
+        weight = facts.graph.weight[facts.graph.rows]
+        plain = np.divide(column, weight, out=np.zeros(len(column)), where=weight > 0)
+        of_step = np.bincount(step, plain, minlength=len(kinds))
+        beyond[cause] = float(of_step[kinds == name].mean() - of_step[kinds == USUAL].mean())
+    most = max(beyond, key=lambda cause: beyond[cause], default=None)
+    total = sum(value for value in beyond.values() if value > 0)
+    return most if most is not None and beyond[most] > EXPLAINS_SHARE * total > 0 else None
+
+
+def kinds_of(facts: Facts) -> tuple[StepKind, ...]:
+    """The kinds of steps, with the lengths they have on the device where all of them were traced.
+
+    The host's clock tells kinds apart, but a host that runs ahead makes the others' steps seem short.
+    """
+    timed = facts.rank.step_times
+    if timed is None or facts.reading.source != "measured":
+        return ()
+    kinds = timed.kinds()
+    if facts.graph.share is None or facts.reading.likely.rare:
+        return kinds
+    traced = np.array(traced_kinds(facts.rank, facts.timeline, facts.queue))
+    replay = facts.reading.likely.gaps.replay
+    length = np.bincount(
+        facts.graph.step[facts.graph.rows], replay.gap + replay.busy, minlength=facts.graph.steps
+    )
+    scale = facts.step / max(replay.step, 1.0) / NS_PER_S
+    return tuple(
+        replace(kind, mean=float(length[traced == kind.name].mean()) * scale)
+        if (traced == kind.name).any()
+        else kind
+        for kind in kinds
+    )
+
+
+def restarts(facts: Facts) -> StepKind | None:
+    """Steps that are long because the loader's workers start again."""
+    if not facts.rank.loader_workers:
+        return None
+    return next((kind for kind in kinds_of(facts) if kind.doing == "loader-start"), None)
+
+
+def often_text(kind: StepKind) -> str:
+    """ "1 step in 16", or "4 % of the steps"."""
+    return f"1 step in {kind.every}" if kind.every else f"{100 * kind.share:.2g} % of the steps"

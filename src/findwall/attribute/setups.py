@@ -1,0 +1,69 @@
+"""Set-up of a library inside the step: which op, for how many shapes, and the idle time that is its."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.places import line_of
+from findwall.attribute.shapes import shapes_text
+from findwall.attribute.waits import Wait, in_window, merged, rows_named, shared_idle
+from findwall.model.events import Kind
+from findwall.model.intervals import F64, I64
+from findwall.structure.host import COMPILE
+from findwall.structure.plans import shapes
+from findwall.units import ms
+
+RECOMPILATION = "recompilation"
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """One op that a library sets up inside the step."""
+
+    op: str
+    shape: str  # of the longest of them; empty where none was recorded
+    shapes: int  # distinct ones that were set up in the steps looked at; 0 unknown
+    times: float  # a step
+    line: str | None
+    ms: float  # idle a step
+
+
+def compiling(facts: Facts) -> list[Wait]:
+    """What the compiler's own ranges take, merged and named, the costliest first."""
+    rows, idle = _rows(facts)
+    own = ~np.isin(rows, facts.host.plans.row)
+    return merged(facts, rows[own], idle[own])
+
+
+def set_ups(facts: Facts) -> list[SetUp]:
+    """Ops that are set up in these steps, the costliest first."""
+    rows, idle = _rows(facts)
+    planned = np.isin(rows, facts.host.plans.row)
+    rows, idle = rows[planned], idle[planned]
+    names = facts.timeline.events.name[rows]
+    found = [_set_up(facts, rows[names == name], idle[names == name]) for name in np.unique(names).tolist()]
+    return sorted(found, key=lambda one: (-one.ms, one.op))
+
+
+def _rows(facts: Facts) -> tuple[I64, F64]:
+    """Compiler ranges and ops that are set up, in host order, with the idle time of each."""
+    kinds = (Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD)
+    rows = np.unique(np.concatenate([rows_named(facts, COMPILE, *kinds), facts.host.plans.row]))
+    rows = in_window(facts, rows[np.argsort(facts.timeline.events.start[rows], kind="stable")])
+    return rows, shared_idle(facts, RECOMPILATION, rows)
+
+
+def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
+    longest = int(rows[int(np.argmax(idle))])
+    known = shapes(facts.timeline, rows)
+    return SetUp(
+        op=facts.timeline.name_of(longest),
+        shape=shapes_text(facts, longest),
+        shapes=len(np.unique(known[known >= 0])),
+        times=len(rows) / facts.steps.count,
+        line=line_of(facts, longest),
+        ms=ms(float(idle.sum())),
+    )

@@ -1,0 +1,79 @@
+"""The kinds of steps and the job's whole time, as rows of the document."""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.kinds_told import doing_text, kinds_of, often_text, what_it_does
+from findwall.model.diagnosis import KindRow
+from findwall.model.kinds import SELDOM, USUAL, StepKind
+from findwall.model.run import Rank
+from findwall.units import format_ms, format_share
+
+OUTSIDE_SHARE = 0.1  # of the job's time outside its steps: less is not worth a sentence; chosen by hand
+
+
+def kind_rows(rank: Rank, facts: Facts | None = None) -> list[KindRow]:
+    """The kinds of steps there are; nothing where no step was timed."""
+    return [
+        KindRow(one.name, one.share, one.mean * 1e3, one.every, _what(one, rank, facts))
+        for one in _kinds(rank, facts)
+    ]
+
+
+def _kinds(rank: Rank, facts: Facts | None) -> tuple[StepKind, ...]:
+    if facts is not None:
+        return kinds_of(facts)
+    return () if rank.step_times is None else rank.step_times.kinds()
+
+
+def _what(kind: StepKind, rank: Rank, facts: Facts | None) -> str:
+    return doing_text(kind, rank.loader_workers) if facts is None else what_it_does(facts, kind)
+
+
+def elapsed_shares(rank: Rank) -> dict[str, float] | None:
+    """What the job's time went to, as shares of it."""
+    found = rank.elapsed
+    if found is None or found.total <= 0:
+        return None
+    parts = {
+        "steps": found.steps,
+        "start-up": found.start_up,
+        "evaluation": found.evaluation,
+        "saving": found.saving,
+        "loader-start": found.loader_start,
+        "other": found.other,
+    }
+    # Saving and loading may overlap what else is counted: together they are never more than all.
+    total = max(found.total, sum(parts.values()))
+    return {name: value / total for name, value in parts.items()}
+
+
+def about_kinds(rank: Rank, facts: Facts | None = None) -> list[str]:
+    """Sentences on steps that are not like the others, and on time outside of steps."""
+    kinds = _kinds(rank, facts)
+    usual = next((kind for kind in kinds if kind.name == USUAL), None)
+    if usual is None:
+        return []
+    return [_sentence(kind, usual, _what(kind, rank, facts)) for kind in kinds if kind.name != USUAL]
+
+
+def _sentence(kind: StepKind, usual: StepKind, what: str) -> str:
+    """The number first: how often, how long, what it does."""
+    late = ", seen only after the other steps were timed" if kind.name == SELDOM else ""
+    takes = "takes" if kind.every else "take"
+    return (
+        f"{often_text(kind)} {takes} {format_ms(kind.mean * 1e3)}, the usual one "
+        f"{format_ms(usual.mean * 1e3)}{late}{': ' + what if what else ''}."
+    )
+
+
+def about_elapsed(rank: Rank) -> list[str]:
+    """Where the job's time goes outside of its steps, if much of it does."""
+    shares = elapsed_shares(rank)
+    if shares is None or rank.elapsed is None:
+        return []
+    beside = {name: shares[name] for name in ("evaluation", "saving", "loader-start")}
+    if sum(beside.values()) < OUTSIDE_SHARE:
+        return []
+    listed = ", ".join(f"{name} {format_share(share)}" for name, share in beside.items() if share > 0.005)
+    return [f"Of the {rank.elapsed.total:.0f} s that the job has run, {listed}."]

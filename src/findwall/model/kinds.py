@@ -1,0 +1,34 @@
+"""Kinds of steps: the usual ones, and those that come now and then and do something besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mode
+
+USUAL = "usual"  # the kind of a step of which nothing special is known
+SELDOM = "seldom"  # steps that came only after all others were timed
+EVEN_SHARE = 0.8  # of the distances that must be the same; chosen by hand
+FEWEST_HITS = 3  # of steps that come at even distances
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind:
+    """Steps that do the same: the usual ones, or those that also log, save, evaluate."""
+
+    name: str
+    share: float  # of the steps
+    mean: float  # seconds
+    every: int | None  # one step in so many, where they come at even distances
+    doing: str = ""  # what most of the time beyond a usual step goes to, where a hook saw it: "saving"
+
+
+def even_distance(rows: Sequence[int]) -> int | None:
+    """How far apart these steps come, where most distances are the same."""
+    if len(rows) < FEWEST_HITS:
+        return None
+    distances = [after - before for before, after in pairwise(rows)]
+    common = mode(distances)
+    even = sum(one == common for one in distances) >= EVEN_SHARE * len(distances)
+    return common if even and common > 1 else None

@@ -1,0 +1,288 @@
+"""What of a recording is not the step: start-up, and waiting for work that the file does not hold.
+
+Two kinds of stretches, both only as far as nothing runs on any device of the file, so that no work is lost:
+
+- *Start-up.* What happens once: the first launch of a kernel loads its code, the first call into a library
+  creates a context, a graph is captured, a function is compiled for the first time. A call of milliseconds
+  with the device idle. Not the launch that waits before a full queue: the device is busy then.
+- *Cut away.* The beginning of a slice of a longer trace. The first row of the stream that does most of the
+  work had been launched and did not start for a long time, or launches before the file's first device row
+  have no row at all: the device was working on what was cut away.
+
+A row that was queued and did not start in the *middle* of a step is something else. Its stream had rows in
+the file before it, so the recording had begun: device work of the same time was lost or belongs to another
+process, nobody knows how long it is part of the step, and the replay calls that time unknown. So it is with
+streams that wait for an event: only the compute stream's beginning is the beginning of the file.
+
+The stretches are taken out of the clock of both sides, as if they had taken no time. What of start-up the
+device did not wait for, because its queue still held work, is no idle time; but it costs the host its lead,
+and the replay leaves it out of the host's time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
+from findwall.structure.copies import PAGEABLE
+from findwall.structure.host import COMPILE
+from findwall.structure.links import LAUNCH, Links, launches_before
+from findwall.structure.steps import Steps, compute_stream
+
+LOADING, CONTEXT, CAPTURE, COMPILING, CUT_AWAY = "loading", "context", "capture", "compiling", "cut-away"
+REASONS = (LOADING, CONTEXT, CAPTURE, COMPILING, CUT_AWAY)
+START_UP = (LOADING, CONTEXT, CAPTURE, COMPILING)
+
+# All of these are chosen by hand.
+ONE_OFF_NS = 1_000_000  # a runtime call this long with an idle device does more than it is called for
+LEAST_IDLE_NS = 100_000  # of a call that may also wait for the device: it does not where that idles so long
+FULL_QUEUE_ROWS = 256  # rows that wait: a launch behind so many waits for room among them
+KEPT_NS = 10_000  # of such a call: about what it takes when there is nothing to set up
+# An allocation takes up to some milliseconds; one this long with an idle device sets the driver up.
+LONG_ALLOCATION_NS = 50_000_000
+# After its launch returned: a row that starts later did not wait for its launch. Far beyond latency.
+QUEUED_NS = 100_000
+
+_MODULE = re.compile(r"^(cu|cuda|hip)(Module|Library)Load|^(cu|hip)LinkComplete", re.IGNORECASE)
+_ALLOCATION = re.compile(
+    r"^(cuda|hip)(Malloc|Free)(Async)?$|^cuMem(Alloc|Free|Create|Map|Unmap)", re.IGNORECASE
+)
+# Calls that may wait for the device, for memory or for the host: their length is not set-up.
+_MAY_WAIT = re.compile(
+    r"Synchronize|Memcpy|Memset|MemPrefetch|Malloc|Free|HostAlloc|HostRegister|^cuMem|Launch|Wait|Query"
+    r"|Capture|Barrier",
+    re.IGNORECASE,
+)
+_RUNTIME = re.compile(r"^(cuda|cu|hip)[A-Z]")
+_BEGIN_CAPTURE = re.compile(r"^(cuda|cu|hip)StreamBeginCapture")
+_CAPTURED = re.compile(r"^(cuda|cu|hip)(StreamEndCapture|GraphInstantiate)")
+_FIRST_COMPILE = re.compile(r"compile_id=\d+/0\b")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The stretches, in order. All columns have one length."""
+
+    start: I64  # in the file's own time
+    end: I64
+    reason: I64  # -> REASONS
+    row: I64  # the call or range behind it; of what was cut away the first row seen
+    hidden: Intervals  # of the same calls what the device did not wait for, on the clock of what is left
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, *reasons: str) -> LeftOut:
+        return self.where(np.isin(self.reason, [REASONS.index(one) for one in reasons]))
+
+    def where(self, wanted: Bool) -> LeftOut:
+        return LeftOut(
+            self.start[wanted], self.end[wanted], self.reason[wanted], self.row[wanted], self.hidden
+        )
+
+    @property
+    def length(self) -> int:
+        """Time left out: what several reasons cover counts once."""
+        return union(self.start, self.end).length
+
+
+_NONE = np.empty(0, np.int64)
+NOTHING_LEFT_OUT = LeftOut(_NONE, _NONE, _NONE, _NONE, EMPTY)
+
+
+def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
+    """What of the counted steps is not the step."""
+    events = timeline.events
+    device = timeline.rows(*DEVICE_KINDS)
+    if steps.device < 0 or len(device) == 0 or steps.count == 0:
+        return NOTHING_LEFT_OUT
+    idle = union(events.start[device], events.end[device]).gaps(
+        int(events.start.min()), int(events.end.max())
+    )
+    kept = _usual_launch(timeline)
+    found = [
+        (LOADING, *_first_launches(timeline, links, kept)),
+        (LOADING, *_now_and_then(steps, *_module_loads(timeline))),
+        (CONTEXT, *_contexts(timeline)),
+        (CAPTURE, *_now_and_then(steps, *_captures(timeline))),
+        (COMPILING, *_now_and_then(steps, *_first_compiles(timeline))),
+        (CUT_AWAY, *_cut_away(timeline, links, steps)),
+    ]
+    whole = _joined(found)
+    # A call that sets the driver up may also wait for the device: it does where that has work all along.
+    ran_dry = idle.covered_within(whole.start, np.maximum(whole.end, whole.start)) >= LEAST_IDLE_NS
+    return _idle_parts(whole.where(ran_dry | (whole.reason != REASONS.index(CONTEXT))), idle)
+
+
+def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
+    """The timeline on a clock that stands still while something is left out. Rows keep their numbers."""
+    if len(left_out) == 0:
+        return timeline
+    gone = union(left_out.start, left_out.end)
+    events = timeline.events
+    start, end = (
+        events.start - gone.covered_before(events.start),
+        events.end - gone.covered_before(events.end),
+    )
+    return replace(timeline, events=replace(events, start=start, end=end))
+
+
+def start_up_by_step(left_out: LeftOut, steps: Steps) -> I64:
+    """Start-up that was left out of each counted step, in ns. `steps` are those of the cleaned timeline."""
+    gone = union(left_out.start, left_out.end)
+    only = left_out.of(*START_UP)
+    once = union(only.start, only.end)
+    at = once.start - gone.covered_before(once.start)
+    # What the host does for the first step lies before the device begins it.
+    of_step = np.maximum(np.searchsorted(steps.boundaries[1:], at, side="right"), 0)
+    found: I64 = np.bincount(of_step, once.end - once.start, minlength=steps.count + 1).astype(np.int64)
+    return found[: steps.count]
+
+
+def _joined(found: list[tuple[str, I64, I64, I64]]) -> LeftOut:
+    """Stretches of several reasons: rows, starts and ends of each."""
+    reason = np.concatenate([np.full(len(rows), REASONS.index(name)) for name, rows, _, _ in found])
+    rows, start, end = (np.concatenate([one[at] for one in found]) for at in (1, 2, 3))
+    return LeftOut(start, end, reason, rows, EMPTY)
+
+
+def _idle_parts(whole: LeftOut, idle: Intervals) -> LeftOut:
+    """Of each stretch what lies in idle time; on the remaining clock, what of start-up does not."""
+    parts = [(_NONE, _NONE, _NONE, _NONE)]
+    for at in range(len(whole)):
+        part = intersection(union(whole.start[at : at + 1], whole.end[at : at + 1]), idle)
+        of = np.full(len(part), at)
+        parts.append((part.start, part.end, whole.reason[of], whole.row[of]))
+    start, end, reason, row = (np.concatenate(column) for column in zip(*parts, strict=True))
+    gone = union(start, end)
+    once = whole.of(*START_UP)
+    rest = union(once.start, once.end) - gone
+    hidden = union(rest.start - gone.covered_before(rest.start), rest.end - gone.covered_before(rest.end))
+    order = np.argsort(start, kind="stable")
+    return LeftOut(start[order], end[order], reason[order], row[order], hidden)
+
+
+def _usual_launch(timeline: Timeline) -> int:
+    """How long a launch takes in this file."""
+    took = timeline.events.duration[_calls(timeline, LAUNCH, 0)]
+    took = took[took < ONE_OFF_NS]
+    return int(np.median(took)) if len(took) else KEPT_NS
+
+
+def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int) -> I64:
+    rows = timeline.rows(Kind.RUNTIME)
+    if len(rows) == 0:
+        return rows
+    events = timeline.events
+    return rows[timeline.named(pattern)[events.name[rows]] & (events.duration[rows] >= least)]
+
+
+def _firsts(keys: I64, when: I64) -> Bool:
+    """Of rows with keys, which are the first of theirs."""
+    order = np.argsort(when, kind="stable")
+    first = np.zeros(len(keys), bool)
+    first[order[np.unique(keys[order], return_index=True)[1]]] = True
+    return first
+
+
+def _first_launches(timeline: Timeline, links: Links, kept: int) -> tuple[I64, I64, I64]:
+    """Long launches that are the first of their kernel, or whose kernel is not in the file.
+
+    Code is loaded before the kernel can start: what a launch does after that (a graph is handed over piece by
+    piece) is launching.
+    """
+    events = timeline.events
+    rows = timeline.rows(Kind.KERNEL)
+    rows = rows[links.launch[rows] >= 0]
+    issued = events.start[links.launch[rows]]
+    first = links.launch[rows[_firsts(events.name[rows].astype(np.int64), issued)]]
+    long = _calls(timeline, LAUNCH, ONE_OFF_NS)
+    device = timeline.rows(*DEVICE_KINDS)
+    device = device[links.launch[device] >= 0]
+    long = long[np.isin(long, first) | ~np.isin(long, links.launch[device])]
+    until = events.end.copy()
+    np.minimum.at(until, links.launch[device], events.start[device])
+    long = long[until[long] - events.start[long] >= ONE_OFF_NS]
+    issued, ended = np.sort(events.start[links.launch[device]]), np.sort(events.end[device])
+    entered = events.start[long]
+    long = long[np.searchsorted(issued, entered) - np.searchsorted(ended, entered) < FULL_QUEUE_ROWS]
+    return long, events.start[long] + kept, until[long]
+
+
+def _module_loads(timeline: Timeline) -> tuple[I64, I64, I64]:
+    """Calls that load code, other than for a compiler: what that loads is part of compiling."""
+    events = timeline.events
+    rows = _calls(timeline, _MODULE, ONE_OFF_NS)
+    ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    ranges = ranges[timeline.named(COMPILE)[events.name[ranges]]] if len(ranges) else ranges
+    compiling = union(events.start[ranges], events.end[ranges])
+    rows = rows[compiling.covered_within(events.start[rows], events.end[rows]) == 0]
+    return rows, events.start[rows] + KEPT_NS, events.end[rows]
+
+
+def _contexts(timeline: Timeline) -> tuple[I64, I64, I64]:
+    """Calls that should take no time and are the first of their name; allocations that take far too much."""
+    events = timeline.events
+    rows = _calls(timeline, _RUNTIME, 0)
+    if len(rows) == 0:
+        return rows, rows, rows
+    plain = rows[~timeline.named(_MAY_WAIT)[events.name[rows]] & ~timeline.named(_MODULE)[events.name[rows]]]
+    plain = plain[_firsts(events.name[plain].astype(np.int64), events.start[plain])]
+    plain = plain[events.duration[plain] >= ONE_OFF_NS]
+    rows = np.concatenate([plain, _calls(timeline, _ALLOCATION, LONG_ALLOCATION_NS)])
+    return rows, events.start[rows] + KEPT_NS, events.end[rows]
+
+
+def _captures(timeline: Timeline) -> tuple[I64, I64, I64]:
+    """From the begin of a capture to its end, or to the graph that is made of it."""
+    events = timeline.events
+    begun = _calls(timeline, _BEGIN_CAPTURE, 0)
+    begun = begun[np.argsort(events.start[begun], kind="stable")]
+    done = np.sort(events.end[_calls(timeline, _CAPTURED, 0)])
+    if len(begun) == 0 or len(done) == 0:
+        return _NONE, _NONE, _NONE
+    following = np.append(events.start[begun[1:]], np.iinfo(np.int64).max)
+    until = done[np.maximum(np.searchsorted(done, following) - 1, 0)]  # the last that belongs to it
+    known = until > events.start[begun]
+    return begun[known], events.start[begun[known]], until[known]
+
+
+def _first_compiles(timeline: Timeline) -> tuple[I64, I64, I64]:
+    """Ranges in which a function is compiled for the first time; again (0/1, 0/2) is recompilation."""
+    events = timeline.events
+    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    rows = rows[timeline.named(_FIRST_COMPILE)[events.name[rows]]] if len(rows) else rows
+    rows = rows[events.duration[rows] >= ONE_OFF_NS]
+    return rows, events.start[rows], events.end[rows]
+
+
+def _now_and_then(steps: Steps, rows: I64, start: I64, end: I64) -> tuple[I64, I64, I64]:
+    """Nothing of what several steps all do: that is part of the step."""
+    if steps.count < 2 or len(np.unique(np.searchsorted(steps.host, start, side="right"))) < steps.count:
+        return rows, start, end
+    return _NONE, _NONE, _NONE
+
+
+def _cut_away(timeline: Timeline, links: Links, steps: Steps) -> tuple[I64, I64, I64]:
+    """Before the first row of the compute stream: it was queued, or launches before it have no row."""
+    events = timeline.events
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[events.device[rows] == steps.device]
+    mine = rows[events.stream[rows] == compute_stream(timeline, rows)]
+    row = int(mine[np.argmin(events.start[mine])])
+    began, call = int(events.start[row]), int(links.launch[row])
+    since = began
+    paced = events.kind[row] == Kind.MEMCPY and bool(timeline.named(PAGEABLE)[events.name[row]])
+    if call >= 0 and not paced and began - int(events.end[call]) > QUEUED_NS:
+        since = int(events.end[call])
+    lost = launches_before(timeline, links)
+    if len(lost):
+        since = min(since, int(events.start[lost].min()))
+    since = max(since, steps.start)
+    if since >= began:
+        return _NONE, _NONE, _NONE
+    return np.array([row]), np.array([since]), np.array([began])

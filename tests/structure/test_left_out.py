@@ -1,0 +1,247 @@
+"""What is not the step is left out of it, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from book import Book
+from findwall.examine import examine
+from findwall.model.causes import UNKNOWN
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.replay.blame import Blame, blame
+from findwall.replay.build import build
+from findwall.replay.calibrate import Calibration
+from findwall.replay.graph import Graph
+from findwall.structure.host import watch_host
+from findwall.structure.left_out import CUT_AWAY, LOADING, START_UP
+from findwall.structure.links import link
+from findwall.structure.queue import line_up
+from findwall.structure.window import survey
+from findwall.units import NS_PER_US
+from findwall.walls.verdict import decide
+from machine import CALL, JOBS, LATENCY, TRACED, WARM_UP, Do, Machine, run
+from sketch import facts_of, sketch
+
+MS = 1_000_000
+
+
+class FirstCalls(Machine):
+    """Kernels named by their place in the step; one launch of the first step takes longer."""
+
+    def __init__(self, slow: int, length: int) -> None:
+        super().__init__()
+        self.slow, self.length = slow, length
+        self.step = self.place = 0
+
+    def _launch(self, one: Do) -> None:
+        self.correlation += 1
+        more = self.length if self.step == 0 and self.place == self.slow else 0
+        issued = self.now
+        self._add(Kind.OP, "aten::mul", issued, issued + CALL + more, thread=one.thread)
+        self._host(Kind.RUNTIME, "cudaLaunchKernel", CALL + more, one.thread, self.correlation)
+        self._row(Kind.KERNEL, f"kernel_{self.place}", one, issued + more)
+        self.place += 1
+
+
+def first_calls(job: Sequence[Do], slow: int = -1, length: int = 0) -> Timeline:
+    """The trace of a warm job, but for one launch of the first step traced."""
+    machine, begins = FirstCalls(slow, length), []
+    for step in range(WARM_UP + TRACED):
+        machine.step, machine.place = step - WARM_UP, 0
+        begins.append(machine.now)
+        for one in job:
+            machine.do(one)
+    ends = [*begins[WARM_UP + 1 :], machine.now]
+    for at, (start, end) in enumerate(zip(begins[WARM_UP:], ends, strict=True)):
+        machine._add(Kind.ANNOTATION, f"ProfilerStep#{at}", start, end)
+    whole = machine.timeline()
+    seen = (whole.events.start >= begins[WARM_UP]) | (whole.events.device >= 0)
+    return replace(whole, events=whole.events.take(np.flatnonzero(seen)))
+
+
+# With several streams, what was cut away may have run beside what was not, and nothing in the file tells so.
+ONE_STREAM = JOBS.map(lambda job: [replace(one, stream=7) for one in job])
+
+
+LOADS = (ONE_STREAM, st.integers(1_200, 5_000_000), st.integers(0, 11))
+
+
+def played(timeline: Timeline) -> tuple[Graph, Blame]:
+    """The graph of what is told of a trace, and its idle time as recorded."""
+    whole = survey(timeline)
+    links = link(whole.told)
+    host = watch_host(whole.told, links, whole.left_out.hidden)
+    graph = build(whole.told, links, host, line_up(whole.told, links, whole.steps))
+    return graph, blame(graph, Calibration())
+
+
+@settings(max_examples=120, deadline=None)
+@given(*LOADS)
+def test_loading_code_once_changes_neither_step_nor_causes(job: list[Do], us: int, place: int) -> None:
+    launches = sum(one.what == "launch" for one in job)
+    warm = played(first_calls(job))[1]
+    cold = played(first_calls(job, place % launches, us * NS_PER_US))[1]
+    step = warm.replay.step
+    assert cold.replay.step == pytest.approx(step, rel=0.01, abs=LATENCY / 2)
+    for cause, idle in warm.idle.items():
+        assert cold.idle[cause] == pytest.approx(idle, abs=0.02 * step + LATENCY / 2)
+
+
+@settings(max_examples=15, deadline=None)
+@given(*LOADS)
+def test_loading_code_once_changes_no_wall(job: list[Do], us: int, place: int) -> None:
+    launches = sum(one.what == "launch" for one in job)
+    warm = decide(facts_of(first_calls(job)))
+    cold = decide(facts_of(first_calls(job, place % launches, us * NS_PER_US)))
+    assert (cold.cause, cold.why_not) == (warm.cause, warm.why_not)
+
+
+def named_idle(timeline: Timeline) -> float:
+    """Idle time that some cause is blamed for, in all steps together."""
+    graph, found = played(timeline)
+    return (found.idle.total - found.idle[UNKNOWN]) * graph.steps
+
+
+def without_first_rows(timeline: Timeline, share: float) -> Timeline:
+    """The same without the device rows of its beginning; all that the host did is still there."""
+    events, rows = timeline.events, timeline.rows(*DEVICE_KINDS)
+    since = np.sort(events.start[rows])[int(share * (len(rows) - 1))]
+    gone = rows[events.start[rows] < since]
+    return replace(timeline, events=events.take(np.delete(np.arange(len(events)), gone)))
+
+
+def without_marks(timeline: Timeline) -> Timeline:
+    marks = timeline.events.kind == Kind.ANNOTATION
+    return replace(timeline, events=timeline.events.take(np.flatnonzero(~marks)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(ONE_STREAM, st.floats(0, 1), st.booleans())
+def test_one_step_without_its_beginning_has_no_more_idle_time(
+    job: list[Do], share: float, marked: bool
+) -> None:
+    whole = run(job, 1, 0) if marked else without_marks(run(job, 1, 0))
+    cut = without_first_rows(whole, share)
+    assume(survey(cut).steps.found_by == survey(whole).steps.found_by)  # else the counted steps are others
+    assert named_idle(cut) <= named_idle(whole) + LATENCY
+
+
+@settings(max_examples=100, deadline=None)
+@given(ONE_STREAM, st.floats(0, 0.5))
+def test_a_step_without_its_beginning_is_not_counted_beside_whole_ones(job: list[Do], share: float) -> None:
+    whole = run(job, 5, 0)
+    assert named_idle(without_first_rows(whole, share)) <= named_idle(whole) + LATENCY
+
+
+def slice_of(queued_ms: float, gap_ms: float = 0.0) -> Timeline:
+    """Three launches at once, of which the first runs `queued_ms` later and the last `gap_ms` after it."""
+    book = Book()
+    starts = [queued_ms, queued_ms + 1, queued_ms + 2 + gap_ms]
+    for at, start in enumerate(starts):
+        call = at * 10_000
+        book._add(Kind.OP, "aten::mul", call, call + 5_000)
+        book._add(Kind.RUNTIME, "cudaLaunchKernel", call, call + 4_000, correlation=at + 1)
+        begin = max(int(start * MS), call + LATENCY)
+        columns = {"correlation": at + 1, "device": 0, "stream": 7, "thread": 107}
+        book._add(Kind.KERNEL, f"kernel_{at}", begin, begin + MS, **columns)
+    return book.timeline()
+
+
+def test_a_queue_behind_work_that_was_cut_away_is_no_idle_time() -> None:
+    facts = facts_of(slice_of(400))
+    assert facts.step == pytest.approx(3 * MS, rel=0.02)
+    assert facts.whole.left_out.of(CUT_AWAY).length == pytest.approx(400 * MS, rel=0.001)
+    assert facts.reading.likely.idle.total < 0.02 * facts.step
+    document = examine(facts.run)
+    assert document.quality.cut_away_ms == pytest.approx(400, rel=0.001)
+    assert any("does not hold" in note for note in document.notes)
+
+
+def test_rows_missing_in_the_middle_stay_in_the_step_as_unknown() -> None:
+    facts = facts_of(slice_of(0, gap_ms=5))
+    assert len(facts.whole.left_out) == 0
+    assert facts.step == pytest.approx(8 * MS, rel=0.02)
+    assert facts.spent_ms(UNKNOWN) >= 5
+
+
+def one_launch(length_ms: float, name: str = "cudaLaunchKernel", times: int = 1) -> Timeline:
+    """Steps of five kernels of 1 ms, each launched in time; the first `times` launches take `length_ms`."""
+    book = Book()
+    for at in range(15):
+        begin = book.now
+        took = int(length_ms * MS) if at // 5 < times and at % 5 == 2 else 4_000
+        book._add(Kind.OP, "aten::mul", begin, begin + took + 1_000)
+        called = name if took > MS else "cudaLaunchKernel"
+        book._add(Kind.RUNTIME, called, begin, begin + took, correlation=at + 1)
+        columns = {"correlation": at + 1, "device": 0, "stream": 7, "thread": 107}
+        start = begin + took + 2_000
+        book._add(Kind.KERNEL, f"kernel_{at % 5}", start, start + MS, **columns)
+        book.now = start + MS
+    for step in range(3):
+        first = [row["start"] for row in book.rows if row["kind"] == Kind.OP][step * 5]
+        book._add(Kind.ANNOTATION, f"ProfilerStep#{step}", first, first + 5 * MS)
+    return book.timeline()
+
+
+def test_only_the_first_launch_of_a_kernel_loads_it() -> None:
+    assert survey(one_launch(50, times=1)).left_out.of(LOADING).length == pytest.approx(50 * MS, rel=0.01)
+    assert survey(one_launch(50, times=2)).left_out.of(LOADING).length == pytest.approx(50 * MS, rel=0.01)
+    assert survey(one_launch(0.5)).left_out.of(LOADING).length == 0
+
+
+def test_a_launch_that_waits_before_a_full_queue_is_no_start_up() -> None:
+    book = Book()
+    for at in range(4):
+        begin = at * 10_000 if at < 3 else 40_000
+        took = 20 * MS if at == 3 else 4_000
+        book._add(Kind.RUNTIME, "cudaLaunchKernel", begin, begin + took, correlation=at + 1)
+        columns = {"correlation": at + 1, "device": 0, "stream": 7, "thread": 107}
+        book._add(Kind.KERNEL, f"kernel_{at}", 20_000 + at * 10 * MS, 20_000 + (at + 1) * 10 * MS, **columns)
+    assert len(survey(book.timeline()).left_out) == 0
+
+
+COMPILES = {
+    "j": (Kind.ANNOTATION, "entire_frame_compile: compile_inner, compile_id=0/0"),
+    "r": (Kind.ANNOTATION, "entire_frame_compile: compile_inner, compile_id=0/1"),
+    "b": (Kind.RUNTIME, "cudaStreamBeginCapture"),
+    "i": (Kind.RUNTIME, "cudaGraphInstantiate"),
+}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "left_out_ms"),
+    [
+        ("jjjjjjo   .......o  .......o  ", 6),  # compiled for the first time
+        ("jjjjjjo   jjjjjj.o  jjjjjj.o  ", 0),  # something new in every step: that is the step
+        ("rrrrrro   .......o  .......o  ", 0),  # again: recompilation
+        ("b....io   .......o  .......o  ", 6),  # a graph is captured
+    ],
+)
+def test_what_is_compiled_or_captured_once_is_left_out(cpu: str, left_out_ms: int) -> None:
+    steps = "|         |         |         "
+    gpu = "      m          m         m  "
+    left_out = survey(sketch(cpu=cpu, gpu=gpu, steps=steps, host=COMPILES)).left_out
+    assert left_out.of(*START_UP).length == left_out_ms * MS
+
+
+def test_a_trace_of_start_up_alone_gets_no_wall() -> None:
+    book = Book()
+    for at in range(6):
+        begin = book.now
+        book._add(Kind.OP, "aten::mul", begin, begin + 31 * MS)
+        book._add(Kind.RUNTIME, "hipLaunchKernel", begin, begin + 30 * MS, correlation=at + 1)
+        columns = {"correlation": at + 1, "device": 0, "stream": 7, "thread": 107}
+        book._add(Kind.KERNEL, f"kernel_{at}", begin + 30 * MS, begin + 31 * MS, **columns)
+        book.now = begin + 32 * MS
+    facts = facts_of(book.timeline())
+    assert (decide(facts).cause, decide(facts).why_not) == (None, "start-up")
+    document = examine(facts.run)
+    assert "recorded during start-up" in document.wall.sentence
+    assert "after warm-up" in document.wall.sentence
+    assert document.quality.start_up_ms == pytest.approx(180, rel=0.01)

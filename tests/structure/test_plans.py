@@ -1,0 +1,161 @@
+"""Silence inside an op is set-up where a new shape brings it, and host work where it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from book import Book
+from findwall.attribute.facts import Facts
+from findwall.model.events import Kind, Timeline
+from findwall.structure.host import watch_host
+from findwall.structure.links import link
+from findwall.structure.plans import Plans
+from findwall.walls import recompilation
+from findwall.walls.verdict import decide
+from sketch import facts_of
+
+MS = 1_000_000
+ATTENTION = "aten::_scaled_dot_product_cudnn_attention"
+BACKWARD = "aten::_scaled_dot_product_cudnn_attention_backward"
+
+
+class Job(Book):
+    """Ops of a library one after the other, with some silence inside or between them."""
+
+    def call(
+        self, name: str, length: int | None = 512, silent_ms: float = 0.0, thread: int = 0, late: bool = False
+    ) -> None:
+        """An op of one kernel; it is silent before its launch, or after it if `late`."""
+        dims = None if length is None else [[8, 16, length, 64]] * 3
+        op = self.open(name, dims, ["c10::BFloat16"] * 3)
+        self.rows[op]["thread"] = thread
+        self.now += 2_000 if late else 2_000 + int(silent_ms * MS)
+        self.correlation += 1
+        self._add(
+            Kind.RUNTIME,
+            "cudaLaunchKernel",
+            self.now,
+            self.now + 4_000,
+            correlation=self.correlation,
+            thread=thread,
+        )
+        columns = {"correlation": self.correlation, "device": 0, "stream": 7, "thread": 107}
+        self._add(Kind.KERNEL, f"kernel of {name}", self.now + 6_000, self.now + 506_000, **columns)
+        self.now += 510_000 + (int(silent_ms * MS) if late else 0)
+        self.close(op)
+
+    def step(self, number: int, begin: int) -> None:
+        self._add(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, self.now)
+
+
+def plans_of(timeline: Timeline) -> Plans:
+    return watch_host(timeline, link(timeline)).plans
+
+
+def lengths_job(
+    lengths: list[int | None], silent_ms: float, layers: int = 3, outside: bool = False
+) -> Timeline:
+    """A step for each length: attention forward and backward; the first layer of a new length sets up."""
+    job, seen = Job(), set[int | None]()
+    for number, length in enumerate(lengths):
+        begin = job.now
+        for name, thread in ((ATTENTION, 0), (BACKWARD, 1)):
+            for layer in range(layers):
+                new = layer == 0 and (length is None or length not in seen)
+                job.call("aten::mm", 512, thread=thread)
+                if outside and new:
+                    job.now += int(silent_ms * MS)
+                job.call(name, length, silent_ms if new and not outside else 0.0, thread)
+        seen.add(length)
+        job.step(number, begin)
+    return job.timeline()
+
+
+LENGTHS = st.lists(st.integers(100, 900), min_size=4, max_size=5, unique=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LENGTHS, st.floats(1.1, 80), st.integers(1, 4), st.booleans())
+def test_every_new_shape_is_set_up_and_nothing_else(
+    lengths: list[int], silent_ms: float, layers: int, again: bool
+) -> None:
+    every = [*lengths, *lengths] if again else lengths
+    plans = plans_of(lengths_job(list(every), silent_ms, layers))
+    assert len(plans) == 2 * len(lengths)
+    assert (plans.end - plans.start).sum() == pytest.approx(2 * len(lengths) * silent_ms * MS, rel=0.02)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LENGTHS, st.floats(1.1, 80), st.integers(1, 4))
+def test_the_same_silence_outside_an_op_is_no_set_up(
+    lengths: list[int], silent_ms: float, layers: int
+) -> None:
+    assert len(plans_of(lengths_job(list(lengths), silent_ms, layers, outside=True))) == 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(LENGTHS, st.floats(5, 80))
+def test_its_idle_time_is_recompilation_inside_and_host_work_outside(
+    lengths: list[int], silent_ms: float
+) -> None:
+    inside = facts_of(lengths_job(list(lengths), silent_ms))
+    outside = facts_of(lengths_job(list(lengths), silent_ms, outside=True))
+    for facts, mine, other in (
+        (inside, "recompilation", "host-work"),
+        (outside, "host-work", "recompilation"),
+    ):
+        assert facts.spent_ms(mine) == pytest.approx(2 * silent_ms, rel=0.1)
+        assert facts.spent_ms(other) < 0.1 * silent_ms
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(100, 900), min_size=1, max_size=4), st.floats(1.1, 50), st.integers(2, 5))
+def test_an_op_that_takes_the_time_on_shapes_it_knows_does_not_set_up(
+    lengths: list[int], silent_ms: float, times: int
+) -> None:
+    job = Job()
+    for length in lengths:
+        for _ in range(times):
+            job.call("mine::tokenise_and_embed", length, silent_ms)
+    assert len(plans_of(job.timeline())) == 0
+
+
+def test_without_shapes_the_few_calls_that_are_silent_are_set_up() -> None:
+    plans = plans_of(lengths_job([None, None, None], 20, layers=4))
+    assert len(plans) == 6
+    always = lengths_job([None, None, None], 20, layers=1)
+    assert len(plans_of(always)) == 0  # what every call does may be the op's own work
+
+
+@pytest.mark.parametrize("length", [512, None])
+def test_one_call_proves_nothing(length: int | None) -> None:
+    job = Job()
+    job.call(ATTENTION, length, 40)
+    assert len(plans_of(job.timeline())) == 0
+
+
+def test_what_launches_nothing_or_comes_after_the_launch_is_no_set_up() -> None:
+    job = Job()
+    for length in (128, 256, 384):
+        op = job.open("aten::index", [[length]], ["float"])
+        job.now += 5 * MS
+        job.close(op)
+        job.call(ATTENTION, length, 5, late=True)
+    assert len(plans_of(job.timeline())) == 0
+
+
+def attention() -> Facts:
+    return facts_of(lengths_job([301, 412, 523, 634], 50))
+
+
+def test_the_wall_names_op_and_shapes() -> None:
+    facts = attention()
+    assert decide(facts).cause == "recompilation"
+    text = recompilation.sentence(facts)
+    assert "sets itself up inside the step (3 new shapes in the steps traced, [8×16×" in text
+    assert "pad or bucket" in text
+    shown = recompilation.evidence(facts)
+    assert {one.op for one in shown} == {ATTENTION, BACKWARD}
+    assert all("3 new shapes" in one.text for one in shown)
