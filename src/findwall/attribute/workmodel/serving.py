@@ -33,11 +33,14 @@ _ROTARY = frozenset({"rotary_embedding", "batched_rotary_embedding"})
 _CACHE = frozenset({"reshape_and_cache", "reshape_and_cache_flash", "sglang::store_cache"})
 _EXPERTS = frozenset({"inplace_fused_experts", "outplace_fused_experts"})
 _NAMES = frozenset(_MOVES) | _ROTARY | _CACHE | _EXPERTS
-_SERVERS = ("_C", "_C_cache_ops", "_moe_C", "sgl_kernel", "vllm", "sglang")
+# Whose ops are fused by hand: a compiler takes each as it is.
+SERVERS = ("_C", "_C_cache_ops", "_moe_C", "sgl_kernel", "vllm", "sglang", "flashinfer", "aiter")
+# Of these the ones whose short names mean the same in each.
+_ALIKE = ("_C", "_C_cache_ops", "_moe_C", "sgl_kernel", "vllm", "sglang")
 
 
 def is_serving(namespace: str, op: str) -> bool:
-    return f"{namespace}::{op}" in _NAMES or (namespace in _SERVERS and op in _NAMES)
+    return f"{namespace}::{op}" in _NAMES or (namespace in _ALIKE and op in _NAMES)
 
 
 def serving_work(namespace: str, op: str, arguments: Arguments) -> Work | None:
