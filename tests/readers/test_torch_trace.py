@@ -45,6 +45,7 @@ def test_every_kind_of_row_is_told_by_its_category(timeline: Timeline) -> None:
         "DEVICE_ANNOTATION": 3,
         "SYNC": 3,
         "OTHER": 0,
+        "CAPTURED": 0,
     }
 
 

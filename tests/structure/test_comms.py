@@ -10,6 +10,7 @@ import pytest
 
 from findwall.model.events import DEVICE_KINDS, Kind
 from findwall.readers.torch_trace import read_trace
+from findwall.structure.classes import classify
 from findwall.structure.comms import is_communication
 from findwall.structure.links import link
 
@@ -130,3 +131,21 @@ def test_symmetric_memory_collectives_of_a_real_server(shared: Path) -> None:
     names = {timeline.name_of(int(row)) for row in found}
     assert any("multimem_all_reduce" in name for name in names)
     assert len(found) == 74
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)",
+        "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)",
+        "void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>(mori::moe::EpDispatchCombineArgs)",
+        "nvshmemi_transfer_rma_p",
+    ],
+)
+def test_a_name_that_is_a_collective_is_communication(book: Any, name: str) -> None:
+    """One table decides both."""
+    book.kernel(name, 100.0)
+    timeline = book.timeline()
+    links = link(timeline)
+    assert is_communication(timeline, links, timeline.rows(Kind.KERNEL)).all()
+    assert classify(name, None, Kind.KERNEL) == "collective"

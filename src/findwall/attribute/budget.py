@@ -17,6 +17,7 @@ from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
+from findwall.attribute.workmodel.serving import SERVERS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
 from findwall.model.causes import UNKNOWN as UNKNOWN
@@ -75,6 +76,9 @@ CLASS_CAUSE: dict[tuple[str, str], str] = {
 }
 
 
+_SERVERS = tuple(f"{namespace}::" for namespace in SERVERS)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceAtoms:
     """Device rows of the window: own time, cause, and what of it must remain."""
@@ -128,6 +132,7 @@ def _claims(
     far &= (floor > 0) & (floor < FAR_BELOW_SHARE * kernels.duration[index])
     _claim(cause, far, "slow-kernels")
     _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
+    _claim_servers(timeline, kernels, index, cause)
     _claim_fusion(timeline, kernels, index, step, ceilings, cause, floor)
     _claim_optimizer(timeline, kernels, index, cause, floor)
     _claim_attention(timeline, kernels, index, ceilings, cause, floor)
@@ -180,6 +185,17 @@ def _by_class(kernels: KernelTable, index: I64) -> I64:
     other = _class_is(kernels, index, "other") & kernels.modelled[index]
     _claim(cause, other, "memory-roof")
     return cause
+
+
+def _claim_servers(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64) -> None:
+    """Ops of inference servers: fused by hand, so no chain of plain ops; a cache must be written."""
+    theirs = np.array([name.startswith(_SERVERS) for name in timeline.names], bool)
+    op = kernels.op[index]
+    mine = (op >= 0) & theirs[timeline.events.name[np.maximum(op, 0)]] if len(theirs) else op < -1
+    mine &= _class_is(kernels, index, "pointwise", "copy", "gather")
+    _claim(cause, mine & kernels.modelled[index], "memory-roof")
+    _claim(cause, mine & ~kernels.modelled[index], UNKNOWN)
+    _claim(cause, mine & (kernels.bound[index] == BOUNDS.index("latency")), "launch-bound")
 
 
 def _claim_fusion(

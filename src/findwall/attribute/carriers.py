@@ -112,7 +112,11 @@ def kernel_evidence(facts: Facts, cause: str, note: str = "") -> list[Evidence]:
     found = []
     for carrier in carriers(facts, cause):
         parts = [calls_text(carrier.calls), format_ms(carrier.ms)]
-        if note and carrier.reached is not None:
+        counted = facts.counted
+        blind = not facts.kernels.modelled[facts.atoms.index[carrier.atom]]
+        if counted is not None and counted.cause == cause and blind:
+            parts.append(counted.words)
+        elif note and carrier.reached is not None:
             parts.append(f"{format_share(carrier.reached)} of {note}")
         found.append(as_evidence(facts, carrier, f"{name_carrier(facts, carrier)}: {', '.join(parts)}"))
     return found

@@ -9,6 +9,7 @@ import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
+from findwall.attribute.counted import Counted, settle
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
@@ -23,6 +24,7 @@ from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration, cheapest, costs_us
 from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
+from findwall.structure.captures import noted_replays, with_captured_ops
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
@@ -80,6 +82,7 @@ class Facts:
     ranks: RankFindings | None = None  # where several ranks were compared
     refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
     replayed: dict[str, float] = field(default_factory=dict)  # ms that the best fix of a cause alone saves
+    counted: Counted | None = None  # where counters settled what shapes did not tell
 
     @property
     def step(self) -> float:
@@ -215,6 +218,7 @@ def establish(
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
     timeline = representative(whole, kinds_found(rank, whole.told))
+    timeline = with_captured_ops(timeline, rank.captures, noted_replays(whole.timeline, rank.replays))
     links = link(timeline)
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
@@ -233,7 +237,21 @@ def establish(
         used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
+    atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
     atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
     return Facts(
-        run, rank, timeline, links, steps, host, queue, graph, kernels, atoms, reading, ceilings, whole
+        run=run,
+        rank=rank,
+        timeline=timeline,
+        links=links,
+        steps=steps,
+        host=host,
+        queue=queue,
+        graph=graph,
+        kernels=kernels,
+        atoms=atoms,
+        reading=reading,
+        ceilings=ceilings,
+        whole=whole,
+        counted=counted,
     )

@@ -10,6 +10,7 @@ from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
+from findwall.structure.captures import is_replayed
 from findwall.structure.links import nearest
 from findwall.structure.steps import optimizers
 
@@ -48,6 +49,17 @@ def graph_share(facts: Facts) -> float:
     if len(launch) == 0:
         return 0.0
     return float(matching(facts, launch, _GRAPH_LAUNCH).mean())
+
+
+def captured_share(facts: Facts) -> float | None:
+    """Share of the replayed kernels' time whose op a capture tells; None where nothing is replayed."""
+    kernels = facts.kernels
+    replayed = is_replayed(facts.timeline, facts.links, kernels.row)
+    total = float(kernels.duration[replayed].sum())
+    if not total:
+        return None
+    told = facts.timeline.events.kind[np.maximum(kernels.op, 0)] == Kind.CAPTURED
+    return float(kernels.duration[replayed & told & (kernels.op >= 0)].sum()) / total
 
 
 def has_shapes(facts: Facts) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
+from findwall.attribute.job import captured_share, graph_share
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
@@ -193,10 +194,10 @@ def _why_blind(facts: Facts) -> str:
         return f": no ceilings are known for this device ({device}); `findwall ceilings` measures them"
     if not facts.timeline.header.shapes:
         return ": the trace has no shapes; record it with record_shapes=True"
-    graphs = facts.timeline.events.graph_node[facts.kernels.row[facts.atoms.index]] > 0
-    if graphs.any():
+    if graph_share(facts) > 0 and not captured_share(facts):
         return (
-            ": kernels replayed from a CUDA graph carry no shapes; trace the same step once without the graph"
+            ": kernels replayed from a CUDA graph carry no shapes; put a trace of the graph's capture into a "
+            "capture_traces folder beside the file, or trace the same step once without the graph"
         )
     return " (kernels of unknown ops)"
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
+from findwall.attribute.job import captured_share
 from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
 from findwall.model.run import Rank, Run
@@ -37,6 +38,7 @@ def gather_notes(facts: Facts) -> list[str]:
         *facts.whole.steps.notes,
         *_about_window(facts),
         *_about_recording(facts),
+        *_about_captures(facts),
         *_about_links(facts),
         *_about_model(facts),
         *facts.timeline.quality.notes,
@@ -140,6 +142,16 @@ def _about_recording(facts: Facts) -> list[str]:
     return notes
 
 
+def _about_captures(facts: Facts) -> list[str]:
+    share = captured_share(facts) if facts.rank.captures else None
+    if share is None:
+        return []
+    return [
+        f"{format_share(share)} of the time in replayed kernels has its ops and shapes from the recorded "
+        f"{'capture' if len(facts.rank.captures) == 1 else 'captures'} of the graph, matched in order."
+    ]
+
+
 def _about_links(facts: Facts) -> list[str]:
     ambiguous = facts.whole.links.ambiguous
     if not ambiguous:
@@ -158,6 +170,11 @@ def _about_model(facts: Facts) -> list[str]:
         notes.append(
             f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "
             "sat in cache, or its work is overestimated."
+        )
+    if facts.counted is not None:
+        notes.append(
+            f"{format_share(facts.counted.share)} of the device's time is in kernels whose shapes are not "
+            f"known: {facts.counted.words}, over the timed steps."
         )
     if facts.share(UNKNOWN) > UNKNOWN_SHARE:
         notes.append(f"{format_share(facts.share(UNKNOWN))} of the step is of unknown cause.")

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
+from findwall.measure.captures import CAPTURES
 from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
@@ -364,6 +365,7 @@ class Engine:
         self.done = True
         self.record.phase = "done"
         self.stage = None
+        CAPTURES.discard()
 
     def watch_on(self) -> None:
         """All is measured: steps are counted on, to the job's end, for what comes too seldom to be timed."""

@@ -17,6 +17,7 @@ from types import MethodType, ModuleType
 from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
+from findwall.measure.captures import watch_captures
 from findwall.measure.diary import SAVING
 from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
@@ -72,6 +73,7 @@ def install(torch: Any, sink: Sink) -> list[str]:
         _wrap_save,
         _wrap_evaluation,
         _wrap_replay,
+        watch_captures,
         _watch_profilers,
     ):
         try:

@@ -12,6 +12,7 @@ import msgspec
 
 from findwall.files import write_atomically
 from findwall.measure import cost, machine
+from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.kinds import Kind, Window, find_kinds, labels, plan_window, told_by
@@ -453,6 +454,9 @@ class Tracing:
         try:
             self.window.export(engine.folder.trace_path)
             trace.file = engine.folder.trace_path.name
+            trace.captures, trace.replays = CAPTURES.keep(engine.folder.rank_path)
+            if CAPTURES.failure:
+                engine.note(CAPTURES.failure)
         except (OSError, RuntimeError) as error:  # a full disk, most of all
             trace.why_not = f"it could not be written ({error})"
             engine.note(f"the trace could not be written ({error})")

@@ -9,6 +9,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from findwall.measure.captures import CAPTURES
+
 # Set by Nsight tools in the processes they watch: CUPTI has one owner.
 TAKEN_BY = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
@@ -110,6 +112,7 @@ class TraceWindow:
         assert self._profile is not None
         began = perf_counter_ns()
         self._profile.start_trace()
+        CAPTURES.window(True)
         self.state = "recording"
         self._open_step(step)
         self.prepare_ns += perf_counter_ns() - began
@@ -134,6 +137,7 @@ class TraceWindow:
         assert self._profile is not None
         began = perf_counter_ns()
         self._close_step()
+        CAPTURES.window(False)
         self._profile.stop_trace()
         self.state = "stopped"
         self.device_events = self._count_device_events()

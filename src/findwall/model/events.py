@@ -36,6 +36,7 @@ class Kind(enum.IntEnum):
     DEVICE_ANNOTATION = 8  # the shadow of an annotation on a stream: not device work
     SYNC = 9  # cuda_sync rows: waits between streams, events and the host
     OTHER = 10
+    CAPTURED = 11  # an op of a graph's capture: what a replayed kernel does, at no time of this trace
 
 
 DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
@@ -77,6 +78,7 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     wait_on_stream: int | None = None  # cuda_sync rows
     wait_on_correlation: int | None = None
     graph_id: int | None = None
+    kernel: str | None = None  # HIP: the kernel that a runtime call launches
 
 
 S = TypeVar("S", bound=msgspec.Struct)

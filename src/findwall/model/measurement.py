@@ -23,6 +23,7 @@ KEEPS_PACE = 0.6
 RUN_FILE = "run.json"
 MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
+CAPTURE_FILE = "capture-{}.json"
 DIAGNOSIS_FILE = "diagnosis.json"
 
 
@@ -119,6 +120,8 @@ class Trace(msgspec.Struct):
     first_step: int | None = None
     kernels: int | None = None
     kinds: list[str] = []  # of the traced steps, in order; empty: nobody told them apart
+    captures: list[str] = []  # files: what was launched when the graphs were captured that it replays
+    replays: list[int] = []  # of each replay in it, in order: which of the captures; -1 none of them
     why_not: str = ""
 
 

@@ -90,6 +90,8 @@ class Rank:
 
     number: int = 0  # in the job; where traces do not say it, their place among the traces
     timeline: Timeline | None = None  # None where no trace could be made or read
+    captures: tuple[Timeline, ...] = ()  # what was launched when graphs were captured that the trace replays
+    replays: tuple[int, ...] = ()  # of each graph launch in the trace: which capture; empty: nobody noted it
     traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
     first_traced: int = 0  # the number that the first of them bears in the trace
     step_times: StepTimes | None = None

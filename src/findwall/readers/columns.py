@@ -49,6 +49,7 @@ _EXTRA = (
     "wait_on_stream",
     "wait_on_correlation",
     "graph_id",
+    "kernel",
 )
 DETAIL_FIELDS = {"inputs": _INPUTS, "launch": _LAUNCH, "extra": _EXTRA}
 _EMPTY_VALUES = (b"", b'""', b"null")
@@ -130,6 +131,7 @@ class ChunkBuilder:
         part = self._shared(rows, kinds)
         part["correlation"] = self._ints([a.correlation for a in args])
         part["external"] = self._external(args)
+        part["extra"] = self._extras(args, [a.kernel is not ABSENT for a in args])
         self._keep(rows, part)
 
     def add_device(self, rows: list[Complete], kinds: Kinds) -> None:

@@ -75,6 +75,7 @@ class Args(
     wait_on_stream: Raw = ABSENT
     wait_on_correlation: Raw = ABSENT
     graph_id: Raw = ABSENT
+    kernel: Raw = ABSENT
 
 
 class MemoryArgs(

@@ -11,6 +11,7 @@ from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.run import Rank, Run
 from findwall.readers import torch_trace
+from findwall.readers.captures import captures_beside, of_rank
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
 
@@ -72,10 +73,16 @@ def open_run(paths: list[Path], progress: Progress | None = None, workers: int |
             # What nobody accepts was named by a person all the same: they are told what is wrong with it.
             gathered.add((reader or torch_trace.READER).read(path, progress, workers))
     timelines = sorted(gathered.ranks, key=_rank_order)
+    captures, unreadable = captures_beside(paths, progress, workers)
+    gathered.refused += unreadable
+    ranks = (
+        Rank(number, timeline, of_rank(captures, timeline.header.rank))
+        for number, timeline in zip(_numbers(timelines), timelines, strict=True)
+    )
     return Run(
         "torch-trace",
         tuple(str(path) for path in paths),
-        tuple(map(Rank, _numbers(timelines), timelines)),
+        tuple(ranks),
         notes=_notes(gathered, timelines),
     )
 

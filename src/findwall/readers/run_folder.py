@@ -21,6 +21,7 @@ from findwall.model.measurement import (
     RunInfo,
 )
 from findwall.model.run import HostLine, Rank, Run
+from findwall.readers.captures import read_capture
 from findwall.readers.reader import Reader
 from findwall.readers.step_times import elapsed, step_times
 from findwall.readers.torch_trace import read_trace
@@ -65,11 +66,14 @@ def read_run_folder(path: Path) -> Run:
 def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
     notes: list[str] = []
     timeline = _read_timeline(folder, measured, notes)
+    captures, replays = _read_captures(folder, measured, notes)
     notes.extend(measured.notes)
     timed = step_times(measured, notes)
     return Rank(
         number=measured.rank,
         timeline=timeline,
+        captures=captures,
+        replays=replays,
         traced_kinds=tuple(measured.trace.kinds),
         first_traced=measured.trace.first_step or 0,
         step_times=timed,
@@ -131,6 +135,18 @@ def _read_timeline(folder: Path, rank: Measurement, notes: list[str]) -> Timelin
     except InputError as error:
         notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
         return None
+
+
+def _read_captures(
+    folder: Path, rank: Measurement, notes: list[str]
+) -> tuple[tuple[Timeline, ...], tuple[int, ...]]:
+    """What was kept of the captures of replayed graphs; nothing where a file of them cannot be read."""
+    try:
+        found = tuple(read_capture(folder / Path(name).name) for name in rank.trace.captures)
+    except InputError as error:
+        notes.append(f"a graph's capture cannot be read: {error.message}")
+        return (), ()
+    return found, tuple(rank.trace.replays)
 
 
 def _cores(info: RunInfo | None) -> str | None:

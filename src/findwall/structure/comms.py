@@ -15,12 +15,8 @@ from findwall.model.intervals import I64
 from findwall.structure.classes import telling_part
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.links import Links
+from findwall.structure.names import COLLECTIVE_KERNELS
 
-_KERNEL = re.compile(
-    r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|multimem_|nvshmem|cross_device_reduce|"
-    r"deep_?ep|symm_mem|mscclpp|one_shot_|two_shot_|sendrecv",
-    re.IGNORECASE,
-)
 _OP = re.compile(
     r"^(?:c10d|c10d_functional|_c10d_functional|_c10d_functional_autograd|symm_mem|nccl|rccl|gloo|mori|deep_?ep|"
     r"nvshmem)[:_]|record_param_comms|^vllm::(?:all_reduce|all_gather|reduce_scatter|all_to_all)|"
@@ -46,7 +42,7 @@ def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
     if len(rows) == 0:
         return np.zeros(0, bool)
     events = timeline.events
-    found = _by_name(timeline, events.name[rows], _KERNEL)
+    found = _by_kernel(timeline, events.name[rows])
     found &= events.kind[rows] == Kind.KERNEL
     found |= _with_metadata(timeline, rows)
     found |= _launched_by_collective(timeline, links, rows)
@@ -91,6 +87,14 @@ def _by_name(timeline: Timeline, names: np.ndarray, pattern: re.Pattern[str]) ->
         [pattern.search(telling_part(timeline.names[int(name)])) is not None for name in distinct], bool
     )
     marked: Bool = hits[inverse]
+    return marked
+
+
+def _by_kernel(timeline: Timeline, names: np.ndarray) -> Bool:
+    """By the same table that tells a kernel's class."""
+    distinct, inverse = np.unique(names, return_inverse=True)
+    told = [COLLECTIVE_KERNELS.read(telling_part(timeline.names[int(name)])) for name in distinct]
+    marked: Bool = np.array([one is not None for one in told], bool)[inverse]
     return marked
 
 

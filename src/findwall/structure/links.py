@@ -15,7 +15,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 
-NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)
+NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTURED)
 ENGINE = "autograd::engine::evaluate_function"
 # A node of the autograd graph, as it is called where the engine itself is not recorded.
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
@@ -48,13 +48,15 @@ def link(timeline: Timeline) -> Links:
     """Work out every reference of one timeline, once."""
     parent = _nest(timeline)
     launch, ambiguous = _launches(timeline)
-    nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP))
+    nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP, Kind.CAPTURED))
     op = nearest_op.copy()
     device = timeline.rows(*DEVICE_KINDS)
     issued = device[launch[device] >= 0]
     op[issued] = nearest_op[launch[issued]]
     orphans = device[launch[device] < 0]
-    op[orphans] = _by_external_id(timeline, orphans)
+    op[orphans] = _by_external_id(timeline, orphans, Kind.OP)
+    captured = _by_external_id(timeline, device, Kind.CAPTURED)
+    op[device] = np.where(captured >= 0, captured, op[device])
     backward = _backward(timeline, parent)
     return Links(
         parent=parent,
@@ -248,10 +250,10 @@ def _settle(
             launch[mine] = own[np.maximum(at, 0)]
 
 
-def _by_external_id(timeline: Timeline, orphans: I64) -> I64:
-    """Ops of device rows that have no runtime call, by External id alone."""
+def _by_external_id(timeline: Timeline, orphans: I64, kind: Kind) -> I64:
+    """Ops of device rows whose runtime call does not tell them, by External id alone."""
     events = timeline.events
-    ops = timeline.rows(Kind.OP)
+    ops = timeline.rows(kind)
     ops = ops[events.external[ops] > 0]
     found = np.full(len(orphans), -1, np.int64)
     if len(ops) == 0 or len(orphans) == 0:
@@ -282,7 +284,7 @@ def launches_before(timeline: Timeline, links: Links) -> I64:
 
 def _unanswered_launches(timeline: Timeline, launch: I64) -> int:
     """Calls that should have put work on the device but whose row is missing."""
-    words = np.array([_is_launch(name) for name in timeline.names], bool)
+    words = np.array([is_launch(name) for name in timeline.names], bool)
     calls = timeline.rows(Kind.RUNTIME)
     calls = calls[words[timeline.events.name[calls]]] if len(calls) else calls
     if len(timeline.rows(*DEVICE_KINDS)) == 0:
@@ -292,6 +294,6 @@ def _unanswered_launches(timeline: Timeline, launch: I64) -> int:
     return int((~answered[calls]).sum())
 
 
-def _is_launch(name: str) -> bool:
+def is_launch(name: str) -> bool:
     lowered = name.lower()
     return any(word in lowered for word in LAUNCH_WORDS) and "hostfunc" not in lowered

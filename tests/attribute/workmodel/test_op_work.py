@@ -247,3 +247,57 @@ def test_no_recorded_shape_breaks_it(
 ) -> None:
     found = op_work(f"aten::{op}", Inputs(dims=dims, types=types, concrete=concrete, strides=strides))
     assert found is None or (found.flops >= 0 and found.nbytes >= 0)
+
+
+def lstm_inputs(batch: int, steps: int, width: int, hidden: int, backward: bool = False) -> Inputs:
+    """One layer, one direction, as torch records `_cudnn_rnn`."""
+    weights = [[4 * hidden, width], [4 * hidden, hidden], [4 * hidden], [4 * hidden]]
+    dims: list[Any] = [[steps, batch, width], weights, [], [1], [1, batch, hidden], [1, batch, hidden]]
+    types: list[Any] = [FP32, "TensorList", "Scalar", FP32, FP32, FP32]
+    if backward:
+        dims += [[steps, batch, hidden], [steps, batch, hidden]]
+        types += [FP32, FP32]
+    return Inputs(dims=dims, types=types, concrete=["", "", "4", "", "", "", "2", str(hidden)])
+
+
+def test_a_recurrent_network_takes_every_token_through_every_weight() -> None:
+    forward = op_work("aten::_cudnn_rnn", lstm_inputs(16, 100, 64, 128))
+    assert forward is not None and forward.tensor_core_able and forward.math == "fp32"
+    assert forward.flops == 2 * 16 * 100 * 4 * 128 * (64 + 128)
+    assert [part.flops for part in forward.parts] == [
+        2 * 1600 * 512 * 64,
+        2 * 1600 * 512 * 128,
+        0,
+    ]
+    backward = op_work("aten::_cudnn_rnn_backward", lstm_inputs(16, 100, 64, 128, backward=True))
+    assert backward is not None and backward.flops == 2 * forward.flops
+
+
+def test_a_recurrent_network_whose_weights_were_not_recorded_has_no_model() -> None:
+    inputs = Inputs(dims=[[100, 16, 64], []], types=[FP32, "TensorList"], concrete=["", "", "4"])
+    assert op_work("aten::_cudnn_rnn", inputs) is None
+
+
+def test_ops_of_servers_move_what_they_are_given() -> None:
+    norm = work("aiter::rmsnorm", [[32, 4096], [32, 4096], [4096], []], [BF16, BF16, BF16, "Scalar"])
+    assert norm.nbytes == 2 * (2 * 32 * 4096 + 4096)
+    added = work("aiter::add_rmsnorm", [[32, 4096]] * 4 + [[4096], []], [BF16] * 5 + ["Scalar"])
+    assert added.nbytes == 2 * (4 * 32 * 4096 + 4096)
+    cache = work(
+        "sglang::store_cache",
+        [[32, 1024], [32, 1024], [800_000, 1024], [800_000, 1024], [32]],
+        [BF16] * 4 + ["long int"],
+    )
+    assert cache.nbytes == 2 * 2 * 2 * 32 * 1024  # the rows that change, not the cache
+
+
+def test_experts_read_the_weights_of_those_that_got_a_token() -> None:
+    def experts(tokens: int) -> Work:
+        dims = [[tokens, 2048], [64, 2 * 768, 2048], [64, 2048, 768], [tokens, 8], [tokens, 8]]
+        return work("vllm::inplace_fused_experts", dims, [BF16, BF16, BF16, FP32, "int"])
+
+    one, many = experts(1), experts(4096)
+    weights = 64 * (2 * 768 * 2048 + 2048 * 768)
+    assert one.flops == 2 * 8 * weights / 64
+    assert one.read_bytes == pytest.approx(2 * (2048 + 8 / 64 * weights))
+    assert many.read_bytes == pytest.approx(2 * (4096 * 2048 + weights))

@@ -135,7 +135,8 @@ def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
     for mine in _by_op(owned, theirs, rows.timeline.events.start[rows.row[theirs]]):
         parts = owned.works[int(owned.work[mine[0]])].parts
         named = set(role[mine].tolist())
-        free = [index for index in range(len(parts)) if index not in named] or [len(parts) - 1]
+        open_parts = [index for index, part in enumerate(parts) if not part.named_only]
+        free = [index for index in open_parts if index not in named] or open_parts[-1:]
         seen: dict[int, int] = {}
         for index in mine[role[mine] == _MAIN].tolist():
             order = seen.setdefault(int(rows.name[index]), len(seen))

@@ -14,6 +14,7 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.structure.classes import CLASS_INDEX
+from findwall.structure.names import RECURRENT_KERNELS
 from findwall.structure.names.sources import H200, V100_RESNET
 from findwall.structure.names.table import NameRow, NameTable
 
@@ -87,15 +88,24 @@ def floors_of(
     bound = _bounds(rows, compute, memory, least, few)
     misaligned = _misaligned(rows, works, shares.work, on_tensors & (bound != LATENCY) & ~few, floor)
     slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
-    slow_pipe &= on_tensors & (bound == COMPUTE) & ~few
+    # A recurrence is held up by its order in time; cuDNN's kernels for it have no TF32 form.
+    recurrent = _recurrent(rows)
+    slow_pipe &= on_tensors & (bound == COMPUTE) & ~few & ~recurrent
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
-    blind &= rows.duration > _TELLING_NS
+    blind &= (rows.duration > _TELLING_NS) & ~recurrent
     fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
         floor, bound, misaligned, fast_off, better, _above_spec(rows, shares, done, math_index, ceilings)
     )
+
+
+def _recurrent(rows: Rows) -> Bool:
+    distinct, inverse = np.unique(rows.name, return_inverse=True)
+    told = [RECURRENT_KERNELS.read(rows.timeline.names[int(name)].lower()) for name in distinct]
+    found: Bool = np.array([one is not None for one in told], bool)[inverse]
+    return found
 
 
 def _ceiling(by_math: dict[str, float], math_index: I8) -> F64:

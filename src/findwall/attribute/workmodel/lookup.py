@@ -14,12 +14,13 @@ from findwall.attribute.workmodel import (
     movement,
     normalization,
     pointwise,
+    recurrence,
     reduction,
 )
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.compiled import compiled_work, is_compiled
 from findwall.attribute.workmodel.optimizer import is_list_op, optimizer_work
-from findwall.attribute.workmodel.serving import NAMES, NAMESPACES, serving_work
+from findwall.attribute.workmodel.serving import is_serving, serving_work
 from findwall.attribute.workmodel.work import Work
 from findwall.model.events import Inputs
 
@@ -35,6 +36,7 @@ _FAMILIES: tuple[tuple[frozenset[str], Model], ...] = (
     (reduction.OPS, reduction.reduction_work),
     (indexing.OPS, indexing.indexing_work),
     (creation.OPS, creation.creation_work),
+    (recurrence.OPS, recurrence.recurrent_work),
 )
 _MODELS: dict[str, Model] = {op: model for ops, model in reversed(_FAMILIES) for op in ops}
 # Whose short names mean what torch's mean.
@@ -66,8 +68,8 @@ def _work(op_name: str, inputs: Inputs) -> Work | None:
     arguments = Arguments(inputs)
     if not namespace:
         return compiled_work(name, arguments) if is_compiled(name) else None
-    if namespace in NAMESPACES:
-        return serving_work(name, arguments) if name in NAMES else None
+    if is_serving(namespace, name):
+        return serving_work(namespace, name, arguments)
     if namespace not in _NAMESPACES:
         return None
     if is_list_op(name):

@@ -10,8 +10,9 @@ from findwall.attribute.workmodel.convolution import HALVES
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.attribute.workmodel.pairing import Results, without_namespace
 from findwall.attribute.workmodel.work import Work
-from findwall.model.events import I32, Timeline
+from findwall.model.events import I32, Bool, Kind, Timeline
 from findwall.model.intervals import I64
+from findwall.structure.captures import is_replayed
 from findwall.structure.links import Links
 
 
@@ -70,7 +71,7 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
     """Climb from each row's innermost op to the nearest one with a model."""
     evaluated = _Evaluated(timeline, links)
     op = links.op[rows].copy()
-    op[_replayed(timeline, links, rows)] = -1
+    op[_without_op(timeline, links, rows)] = -1
     work = np.full(len(rows), -1, np.int64)
     climbed = np.zeros(len(rows), bool)
     for step in range(_HIGHEST_CLIMB_OPS):
@@ -95,16 +96,11 @@ def _op_above(links: Links, ops: I64) -> I64:
     return above
 
 
-def _replayed(timeline: Timeline, links: Links, rows: I64) -> np.ndarray:
-    """Kernels of a graph launch: the op around the launch is not the op that they do."""
-    launched = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
-    launch = links.launch[rows]
-    by_call = (
-        (launch >= 0) & launched[timeline.events.name[np.maximum(launch, 0)]]
-        if len(launched)
-        else launch < -1
-    )
-    found: np.ndarray = by_call | (timeline.events.graph_node[rows] >= 0) & by_call
+def _without_op(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Kernels of a graph launch that no capture explains: the op around the launch is not the op they do."""
+    op = links.op[rows]
+    captured = (op >= 0) & (timeline.events.kind[np.maximum(op, 0)] == Kind.CAPTURED)
+    found: Bool = is_replayed(timeline, links, rows) & ~captured
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.work import Work
 
-# op -> positions read, positions written (each once, whole)
+# op -> positions read, positions written (each once, whole). Names that several servers give the same
+# arguments stand alone; those of one library stand with it.
 _MOVES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "rms_norm": ((1, 2), (0,)),
     "fused_add_rms_norm": ((0, 1, 2), (0, 1)),
@@ -18,19 +19,39 @@ _MOVES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "rms_norm_static_fp8_quant": ((1, 2), (0,)),
     "fused_add_rms_norm_static_fp8_quant": ((1, 2, 3), (0, 2)),
     "topk_softmax": ((3,), (0, 1)),
+    "sgl_kernel::rmsnorm": ((1, 2), (0,)),
+    "sgl_kernel::gemma_rmsnorm": ((1, 2), (0,)),
+    "sgl_kernel::fused_add_rmsnorm": ((0, 1, 2), (0, 1)),
+    "sgl_kernel::gemma_fused_add_rmsnorm": ((0, 1, 2), (0, 1)),
+    "sgl_kernel::sgl_per_token_quant_fp8": ((0,), (1, 2)),
+    "sgl_kernel::sgl_per_token_group_quant_fp8": ((0,), (1, 2)),
+    "sgl_kernel::sgl_per_token_group_quant_8bit": ((0,), (1, 2)),
+    "aiter::rmsnorm": ((1, 2), (0,)),
+    "aiter::add_rmsnorm": ((1, 2, 4), (0, 3)),
 }
 _ROTARY = frozenset({"rotary_embedding", "batched_rotary_embedding"})
-_CACHE = frozenset({"reshape_and_cache", "reshape_and_cache_flash"})
-NAMES = frozenset(_MOVES) | _ROTARY | _CACHE
-NAMESPACES = ("_C", "_C_cache_ops", "_moe_C", "sgl_kernel", "vllm")
+_CACHE = frozenset({"reshape_and_cache", "reshape_and_cache_flash", "sglang::store_cache"})
+_EXPERTS = frozenset({"inplace_fused_experts", "outplace_fused_experts"})
+_NAMES = frozenset(_MOVES) | _ROTARY | _CACHE | _EXPERTS
+# Whose ops are fused by hand: a compiler takes each as it is.
+SERVERS = ("_C", "_C_cache_ops", "_moe_C", "sgl_kernel", "vllm", "sglang", "flashinfer", "aiter")
+# Of these the ones whose short names mean the same in each.
+_ALIKE = ("_C", "_C_cache_ops", "_moe_C", "sgl_kernel", "vllm", "sglang")
 
 
-def serving_work(op: str, arguments: Arguments) -> Work | None:
-    if op in _CACHE:
+def is_serving(namespace: str, op: str) -> bool:
+    return f"{namespace}::{op}" in _NAMES or (namespace in _ALIKE and op in _NAMES)
+
+
+def serving_work(namespace: str, op: str, arguments: Arguments) -> Work | None:
+    name = f"{namespace}::{op}" if f"{namespace}::{op}" in _NAMES else op
+    if name in _CACHE:
         return _cache(arguments)
-    if op in _ROTARY:
+    if name in _ROTARY:
         return _rotary(arguments)
-    reads, writes = _MOVES[op]
+    if name in _EXPERTS:
+        return _experts(arguments)
+    reads, writes = _MOVES[name]
     read = [tensor for index in reads if (tensor := arguments.tensor(index)) is not None]
     written = [tensor for index in writes if (tensor := arguments.tensor(index)) is not None]
     if not read or not written:
@@ -40,6 +61,35 @@ def serving_work(op: str, arguments: Arguments) -> Work | None:
         read_bytes=sum(tensor.nbytes for tensor in read),
         write_bytes=sum(_size(tensor) for tensor in written),
         math="fp32",
+    )
+
+
+_EXPERT_DIMS = 3  # experts, rows, columns
+
+
+def _experts(arguments: Arguments) -> Work | None:
+    """Every token through the two matrices of each expert it was sent to; of the experts those that got one.
+
+    Who got tokens is not recorded: as many experts as equal chances would give.
+    """
+    hidden, first, second, chosen = (arguments.tensor(index) for index in (0, 1, 2, 3))
+    if hidden is None or first is None or second is None or chosen is None or not hidden.dims:
+        return None
+    if len(first.dims) != _EXPERT_DIMS or len(second.dims) != _EXPERT_DIMS or len(chosen.dims) < 1:
+        return None
+    experts, tokens, sent = first.dims[0], hidden.elements // max(hidden.dims[-1], 1), chosen.elements
+    if not experts or not tokens:
+        return None
+    awake = experts * (1.0 - (1.0 - min(sent / tokens / experts, 1.0)) ** tokens)
+    # Packed 4-bit weights have fewer columns than the tokens they meet: two values in a byte.
+    wide = hidden.dims[-1] / max(first.dims[2], 1)
+    elements = (first.elements + second.elements) / experts * wide
+    return Work(
+        flops=2.0 * sent * elements,
+        read_bytes=_size(hidden) + awake / experts * (_size(first) + _size(second)),
+        write_bytes=_size(hidden),
+        math=first.math or hidden.math,
+        tensor_core_able=True,
     )
 
 

@@ -16,6 +16,7 @@ class Part:
     words: tuple[str, ...]
     flops: float = 0.0
     nbytes: float = 0.0
+    named_only: bool = False  # no kernel without one of the words does this part
 
 
 # Outputs a multiprocessor works on at a time: a tile of 128 by 256, as the large kernels have it.

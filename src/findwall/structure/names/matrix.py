@@ -51,6 +51,30 @@ ATTENTION = (
         f"aiter: {MI300X_SGLANG}",
     ),
     NameRow(r"attn", "attention", "attn_fwd", f"Triton, through AOTriton: {MI300X}"),
+    NameRow(
+        r"(?:prefill|decode)with\w*kvcache",
+        "attention",
+        "void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<(MaskMode)1, 128u>>()",
+        "FlashInfer" + UNSEEN,
+    ),
+    NameRow(
+        r"mergestates?(?:inplace)?kernel",
+        "attention",
+        "void flashinfer::PersistentVariableLengthMergeStatesKernel<8u, 16u, 8u, 4u, __nv_bfloat16>()",
+        "FlashInfer, joining the parts of a split cache" + UNSEEN,
+    ),
+    NameRow(
+        r"_fwd_(?:grouped_)?kernel_stage\d",
+        "attention",
+        "_fwd_grouped_kernel_stage1",
+        "SGLang's decoding in Triton" + UNSEEN,
+    ),
+    NameRow(
+        r"mla_reduce|mla_decode|mla_prefill",
+        "attention",
+        "void kn_mla_reduce_v1<MlaReduceKernelV1Traits<512, 128, 1>, float, __hip_bfloat16>()",
+        "aiter's latent attention" + UNSEEN,
+    ),
 )
 
 CONVOLUTIONS = (
@@ -122,6 +146,29 @@ CONVOLUTIONS = (
     ),
 )
 
+# Of a recurrent network all kernels belong to its products, the sums over gates too: they are steps of one
+# recurrence, and no compiler could fuse them.
+RECURRENCES = (
+    NameRow(
+        r"rnn_blockpersist|persistrnn",
+        "matmul",
+        "void RNN_blockPersist_fp_LSTM_HMMA<__half, __half, float, 128>()",
+        "cuDNN 8 and 9" + UNSEEN,
+    ),
+    NameRow(
+        r"elemwisernncell|(?:rnn|lstm|gru)_elementwise_[fb]p",
+        "matmul",
+        "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>(int, int)",
+        "cuDNN 7 to 9" + UNSEEN,
+    ),
+    NameRow(
+        r"(?:lstm|gru)(?:fwd|bwd)hidupdate",
+        "matmul",
+        "LSTMFwdHidUpdate",
+        "MIOpen" + UNSEEN,
+    ),
+)
+
 PRODUCTS = (
     NameRow(
         r"nvjet",
@@ -176,6 +223,12 @@ PRODUCTS = (
         "matmul",
         "fused_moe_kernel",
         "Triton, in vLLM and SGLang" + UNSEEN,
+    ),
+    NameRow(
+        r"fmoe_|mfma_moe",
+        "matmul",
+        "_ZN5aiter48fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_32x512E",
+        "aiter's experts in one kernel" + UNSEEN,
     ),
     NameRow(
         r"scaled_mm|grouped_mm|(?:^|_)mm(?:_|$)|matmul",

@@ -36,13 +36,19 @@ COLLECTIVES = (
         "vLLM's and SGLang's custom all-reduce" + UNSEEN,
     ),
     NameRow(
-        r"deep_?ep|nvshmem|mscclpp?",
+        r"deep_?ep|nvshmem|mori::",
         "collective",
         "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*)",
-        "DeepEP, NVSHMEM on which it stands, and MSCCL++" + UNSEEN,
+        "DeepEP, NVSHMEM on which it stands, and AMD's MORI: tokens to experts on other GPUs" + UNSEEN,
     ),
     NameRow(
-        r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
+        r"msccl",
+        "collective",
+        "mscclKernel_Sum_half_Simple_false",
+        "RCCL's MSCCL, and MSCCL++; the entry point is named in RCCL's msccl_kernel.h" + UNSEEN,
+    ),
+    NameRow(
+        r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|sendrecv",
         "collective",
         "reduce_scatter_kernel",
         BY_HAND,
@@ -110,6 +116,12 @@ COPIES = (
         "copy",
         "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char>(__nv_bfloat16 const*)",
         B200_VLLM,
+    ),
+    NameRow(
+        r"store_kv_?cache|concat_and_cache|set_mla_kv_buffer",
+        "copy",
+        "void (anonymous namespace)::store_kvcache<2048l, 4, false, long>(StoreKVCacheParam)",
+        f"SGLang: {MI300X_SGLANG}; vLLM's cache of latent attention",
     ),
     NameRow(
         r"quantize_with_block_size",
@@ -207,7 +219,7 @@ GATHERS = (
         "FBGEMM's cache of embedding rows" + UNSEEN,
     ),
     NameRow(
-        r"finalizekernel|expandinputrows|moe_align|topk_?gating",
+        r"finalizekernel|expandinputrows|moe_align|topk_?gating|moe_?sort|moe_fused_gate|grouped_?topk",
         "gather",
         "void vllm::moe::moe_align_block_size_kernel<int>(int const*, int*)",
         "vLLM and TensorRT-LLM, sending tokens to experts" + UNSEEN,

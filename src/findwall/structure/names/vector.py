@@ -45,6 +45,16 @@ LAUNCHERS = (
     ),
 )
 
+# Before the embeddings: it turns queries and keys in place and looks nothing up but angles.
+ROTARY = (
+    NameRow(
+        r"rotary_?emb",
+        "pointwise",
+        "void rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*, c10::BFloat16*)",
+        f"vLLM and SGLang: {MI300X_SGLANG}",
+    ),
+)
+
 SOFTMAX = (
     NameRow(
         r"soft_?max",

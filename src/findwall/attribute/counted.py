@@ -1,0 +1,144 @@
+"""Counters decide what shapes cannot: the regime of kernels whose work is not known.
+
+While steps were timed, the device counted how much of its memory's bandwidth and of its tensor cores' time
+was used (GPM). What the kernels of known work explain is taken off; the rest is by the kernels of unknown
+work. Near the memory's ceiling they stand at the memory roof, near the tensor cores' they are at the roof,
+clearly below both they are slow or too small. In between nothing is said.
+
+What is known of the rest is an interval. At least: as if everything else had moved all the bytes its model
+says, from memory and never from cache. At most: as if nothing else had used the device at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from findwall.attribute.budget import DeviceAtoms
+from findwall.attribute.kernels import BOUNDS, KernelTable
+from findwall.attribute.workmodel.floors import MATRIX_INDEX
+from findwall.model.causes import UNKNOWN, cause_index
+from findwall.model.events import Bool
+from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
+from findwall.model.run import Rank
+from findwall.units import NS_PER_S, format_share
+
+# All of these are chosen by hand, not calibrated.
+NEAR_CEILING_SHARE = 0.75  # of what is achievable: from here on a kernel of known work is at its roof, too
+FAR_BELOW_SHARE = 0.4  # of it: a kernel of any class is then held up by something else
+FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
+WORTH_ASKING_SHARE = 0.05  # of the device's time: less of unknown work decides nothing
+SHORT_KERNEL_NS = 10_000.0  # on average: twice what a kernel's start and tail take
+# Tensor cores in use, of their time, by the best products: 84 % on an H200 (see `examine/counters.py`).
+TENSOR_CEILING = 0.84
+UNKNOWN_CLOCK = (
+    1.5  # times longer at most where nobody read the clock: a card at its power cap seldom halves it
+)
+_TENSOR_FORMATS = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the counters made of the kernels of unknown work."""
+
+    cause: str
+    share: float  # of the device time that is theirs
+    memory: tuple[float, float]  # of the memory's ceiling, at least and at most, while they ran
+    tensor: tuple[float, float]  # of the tensor cores' ceiling
+
+    @property
+    def words(self) -> str:
+        """For evidence: the figure that decided."""
+        if self.cause == "memory-roof":
+            return f"{format_share(self.memory[0])} of the memory ceiling by the DRAM counter, without shapes"
+        if self.cause == "at-the-roof":
+            return f"{format_share(self.tensor[0])} of the ceiling by the tensor counter, without shapes"
+        most = format_share(max(self.memory[1], self.tensor[1]))
+        return f"at most {most} of any ceiling by the DRAM and tensor counters, without shapes"
+
+
+def settle(
+    atoms: DeviceAtoms, kernels: KernelTable, rank: Rank, ceilings: Ceilings, steps: int
+) -> tuple[DeviceAtoms, KernelTable, Counted | None]:
+    """Atoms and kernels with the regime that the counters tell, where they tell one."""
+    blind = (atoms.cause == cause_index(UNKNOWN)) & ~kernels.modelled[atoms.index]
+    counted = _judge(atoms, kernels, blind, rank, ceilings, steps)
+    if counted is None:
+        return atoms, kernels, None
+    cause = np.where(blind, cause_index(counted.cause), atoms.cause)
+    floor = atoms.floor.copy()
+    bound = kernels.bound.copy()
+    rows = atoms.index[blind]
+    if counted.cause == "memory-roof":
+        bound[rows] = BOUNDS.index("bandwidth")
+    elif counted.cause == "at-the-roof":
+        bound[rows] = BOUNDS.index("compute")
+    else:
+        bound[rows] = BOUNDS.index("latency" if counted.cause == "launch-bound" else "compute")
+        floor[blind] = atoms.own[blind] * max(counted.memory[1], counted.tensor[1])
+    return replace(atoms, cause=cause, floor=floor), replace(kernels, bound=bound), counted
+
+
+def _judge(
+    atoms: DeviceAtoms, kernels: KernelTable, blind: Bool, rank: Rank, ceilings: Ceilings, steps: int
+) -> Counted | None:
+    gpm, timed = rank.telemetry.gpm, rank.step_times
+    total, own = float(atoms.own.sum()), float(atoms.own[blind].sum())
+    if gpm is None or gpm.dram is None or gpm.tensor is None or timed is None or timed.source != "measured":
+        return None
+    if rank.telemetry.samples < FEWEST_SAMPLES or rank.telemetry.other_processes or steps < 1:
+        return None
+    if own < WORTH_ASKING_SHARE * total or not ceilings.bandwidth or not ceilings.spec_bandwidth:
+        return None
+    step = timed.mean * NS_PER_S
+    theirs = own / steps
+    known = kernels.modelled[atoms.index]
+    others = float(atoms.own[~blind & ~known].sum()) / steps
+    reach = ceilings.bandwidth / ceilings.spec_bandwidth
+    memory = _interval(
+        gpm.dram / 100.0 * step / reach,
+        float(np.nansum(kernels.bytes[atoms.index[known]])) / steps / ceilings.bandwidth * NS_PER_S + others,
+        theirs,
+    )
+    pipe = gpm.tensor / 100.0 * step / TENSOR_CEILING
+    busy = _tensor_time(kernels, atoms, ceilings) * _slower_clock(rank.telemetry)
+    tensor = _interval(pipe, busy / steps / TENSOR_CEILING + others, theirs)
+    vector = [value / 100.0 * step / theirs for value in (gpm.fp16, gpm.fp32, gpm.fp64) if value is not None]
+    cause = _cause(memory, tensor, max(vector, default=1.0), own / max(int(blind.sum()), 1))
+    return None if cause is None else Counted(cause, own / total, memory, tensor)
+
+
+def _interval(counted: float, elsewhere: float, own: float) -> tuple[float, float]:
+    """Time at a ceiling, all in all and of other kernels, as a share of the kernels' own time."""
+    return min(max(counted - elsewhere, 0.0) / own, 1.0), min(counted / own, 1.0)
+
+
+def _tensor_time(kernels: KernelTable, atoms: DeviceAtoms, ceilings: Ceilings) -> float:
+    """For how long the kernels of known work keep the tensor cores busy at their peak, in ns."""
+    rows = atoms.index[kernels.modelled[atoms.index]]
+    rows = rows[np.isin(kernels.class_index[rows], MATRIX_INDEX)]
+    peak = np.array(
+        [ceilings.spec_flops.get(name, np.inf) if name in _TENSOR_FORMATS else np.inf for name in MATH_TYPES]
+        + [np.inf]
+    )
+    return float(np.nansum(kernels.flops[rows] / peak[kernels.math_index[rows]])) * NS_PER_S
+
+
+def _slower_clock(telemetry: Telemetry) -> float:
+    """How much longer arithmetic keeps a pipe busy at the clock it ran at than at the specification's."""
+    clock, most = telemetry.sm_clock_mhz, telemetry.max_sm_clock_mhz
+    return max(most / clock.mean, 1.0) if clock is not None and most and clock.mean > 0 else UNKNOWN_CLOCK
+
+
+def _cause(
+    memory: tuple[float, float], tensor: tuple[float, float], vector: float, mean_ns: float
+) -> str | None:
+    """`vector`: at most so much of the busiest vector pipe's time; products in fp32 run there."""
+    if memory[0] >= NEAR_CEILING_SHARE and memory[0] >= tensor[0]:
+        return "memory-roof"
+    if tensor[0] >= NEAR_CEILING_SHARE:
+        return "at-the-roof"
+    if max(memory[1], tensor[1], vector) < FAR_BELOW_SHARE:
+        return "launch-bound" if mean_ns < SHORT_KERNEL_NS else "slow-kernels"
+    return None

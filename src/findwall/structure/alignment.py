@@ -1,0 +1,72 @@
+"""Two sequences side by side: which entry of the second each entry of the first is, where only one can be."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from findwall.model.events import Bool
+from findwall.model.intervals import I64
+
+Scores = NDArray[np.int32]
+STAY_COST = 1  # a second kernel of the same op counts a little less than the first of the next one
+_NEVER = np.int32(-(1 << 28))
+
+
+def align(scores: Scores, alike: I64, several: Bool) -> I64:
+    """For each row of `scores` the column it belongs to, or -1.
+
+    Order is kept, and the sum of the scores is as high as it can be; entries may be left out on both sides.
+    `several`, by column: neighbouring rows may share it. A row that could as well stand elsewhere, or
+    nowhere, gets no column, unless the columns in question have the same number in `alike`.
+    """
+    rows, columns = scores.shape
+    if rows == 0 or columns == 0:
+        return np.full(rows, -1, np.int64)
+    at, best = _forward(scores, several)
+    chosen = _one_way(scores, at, best, several)
+    total = int(best[-1, -1])
+    after = np.zeros(columns + 1, np.int32)  # best sum of the rows behind, by the first column left to them
+    held = np.full(columns, _NEVER, np.int32)  # the same, where the row behind stands at this column
+    for row in range(rows - 1, -1, -1):
+        onward = np.maximum(after[1:], np.where(several, held - STAY_COST, _NEVER))
+        fits = np.flatnonzero((at[row] + onward == total) & (scores[row] > 0))
+        nowhere = bool((best[row] + after == total).any())
+        if nowhere or len(fits) == 0 or len(np.unique(alike[fits])) > 1:
+            chosen[row] = -1
+        held = np.maximum(onward + scores[row], _NEVER)
+        after = np.maximum(after, np.append(np.maximum.accumulate(held[::-1])[::-1], 0))
+    return chosen
+
+
+def _forward(scores: Scores, several: Bool) -> tuple[Scores, Scores]:
+    """The best sum up to each row if it stands at a column; and of the rows before it, by columns used."""
+    rows, columns = scores.shape
+    at = np.empty((rows, columns), np.int32)
+    best = np.zeros((rows + 1, columns + 1), np.int32)
+    held = np.full(columns, _NEVER, np.int32)
+    for row in range(rows):
+        reached = np.maximum(best[row, :-1], np.where(several, held - STAY_COST, _NEVER))
+        held = np.maximum(reached + scores[row], _NEVER)
+        at[row] = held
+        best[row + 1, 1:] = np.maximum.accumulate(np.maximum(best[row, 1:], held))
+    return at, best
+
+
+def _one_way(scores: Scores, at: Scores, best: Scores, several: Bool) -> I64:
+    """One of the alignments with the highest sum."""
+    chosen = np.full(len(scores), -1, np.int64)
+    column = scores.shape[1]  # columns before this one are left
+    stays = -1  # the row behind shares this row's column
+    for row in range(len(scores) - 1, -1, -1):
+        if stays >= 0:
+            place = stays
+        elif best[row + 1, column] == best[row, column]:
+            continue
+        else:
+            place = int(np.flatnonzero(at[row, :column] == best[row + 1, column])[0])
+        chosen[row] = column = place
+        before = at[row, place] - scores[row, place]
+        shared = row > 0 and several[place] and before == at[row - 1, place] - STAY_COST
+        stays = place if shared and before > best[row, place] else -1
+    return chosen

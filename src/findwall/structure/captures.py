@@ -1,0 +1,238 @@
+"""Replayed graphs get the ops of their capture.
+
+A kernel that a graph launch replays has no op and no shapes: those were on the host when the graph was
+captured. Where that capture was recorded, the kernels of a replay and the launches of the capture are laid
+side by side in order. A kernel gets the op of its launch, and is then judged as if that op had launched it;
+where more than one op fits equally well, it gets none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.intervals import I64
+from findwall.structure.affinity import affinity
+from findwall.structure.alignment import align
+from findwall.structure.captured_rows import CapturedRows, Launches, Match
+from findwall.structure.classes import op_class
+from findwall.structure.cores import WEIGHTLESS
+from findwall.structure.links import Links, is_launch, link, link_launches
+
+# Kernels times launches: beyond it, laying them side by side takes hundreds of megabytes. Chosen by hand.
+MOST_PAIRS = 20_000_000
+# Captures laid beside a replay, the likeliest first. Chosen by hand: a server captures dozens of batch sizes.
+CAPTURES_TRIED = 8
+# Ops that launch more than one kernel of their class: a product and the sum of its slices, say.
+_SEVERAL = ("matmul", "conv", "attention", "norm", "reduce", "softmax", "optimizer")
+
+
+def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Device rows that a graph launch issued."""
+    launched = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
+    launch = links.launch[rows]
+    found: Bool = launch >= 0
+    if len(launched):
+        found &= launched[timeline.events.name[np.maximum(launch, 0)]]
+    return found
+
+
+def with_captured_ops(
+    timeline: Timeline, captures: Sequence[Timeline], noted: Mapping[int, int] | None = None
+) -> Timeline:
+    """The timeline with a row for every captured op that a replayed kernel does, linked to the kernel.
+
+    `noted`: by a graph launch's correlation, which of the captures it replays (-1 none of them). Rows of
+    captured ops are of no time: on a thread of their own they only nest as the ops did.
+    """
+    if not captures:
+        return timeline
+    links = link_launches(timeline)
+    events = timeline.events
+    found = [captured_launches(capture) for capture in captures]
+    every = [launches for one in found for launches in one]
+    captured = CapturedRows(timeline)
+    known: dict[tuple[object, ...], Match | None] = {}
+    for rows in _replays(timeline, links):
+        which = (noted or {}).get(int(events.correlation[rows[0]]))
+        key = (*(column[rows].tobytes() for column in (events.name, events.kind, events.graph_node)), which)
+        if key not in known:
+            candidates = every if which is None else found[which] if 0 <= which < len(found) else []
+            known[key] = _best(timeline, rows, candidates)
+        match = known[key]
+        if match is not None:
+            captured.add(rows, match)
+    return captured.timeline()
+
+
+def noted_replays(timeline: Timeline, replays: Sequence[int]) -> dict[int, int]:
+    """Which capture each graph launch of a whole trace replays, where the job's replays were noted in order.
+
+    Where notes and launches differ in number, nobody knows which is which: if some replay a graph whose
+    capture was not recorded, it may be any of them.
+    """
+    graphs = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
+    calls = timeline.rows(Kind.RUNTIME)
+    calls = calls[graphs[timeline.events.name[calls]]] if len(calls) else calls
+    calls = calls[np.argsort(timeline.events.start[calls], kind="stable")]
+    launches = timeline.events.correlation[calls].tolist()
+    if len(calls) == len(replays):
+        return dict(zip(launches, replays, strict=True))
+    return dict.fromkeys(launches, -1) if -1 in replays else {}
+
+
+def captured_launches(capture: Timeline) -> list[Launches]:
+    """Every capture in a file: what was launched from the beginning of a capture to its end."""
+    links = link(capture)
+    events = capture.events
+    calls = capture.rows(Kind.RUNTIME)
+    calls = calls[np.argsort(events.start[calls], kind="stable")]
+    if len(calls) == 0:
+        ops = _ops_in_order(capture, links)
+        return [ops] if len(ops) else []
+    answered = np.zeros(len(events), bool)
+    answered[links.launch[links.launch >= 0]] = True
+    names = [capture.names[name].lower() for name in events.name[calls].tolist()]
+    issues = np.array([is_launch(name) and "graphlaunch" not in name for name in names], bool)
+    issues &= ~answered[calls]
+    begins = np.flatnonzero(["begincapture" in name for name in names])
+    ends = np.flatnonzero(["endcapture" in name for name in names])
+    found = []
+    for begin in begins.tolist() or [-1]:
+        later = ends[ends > begin]
+        end = int(later[0]) if len(later) else len(calls)
+        inside = calls[begin + 1 : end][issues[begin + 1 : end]]
+        op = links.op[inside]
+        kernel = tuple(map(_kernel_of, [capture] * len(inside), inside.tolist(), op.tolist()))
+        found.append(Launches(capture, links, op, kernel, counted=True))
+    return [launches for launches in found if len(launches)]
+
+
+def _kernel_of(capture: Timeline, call: int, op: int) -> str:
+    """The kernel's name: HIP's calls tell it, and a compiled kernel's own range does."""
+    extra = capture.extra_of(call)
+    if extra is not None and extra.kernel:
+        return extra.kernel
+    around = capture.name_of(op) if op >= 0 else ""
+    return around if around.startswith("triton_") else ""
+
+
+def _ops_in_order(capture: Timeline, links: Links) -> Launches:
+    """Only ops were recorded: those with no op of the same class inside them, as they began."""
+    ops = capture.rows(Kind.OP)
+    ops = ops[[WEIGHTLESS.search(capture.name_of(row)) is None for row in ops.tolist()]] if len(ops) else ops
+    ops = ops[np.argsort(capture.events.start[ops], kind="stable")]
+    inner = set(ops.tolist())
+    for row in ops.tolist():
+        own = op_class(capture.name_of(row))
+        for above in links.ancestors(row):
+            if op_class(capture.name_of(above)) in (None, own):
+                inner.discard(above)
+    ops = np.array([row for row in ops.tolist() if row in inner], np.int64)
+    kernel = tuple(_kernel_of(capture, row, row) for row in ops.tolist())
+    return Launches(capture, links, ops, kernel, counted=False)
+
+
+def _replays(timeline: Timeline, links: Links) -> list[I64]:
+    """Device rows of each graph launch, in the order in which they ran."""
+    events = timeline.events
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[is_replayed(timeline, links, rows)]
+    rows = rows[np.lexsort((events.start[rows], links.launch[rows]))]
+    cuts = np.flatnonzero(np.diff(links.launch[rows])) + 1
+    return [mine for mine in np.split(rows, cuts) if len(mine)]
+
+
+def _best(timeline: Timeline, rows: I64, found: list[Launches]) -> Match | None:
+    """The capture that fits a replay best. Captures that fit equally well may differ in their shapes."""
+    names = [timeline.name_of(row) for row in rows.tolist()]
+    kinds = timeline.events.kind[rows].tolist()
+    counts = Counter(names)
+    orders = _orders(timeline, rows)
+    tried: list[tuple[int, Launches, I64]] = []
+    for launches in sorted(found, key=lambda one: _unlike(counts, one))[:CAPTURES_TRIED]:
+        position = _laid_out(names, kinds, launches, orders)
+        # Launches that no kernel of the replay answers speak against a capture that counted them.
+        surplus = len(launches) - int((position >= 0).sum()) if launches.counted else 0
+        tried.append((int((position >= 0).sum()) - surplus, launches, position))
+    if not tried:
+        return None
+    highest = max(score for score, _, _ in tried)
+    equal = [(launches, position) for score, launches, position in tried if score == highest]
+    launches, position = equal[0]
+    if not (position >= 0).any():
+        return None
+    certain = np.ones(len(rows), bool)
+    for other, place in equal[1:]:
+        certain &= [_does(launches, a) == _does(other, b) for a, b in zip(position, place, strict=True)]
+    return Match(launches, position, certain)
+
+
+def _orders(timeline: Timeline, rows: I64) -> list[I64]:
+    """Orders in which a replay's rows may have been captured: as they ran, and by their nodes' numbers.
+
+    Branches of a graph run side by side; nodes are numbered as they are made. Not every trace has numbers.
+    """
+    node = timeline.events.graph_node[rows]
+    found = [np.arange(len(rows), dtype=np.int64)]
+    if (node >= 0).all() and len(np.unique(node)) == len(node) and (np.diff(node) < 0).any():
+        found.append(np.argsort(node))
+    return found
+
+
+def _laid_out(names: list[str], kinds: list[int], launches: Launches, orders: list[I64]) -> I64:
+    """The rows beside a capture's launches, in the order that fits best."""
+    best = np.full(len(names), -1, np.int64)
+    for order in orders:
+        position = np.full(len(names), -1, np.int64)
+        given = order.tolist()
+        position[order] = side_by_side([names[at] for at in given], [kinds[at] for at in given], launches)
+        if (position >= 0).sum() > (best >= 0).sum():
+            best = position
+    return best
+
+
+def _does(launches: Launches, position: int) -> tuple[str, bytes] | None:
+    """The op at a place and its inputs, as text."""
+    row = int(launches.op[position]) if position >= 0 else -1
+    if row < 0:
+        return None
+    inputs = int(launches.timeline.events.inputs[row])
+    return launches.timeline.name_of(row), launches.timeline.details.inputs[inputs] if inputs >= 0 else b""
+
+
+def _unlike(counts: Counter[str], launches: Launches) -> tuple[int, int]:
+    """How far a capture is from a replay, without laying them side by side: the nearest sort first."""
+    told = Counter(name for name in launches.kernel if name)
+    return -sum((counts & told).values()), abs(sum(counts.values()) - len(launches))
+
+
+def side_by_side(names: list[str], kinds: list[int], launches: Launches) -> I64:
+    """For each replayed row the launch of the capture that it is; -1 where none is, or several may be."""
+    if tuple(names) == launches.kernel:
+        return np.arange(len(names), dtype=np.int64)
+    if len(names) * len(launches) > MOST_PAIRS:
+        return np.full(len(names), -1, np.int64)
+    kernel_keys, kernel_at = _distinct(list(zip(names, kinds, strict=True)))
+    ops = [launches.timeline.name_of(row) if row >= 0 else None for row in launches.op.tolist()]
+    launch_keys, launch_at = _distinct(list(zip(ops, launches.kernel, strict=True)))
+    table = np.array(
+        [[affinity(*kernel, *launch, launches.counted) for launch in launch_keys] for kernel in kernel_keys],
+        np.int32,
+    )
+    _, alike = _distinct([_does(launches, at) or at for at in range(len(launches))])
+    several = np.array(
+        [not launches.counted and op is not None and op_class(op) in _SEVERAL for op in ops], bool
+    )
+    return align(table[kernel_at][:, launch_at], alike, several)
+
+
+def _distinct(keys: list[Any]) -> tuple[list[Any], I64]:
+    """Each distinct key once, and for each key its number."""
+    numbers: dict[Any, int] = {}
+    at = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    return list(numbers), at
