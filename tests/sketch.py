@@ -105,6 +105,24 @@ KERNELS: dict[str, Drawn] = {
     ),
     "u": Drawn("some_kernel_nobody_knows", "my::op"),
 }
+# More of them, for jobs drawn at random: every class of kernels, of little and of much work.
+DRAWN_KERNELS: dict[str, Drawn] = {
+    "a": Drawn(
+        "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64>>",
+        "aten::_flash_attention_forward",
+    ).given([8, 4096, 16, 128], [8, 4096, 16, 128], [8, 4096, 16, 128], dtype="c10::BFloat16"),
+    "c": Drawn("sm80_xmma_fprop_implicit_gemm_tf32f32", "aten::cudnn_convolution").given(
+        [32, 64, 56, 56], [64, 64, 3, 3]
+    ),
+    "s": Drawn("void softmax_warp_forward<float, float, float, 10, false, false>", "aten::_softmax").given(
+        [64, 512]
+    ),
+    "r": Drawn("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", "aten::sum").given(
+        [1, 2]
+    ),
+    "z": Drawn("Memset (Device)", "aten::zero_", kind=Kind.MEMSET, nbytes=4096),
+    "o": Drawn("multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>", "aten::_fused_adamw_").given([1024]),
+}
 HOST: dict[str, tuple[Kind, str]] = {
     "n": (Kind.OP, "aten::view"),
     "e": (Kind.RUNTIME, "cudaDeviceSynchronize"),
@@ -312,6 +330,10 @@ class Drawing:
 
     @property
     def timeline(self) -> Timeline:
+        return self.on(H200)
+
+    def on(self, device: str) -> Timeline:
+        """The same on a device of this name; empty: it has none."""
         cpu = f"o{self.cpu}" * 3
         letters = {"o": self.kernels, "c": "h", "s": "b"}
         free, drawn = 0, list(" " * 500)
@@ -321,7 +343,10 @@ class Drawing:
             free = begin + length
             kernel = letters[letter][at % len(letters[letter])]
             drawn[begin:free] = (kernel if at % 2 else kernel.upper()) * length
-        return sketch(cpu, "".join(drawn).rstrip(), f"|{' ' * len(self.cpu)}" * 3, us=self.us)
+        steps = f"|{' ' * len(self.cpu)}" * 3
+        # Pageable memory moves at 9 GB/s, whatever a character stands for.
+        known = {**DRAWN_KERNELS, "h": replace(KERNELS["h"], nbytes=9_000 * self.us)}
+        return sketch(cpu, "".join(drawn).rstrip(), steps, known, device=device, us=self.us)
 
     @property
     def facts(self) -> Facts:

@@ -49,6 +49,9 @@ _FORMATS: dict[str, dict[str, float]] = {
     "cdna4": {"bf16": 1, "int8": 2, "fp8": 2, "fp4": 4},
 }
 
+# Words in the names of devices that are not in the table.
+_MAKERS = {"amd": ("AMD", "Instinct", "Radeon"), "nvidia": ("NVIDIA", "GeForce", "Tesla", "Quadro")}
+
 # fp64 units per fp32 unit where the datasheet names no fp64 figure: a fact of the architecture.
 _FP64_SHARE = {"turing": 1 / 32, "turing-geforce": 1 / 32, "ga10x": 1 / 64, "ga10x-geforce": 1 / 64}
 _FP64_SHARE |= dict.fromkeys(("ada", "ada-geforce", "blackwell-pro", "blackwell-geforce"), 1 / 64)
@@ -321,6 +324,17 @@ GPUS: dict[str, Gpu] = {name: row for row in _ROWS for name in row.names}
 def lookup(name: str) -> Gpu | None:
     """The row of the device with exactly this name, or None."""
     return GPUS.get(name.strip())
+
+
+def vendor(name: str) -> str:
+    """Who makes a device of this name: "nvidia", "amd", or empty where the name does not say."""
+    gpu = lookup(name)
+    if gpu is not None:
+        return "amd" if gpu.arch.startswith("cdna") else "nvidia"
+    for maker, words in _MAKERS.items():
+        if any(word in name for word in words):
+            return maker
+    return ""
 
 
 def table_ceilings(name: str) -> Ceilings:

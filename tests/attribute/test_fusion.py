@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.fusion import is_fusable, saved_bytes
+from findwall.attribute.fusion import fuse
+from findwall.model.causes import CAUSES
 from sketch import BIG, KERNELS, Drawn, facts_of, sketch
 
 SIZE = 4.0 * BIG[0] * BIG[1]
@@ -17,7 +20,8 @@ def saved(gpu: str, **kernels: Drawn) -> list[float]:
     facts = chain(gpu, **kernels)
     index = facts.atoms.index
     index = index[: len(index) // facts.steps.count]
-    found = saved_bytes(facts.timeline, facts.kernels, index, is_fusable(facts.kernels, index))
+    step = np.zeros(len(index), np.int64)
+    found = fuse(facts.timeline, facts.kernels, index, step, float(facts.ceilings.l2_bytes or 0)).saved
     return [round(float(value) / SIZE, 3) for value in found]
 
 
@@ -63,3 +67,68 @@ def test_a_fused_chain_keeps_its_ends() -> None:
     arithmetic = 8 * SIZE / 4 / facts.ceilings.flops["fp32"] * 1e3
     assert gain is not None
     assert facts.spent_ms("unfused-pointwise") - gain == pytest.approx(max(must, arithmetic), rel=0.2)
+
+
+BATCH_NORM = Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
+    BIG, [8192]
+)
+BATCH_NORM_BACKWARD = Drawn(
+    "void cudnn::bn_bw_1C11_kernel_new<float>", "aten::cudnn_batch_norm_backward"
+).given(BIG, BIG, [8192])
+MASKED = Drawn(
+    "void at::native::vectorized_elementwise_kernel<4, at::native::threshold_kernel_impl<float>>",
+    "aten::threshold_backward",
+).given(BIG, BIG)
+
+
+def cause_of(facts: Facts, atom: int) -> str:
+    return CAUSES[int(facts.atoms.cause[atom])]
+
+
+def test_a_norm_before_its_activation_is_part_of_the_chain() -> None:
+    facts = chain("mwk")
+    assert cause_of(facts, 1) == "unfused-pointwise"
+    assert facts.spent_ms("memory-roof") == 0
+
+
+def test_a_norm_between_matmuls_moves_only_what_it_must() -> None:
+    facts = chain("mwm")
+    assert cause_of(facts, 1) == "memory-roof"
+
+
+def test_no_chain_outlasts_a_step() -> None:
+    facts = chain("w")
+    assert facts.spent_ms("unfused-pointwise") == 0
+
+
+def test_a_log_softmax_and_its_loss_are_one_chain() -> None:
+    logits = Drawn("void at::native::cunn_SoftMaxForward<4, float, float, float>", "aten::_log_softmax")
+    backward = Drawn("void at::native::cunn_SoftMaxBackward<4, float>", "aten::_log_softmax_backward_data")
+    facts = chain("mpqm", p=logits.given(BIG), q=backward.given(BIG, BIG))
+    assert facts.spent_ms("memory-roof") == 0
+    assert (facts.recoverable_ms("unfused-pointwise") or 0) > 0
+
+
+def test_a_batch_norm_reads_its_tensor_twice() -> None:
+    """Before its activation: two reads, of the activation one write."""
+    facts = chain("mak", a=BATCH_NORM)
+    gain = facts.recoverable_ms("unfused-pointwise")
+    assert gain is not None
+    must = 3 * SIZE / float(facts.ceilings.bandwidth or np.nan) * 1e3
+    arithmetic = facts.spent_ms("unfused-pointwise") - gain
+    assert arithmetic == pytest.approx(must, rel=0.15)
+
+
+def test_what_a_second_pass_needs_again_is_written() -> None:
+    """A mask made from two tensors is cheaper to keep than to make twice."""
+    assert saved("mpqm", p=MASKED, q=BATCH_NORM_BACKWARD) == [0, 0, 1, 0]
+    assert saved("mkqm", q=BATCH_NORM_BACKWARD) == [0, 1, 1, 0]
+
+
+@given(st.permutations(list("kwkwm")), st.permutations(list("mkkw")))
+def test_whatever_the_order_a_chain_gives_back_no_more_than_it_takes(
+    first: list[str], second: list[str]
+) -> None:
+    facts = chain("".join(one.upper() if at % 2 else one for at, one in enumerate(first + second)))
+    spent, gain = facts.spent_ms("unfused-pointwise"), facts.recoverable_ms("unfused-pointwise")
+    assert gain is not None and 0 <= gain <= spent + 1e-9

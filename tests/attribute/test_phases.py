@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.attribute.phases import split_by_phase
+from findwall.model.events import Kind
 from sketch import facts_of, sketch
 
 
@@ -23,4 +24,23 @@ def test_the_loader_and_a_batchs_copy() -> None:
 
 def test_collectives_on_the_device_and_beside_it() -> None:
     assert phases("oo        ", "mmmmnnnnnn") == {"forward": 4.0, "comms": 6.0}
-    assert phases("o qqqqqqo  \n  s    c", "mm b   h MM") == {"forward": 5.0, "comms": 6.0}
+    assert phases("o qqqqqqo  \n  s    c", "mm b   h MM") == {
+        "forward": 4.0,
+        "comms": 6.0,
+        "other": 1.0,
+    }
+
+
+def test_what_the_host_does_of_its_own_is_no_phase_of_the_model() -> None:
+    """Six milliseconds of silence before the first kernel: Python outside of any module."""
+    found = phases("o       no", "       mMM")
+    assert found["other"] > 3.0 and found["forward"] < 7.0
+
+
+def test_an_engine_that_is_not_recorded_is_known_by_its_nodes() -> None:
+    """As in traces of torch 1.8: the autograd thread has nodes and no ranges around them."""
+    nodes = {"A": (Kind.OP, "CudnnConvolutionBackward")}
+    timeline = sketch(cpu=" A  " * 3 + "\n" + "oo  " * 3, gpu="mM  " * 3, steps="|   " * 3, host=nodes)
+    found = split_by_phase(facts_of(timeline, step_ms=4))
+    assert found["backward"] == pytest.approx(1e6, rel=0.2)
+    assert facts_of(timeline, step_ms=4).spent_ms("recompute") == 0

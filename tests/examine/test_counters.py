@@ -95,3 +95,17 @@ def test_a_verdict_on_the_host_is_doubted_where_others_had_its_cores(run: Run, t
     run = replace(run, environment=Environment((found,)))
     doubt = f"{sentence[:-1]}: part of the time of {touched} may be theirs." if touched else sentence
     assert examine(run).environment == [f"{doubt} run it alone"]
+
+
+@pytest.mark.parametrize(
+    ("run", "cause"),
+    [
+        (measured(Counters(sm=40.0, tensor=5.0, fp32=1.0, dram=20.0), loader_s=0.035), "loader-starved"),
+        (measured(Counters(sm=95.0, tensor=65.0, fp32=1.0, dram=20.0)), "at-the-roof"),
+    ],
+)
+def test_where_more_is_unknown_than_known_no_wall_is_named(run: Run, cause: str) -> None:
+    wall = examine(run).wall
+    assert wall.cause is None and wall.between is not None
+    assert [pair[1] for pair in wall.between] == [cause]
+    assert "only a trace would tell" in wall.sentence

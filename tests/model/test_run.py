@@ -8,7 +8,7 @@ from findwall.model.run import StepKind, StepTimes
 
 
 def test_steps_that_nobody_told_apart_are_all_usual() -> None:
-    assert StepTimes((0.1, 0.2), "measured").kinds() == (StepKind("usual", 1.0, pytest.approx(0.15), 1),)
+    assert StepTimes((0.1, 0.2), "measured").kinds() == (StepKind("usual", 1.0, pytest.approx(0.15), None),)
 
 
 def test_the_mean_is_over_all_kinds_and_each_has_its_own() -> None:

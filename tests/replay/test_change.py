@@ -236,6 +236,9 @@ def test_host_work_of_one_cause_takes_so_many_times_as_long() -> None:
     graph = job(us=50, share=0.5, part=GC).graph()
     assert step(HostWork("gc-pause", 0.0).apply(graph)) == 50 * US
     assert step(HostWork("gc-pause", 3.0).apply(graph)) == 200 * US
+    longest = float(graph.parts["gc-pause"].length.max())
+    assert step(HostWork("gc-pause", 0.0, longest).apply(graph)) == 50 * US
+    assert step(HostWork("gc-pause", 0.0, longest - 1).apply(graph)) == step(graph)
     assert step(HostWork(LAUNCHING, 0.0).apply(graph)) == 50 * US
     assert step(Change((HostWork("gc-pause", 0.5), HostWork(LAUNCHING, 0.5))).apply(graph)) == 50 * US
 

@@ -28,3 +28,38 @@ def test_decoding_is_told_to_grow_its_batch() -> None:
     facts = facts_of(sketch(cpu=CPU, gpu="m   m   m", steps=STEPS, kernels={"m": thin}))
     assert facts.spent_ms("memory-roof") > 0
     assert "a larger batch" in memory_roof.sentence(facts)
+    assert "16-bit weights" in memory_roof.sentence(facts)
+    assert "fp8 or int8" in memory_roof.sentence(facts)
+
+
+def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
+    """A batch norm follows the convolution's type; a layer norm stays fp32 under autocast."""
+    images = Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
+        [384, 256, 56, 56], [256]
+    )
+    facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": images}))
+    text = memory_roof.sentence(facts)
+    assert "fp32 values" in text
+    assert "16-bit values under autocast take up to 0.5" in text or "take up to 500 us off" in text
+    assert "channels-last" not in text  # nothing is convolved
+    assert "autocast leaves these ops in fp32" in memory_roof.sentence(fires())
+
+
+def test_in_the_default_layout_narrow_values_need_channels_last() -> None:
+    dims = [384, 256, 56, 56]
+    kernels = {
+        "w": Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
+            dims, [256]
+        ),
+        "v": Drawn(
+            "sm90_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "aten::cudnn_convolution"
+        ).given(dims, [256, 256, 3, 3]),
+    }
+    facts = facts_of(sketch(cpu="oo  oo  oo", gpu="vw  vw  vw", steps=STEPS, kernels=kernels))
+    assert "in NCHW they cost layout copies again, so with channels-last" in memory_roof.sentence(facts)
+
+
+def test_sixteen_bit_values_are_called_so() -> None:
+    narrow = KERNELS["w"].given([65536, 8192], [8192], dtype="c10::BFloat16")
+    facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": narrow}))
+    assert "16-bit values" in memory_roof.sentence(facts) and "8-bit tensors" in memory_roof.sentence(facts)

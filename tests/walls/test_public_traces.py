@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from findwall.attribute.facts import Facts, establish
+from findwall.attribute.phases import split_by_phase
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.hardware import table_ceilings
 from findwall.model.catalogue import WALLS
@@ -49,6 +50,12 @@ def test_with_workers_it_does_not(traces: Path) -> None:
     assert decide(facts_of(traces / "v100_resnet50_workers4.json.gz")).wall != "data"
 
 
+def test_the_backward_pass_of_an_old_trace_is_not_its_forward(traces: Path) -> None:
+    """torch 1.8 records the engine's nodes and no ranges around them."""
+    phases = split_by_phase(facts_of(traces / "v100_resnet50_workers0.json.gz"))
+    assert phases["backward"] > 1.5 * phases["forward"] > 0
+
+
 def test_eager_serving_is_bound_by_launches(traces: Path) -> None:
     verdict = decide(facts_of(traces / "b200_vllm_tp8_rank0.json.gz"))
     assert (verdict.wall, verdict.cause) == ("overhead", "launch-bound")
@@ -69,10 +76,19 @@ def test_without_shapes_gaps_still_tell(traces: Path) -> None:
 
 def test_library_transposes_are_known_by_name_alone(traces: Path) -> None:
     facts = facts_of(traces / "mi210_no_cpu_events.json.gz")
+    copies = facts.recoverable_ms("layout-copies")
+    assert copies is not None and copies > 0.1 * facts.step / 1e6
+    assert "channels_last" in cause_modules()["layout-copies"].sentence(facts)
+    # The convolutions, whose work nobody recorded, may be worth more.
+    assert facts.spent_ms("unknown") > copies
+    assert decide(facts).cause is None
+
+
+def test_a_slow_kernel_of_milliseconds_is_not_bound_by_launches(traces: Path) -> None:
+    facts = facts_of(traces / "mi300x_attention_large_heads.json.gz")
     verdict = decide(facts)
-    assert verdict.cause == "layout-copies"
-    assert "channels_last" in spoken(facts, verdict)
-    assert facts.spent_ms("unknown") > 0
+    assert (verdict.wall, verdict.cause) == ("compute", "slow-kernels")
+    assert "at 12 %" in spoken(facts, verdict)
 
 
 def test_a_trace_that_lacks_kernels_says_so(traces: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.walls import unfused_pointwise
-from sketch import facts_of, sketch
+from sketch import Drawn, facts_of, sketch
 
 STEPS = "|        |        |        "
 CPU = "oooo     oooo     oooo"
@@ -35,3 +35,20 @@ def test_the_intermediates_need_not_be_moved() -> None:
 
 def test_unknown_is_said() -> None:
     assert "unknown because this GPU's ceilings are not known" in unfused_pointwise.sentence(cannot_tell())
+
+
+def test_norms_in_the_chain_are_named() -> None:
+    facts = facts_of(sketch(cpu="ooo      " * 3, gpu="mwwwkkkkk" * 3, steps=STEPS))
+    text = unfused_pointwise.sentence(facts)
+    assert "pointwise and norm kernels" in text and "layer_norm" in text
+    assert "channels-last" not in text  # nothing is convolved
+
+
+def test_where_images_are_convolved_their_layout_is_told_too() -> None:
+    kernels = {
+        "v": Drawn(
+            "sm90_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "aten::cudnn_convolution"
+        )
+    }
+    facts = facts_of(sketch(cpu="ooo      " * 3, gpu="vwwwkkkkk" * 3, steps=STEPS, kernels=kernels))
+    assert "makes images channels-last" in unfused_pointwise.sentence(facts)

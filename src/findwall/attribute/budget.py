@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from findwall.attribute.fusion import is_fusable, saved_bytes
+from findwall.attribute.fusion import fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
+from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.attribute.workmodel.serving import SERVERS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
@@ -33,9 +34,16 @@ from findwall.units import NS_PER_S
 
 # Chosen by hand, not calibrated, as are the sizes and counts of messages below.
 FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
+# Of its ceiling: a kernel of any class that reaches less is at no roof, but slow, or too small.
+NEAR_ROOF_SHARE = 0.4
+# Of the time of a pass over memory: where its floor, with all fused that can be, is this much, none is left.
+AT_FLOOR_SHARE = 0.9
+PASSES = ("unfused-pointwise", "layout-copies", "gather-scatter", "unfused-optimizer")
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
+# Kernels that a compiler writes anew as a part of the chain they stand in: what one writes the next reads.
+CHAIN_CLASSES = ("reduce", "norm", "softmax")
 # A message this small costs its latency; one that takes longer than that waits for somebody.
 SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
@@ -94,7 +102,8 @@ def device_atoms(
     index = index[np.argsort(kernels.start[index], kind="stable")]
     start, end = kernels.start[index], kernels.end[index]
     own = share_out(start, end, _level(timeline, kernels, index))
-    cause, floor = _claims(timeline, kernels, index, ceilings)
+    step = queue.step[queue.positions(kernels.row[index])]
+    cause, floor = _claims(timeline, kernels, index, step, ceilings)
     _claim_messages(timeline, links, kernels, index, queue.steps, cause)
     share = own / np.maximum(kernels.duration[index], 1)
     return DeviceAtoms(index, own, cause, np.minimum(floor * share, own))
@@ -108,7 +117,9 @@ def _level(timeline: Timeline, kernels: KernelTable, index: I64) -> I64:
     return level
 
 
-def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceilings) -> tuple[I64, F64]:
+def _claims(
+    timeline: Timeline, kernels: KernelTable, index: I64, step: I64, ceilings: Ceilings
+) -> tuple[I64, F64]:
     """The ranked table: weaker claims first, stronger ones overwrite them."""
     cause = _by_class(kernels, index)
     floor = kernels.floor[index].copy()
@@ -122,7 +133,7 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim(cause, far, "slow-kernels")
     _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
     _claim_servers(timeline, kernels, index, cause)
-    _claim_fusion(timeline, kernels, index, ceilings, cause, floor)
+    _claim_fusion(timeline, kernels, index, step, ceilings, cause, floor)
     _claim_optimizer(timeline, kernels, index, cause, floor)
     _claim_attention(timeline, kernels, index, ceilings, cause, floor)
     for flag, name in (
@@ -136,6 +147,8 @@ def _claims(timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceil
     _claim_copies(timeline, kernels, index, cause, floor)
     _claim(cause, kernels.communication[index], "exposed-collective")
     floor[kernels.communication[index]] = 0.0
+    _claim_at_their_floor(kernels, index, cause, floor)
+    _claim_far_from_roof(kernels, index, cause, floor)
     return cause, floor
 
 
@@ -186,25 +199,28 @@ def _claim_servers(timeline: Timeline, kernels: KernelTable, index: I64, cause: 
 
 
 def _claim_fusion(
-    timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceilings, cause: I64, floor: F64
+    timeline: Timeline,
+    kernels: KernelTable,
+    index: I64,
+    step: I64,
+    ceilings: Ceilings,
+    cause: I64,
+    floor: F64,
 ) -> None:
-    """Floors of chains as one kernel; a reduction inside a chain is part of the chain."""
-    fusable = is_fusable(kernels, index)
-    saved = saved_bytes(timeline, kernels, index, fusable)
-    in_chain = (saved > 0) & _class_is(kernels, index, "reduce", "norm")
-    _claim(
-        cause, in_chain & _is(cause, "memory-roof") & _class_is(kernels, index, "reduce"), "unfused-pointwise"
-    )
+    """Floors of chains as one kernel; a norm, a softmax or a reduction inside one is part of it."""
+    chains = fuse(timeline, kernels, index, step, float(ceilings.l2_bytes or 0))
+    _claim(cause, chains.chained & _class_is(kernels, index, *CHAIN_CLASSES), "unfused-pointwise")
     movable = _is(cause, "unfused-pointwise") | _is(cause, "dtype-casts") | _is(cause, "layout-copies")
     moved = kernels.bytes[index]
-    kept = np.maximum(moved - saved, 0.0)
+    kept = np.maximum(moved - chains.saved, 0.0) + chains.again
     if ceilings.bandwidth is not None:
         remaining = kept / ceilings.bandwidth * NS_PER_S
     else:  # a floor that needed no ceiling shrinks with the bytes; without one there is none
         remaining = floor * np.divide(kept, moved, out=np.full(len(moved), np.nan), where=moved > 0)
     arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * NS_PER_S
     fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
-    floor[movable] = np.fmin(floor, fused)[movable]
+    least = np.where(chains.again > 0, np.fmin(fused, kernels.duration[index]), np.fmin(floor, fused))
+    floor[movable] = least[movable]
     # A library turns tensors around on its own account: in the layout it likes it does not do so at all.
     floor[_is(cause, "layout-copies") & _named(timeline, kernels, index, CONVERSION)] = 0.0
     # A cast folds into the op that reads it, or is left out: none of its bytes must be moved.
@@ -280,6 +296,30 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.
     _claim(cause, kind == Kind.MEMSET, "memory-roof")
+
+
+def _claim_at_their_floor(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """Passes over memory with nothing to fuse, at the memory's speed: they move only what they must."""
+    passes = np.logical_or.reduce([_is(cause, name) for name in PASSES])
+    _claim(cause, passes & (floor >= AT_FLOOR_SHARE * kernels.duration[index]), "memory-roof")
+
+
+def _claim_far_from_roof(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
+    """What the classes put at the memory's roof and is not near it: slow, too small, or of unknown work.
+
+    The start-up and tail of a kernel come back by no better one, so they stay in its floor.
+    """
+    duration = kernels.duration[index]
+    far = _is(cause, "memory-roof") & ~(floor >= NEAR_ROOF_SHARE * duration)
+    small = far & (duration <= TOO_SMALL_NS)
+    # Products are split into kernels some of which only prepare: those need not be. Else no work is no model.
+    # How many numbers an optimizer updates is often counted only in part.
+    blind = np.isnan(floor) | ((floor <= 0) & ~_class_is(kernels, index, *MATRIX_CLASSES))
+    blind |= _class_is(kernels, index, "optimizer")
+    _claim(cause, far, "slow-kernels")
+    _claim(cause, far & blind, UNKNOWN)
+    _claim(cause, small & ~np.isnan(floor), "launch-bound")
+    floor[far] = np.minimum(floor + START_NS, duration)[far]
 
 
 def _claim_messages(

@@ -5,6 +5,7 @@ Every figure is a step's.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from findwall.units import format_ms, format_share, ms
 # Chosen by hand, not calibrated.
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
 OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
+_LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
 
 
@@ -139,6 +141,6 @@ def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
     """The ops that carry a cause: "mul, add and tanh"."""
     seen: dict[str, float] = {}
     for carrier in carriers(facts, cause, CARRIERS_SEARCHED):
-        name = shorten(_doing(facts, carrier).removeprefix("aten::"), OP_NAME_CHARS)
+        name = shorten(_LIBRARY.sub("", _doing(facts, carrier).removeprefix("aten::")), OP_NAME_CHARS)
         seen[name] = seen.get(name, 0.0) + carrier.ms
     return listed(sorted(seen, key=lambda name: (-seen[name], name))[:most])

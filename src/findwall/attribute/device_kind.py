@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
+from findwall.hardware import vendor
+
+TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}
 
 
 def on_cores(facts: Facts) -> bool:
@@ -16,3 +19,10 @@ def device_word(facts: Facts) -> str:
 
 def pieces(facts: Facts) -> str:
     return "ops" if on_cores(facts) else "kernels"
+
+
+def topology_tool(facts: Facts) -> str | None:
+    """The command that shows how this maker's devices are linked; None where the maker is not known."""
+    if on_cores(facts):
+        return None
+    return TOPOLOGY_TOOLS.get(vendor(facts.ceilings.device or facts.run.device_name or ""))

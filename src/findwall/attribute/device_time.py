@@ -10,7 +10,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
-from findwall.units import ms
+from findwall.units import NOT_ZERO_NS, ms
 
 
 def time_of(facts: Facts, atoms: I64) -> float:
@@ -28,6 +28,11 @@ def of_class(facts: Facts, *names: str) -> Bool:
 def small_kernels(facts: Facts) -> float:
     """Device rows a step."""
     return float(facts.weight.sum()) / max(facts.steps.count, 1)
+
+
+def too_small_share(facts: Facts) -> float:
+    """Of the step: kernels that are over before they use the device."""
+    return time_of(facts, facts.atoms.of("launch-bound")) / max(ms(facts.step), NOT_ZERO_NS)
 
 
 def busy_share(facts: Facts) -> float:

@@ -12,7 +12,10 @@ from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 
 # Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
 ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
+RARELY = 0.5  # rounds to none
 MORE_THAN_ONCE = 1.5  # rounds to two
+# Times a figure: less beyond it is not told. Chosen by hand, not calibrated.
+NOTICED_RATIO = 1.01
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1
 
@@ -34,7 +37,10 @@ def gain(facts: Facts, cause: str) -> str:
     # Idle time is known without any floor.
     doubtful = missing(facts) if work > MAJORITY_SHARE * facts.spent_ms(cause) else None
     doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
-    return f"saves up to {format_ms(value)}{doubt}" if value > 0 else "nothing is left to save"
+    # A fix can save more than its cause takes: what stands behind the cause goes as well.
+    most = max(value, facts.replayed.get(cause, 0.0))
+    behind = " with what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
+    return f"saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
 
 
 def missing(facts: Facts) -> str | None:
@@ -55,6 +61,8 @@ def calls_text(calls: float) -> str:
 
 
 def times_text(times: float) -> str:
+    if times < RARELY:
+        return "less than once"
     return "once" if times < MORE_THAN_ONCE else f"{times:,.0f} times"
 
 

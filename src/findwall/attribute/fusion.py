@@ -24,6 +24,9 @@ FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
 # Ops: how far behind an intermediate may lie and a compiler still keep it in registers. Chosen by hand, not
 # calibrated.
 FUSION_REACH_OPS = 8
+_TWO_READS = 2  # from so many tensors a result is dearer to make again than to read again
+_CONVOLUTION = re.compile(r"convolution")
+_BATCH_NORM = re.compile(r"batch_norm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,44 +35,99 @@ class _OpSizes:
     write: float
 
 
-def saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, fusable: Bool) -> F64:
-    """Bytes each kernel (by its index in the table, in device order) need not move if chains were fused."""
+@dataclass(slots=True)
+class _Link:
+    """One op of a chain; `position`: its last kernel so far, which writes its result."""
+
+    op: int
+    name: int
+    position: int
+    reads: tuple[float, ...]
+    write: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What fusing every chain would do to each kernel: bytes."""
+
+    saved: F64  # need not be moved
+    again: F64  # must be read a second time, in whatever chain
+    chained: Bool  # of an op that a chain takes in
+
+
+def fuse(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, on_chip: float) -> Fused:
+    """Follow the tensors through some kernels of the table, in device order. `step`: the step of each, which
+    no chain outlasts. `on_chip`: bytes of the device's cache."""
+    again = _read_again(timeline, kernels, index, on_chip)
+    saved = _saved_bytes(timeline, kernels, index, step, again)
+    op = kernels.op[index]
+    chained: Bool = (saved > 0) | ((op >= 0) & np.isin(op, op[saved > 0]))
+    return Fused(saved, again, chained)
+
+
+def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, again: F64) -> F64:
     saved = np.zeros(len(index))
+    ends = ~_is_fusable(timeline, kernels, index) | (kernels.op[index] < 0)
+    alone = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in ("norm", "softmax")])
+    parts = np.concatenate(([False], step[1:] != step[:-1]))  # from step to step nothing is fused
     sizes: dict[tuple[int, int], _OpSizes | None] = {}
-    chain: deque[tuple[int, float]] = deque(maxlen=FUSION_REACH_OPS)  # (position, bytes written)
-    written_by: dict[int, float] = {}
+    chain: deque[_Link] = deque(maxlen=FUSION_REACH_OPS)
+    unwritten: set[int] = set()
     previous_op = -1
     for position, at in enumerate(index.tolist()):
-        if not fusable[position]:
+        op = int(kernels.op[at])
+        if ends[position] or parts[position]:
             chain.clear()
             previous_op = -1
-            continue
-        op = int(kernels.op[at])
-        if op < 0:
-            chain.clear()
+        if ends[position]:
             continue
         if op == previous_op:
-            continue  # a later kernel of the same op: its op is in the chain already
+            # A later kernel of the same op, which is in the chain already: the last one writes the result.
+            if chain and chain[-1].op == op:
+                chain[-1].position = position
+            continue
         previous_op = op
         found = _sizes(timeline, op, sizes)
         if found is None:
             continue
-        for producer, size in _consumed(chain, found.reads):
+        # One norm does not fold into another: each needs its own pass.
+        name = int(timeline.events.name[op]) if alone[position] else -1
+        for producer, size in _consumed(chain, found.reads, name):
             saved[position] += size
-            if producer not in written_by:
-                written_by[producer] = size
-                saved[producer] += size
-        chain.append((position, found.write))
+            # In a second pass a result is read again if it was written, or made again from what it came from.
+            cheap = again[position] <= 0 or producer.reads.count(size) < _TWO_READS
+            if producer.op not in unwritten and cheap:
+                unwritten.add(producer.op)
+                saved[producer.position] += size
+        chain.append(_Link(op, int(timeline.events.name[op]), position, found.reads, found.write))
     return saved
 
 
-def _consumed(chain: deque[tuple[int, float]], reads: tuple[float, ...]) -> list[tuple[int, float]]:
-    """Which recent results an op reads: each read takes the latest result of its size."""
-    found, used = [], set()
+def _read_again(timeline: Timeline, kernels: KernelTable, index: I64, on_chip: float) -> F64:
+    """A batch norm has its statistics only at the end of a pass, and what it normalises does not stay on the
+    chip meanwhile.
+
+    Where the statistics have a kernel of their own, that one is the first pass.
+    """
+    op = kernels.op[index]
+    alone = _op_named(timeline, op, _BATCH_NORM) & (np.bincount(op + 1, minlength=1)[op + 1] == 1)
+    again = np.zeros(len(index))
+    sizes: dict[tuple[int, int], _OpSizes | None] = {}
+    for position in np.flatnonzero(alone).tolist():
+        found = _sizes(timeline, int(op[position]), sizes)
+        if found is not None and found.write > on_chip:
+            again[position] = sum(size for size in found.reads if size == found.write)
+    return again
+
+
+def _consumed(chain: deque[_Link], reads: tuple[float, ...], but: int) -> list[tuple[_Link, float]]:
+    """Which recent results an op reads: each read takes the latest result of its size; none of an op called
+    `but`."""
+    found: list[tuple[_Link, float]] = []
     for size in reads:
-        for producer, written in reversed(chain):
-            if written == size and producer not in used:
-                used.add(producer)
+        for producer in reversed(chain):
+            taken = any(producer is one for one, _ in found)
+            if producer.write == size and producer.name != but and not taken:
                 found.append((producer, size))
                 break
     return found
@@ -94,8 +152,15 @@ def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
     return _OpSizes(tuple(float(tensor.elements * tensor.size) for tensor in tensors), work.write_bytes)
 
 
-def is_fusable(kernels: KernelTable, index: I64) -> Bool:
-    """Kernels a compiler would fuse into their neighbours."""
+def _is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
+    """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution."""
     wanted = np.array([KERNEL_CLASSES.index(name) for name in FUSABLE])
     mask: Bool = np.isin(kernels.class_index[index], wanted) & ~kernels.communication[index]
-    return mask
+    return mask & ~_op_named(timeline, kernels.op[index], _CONVOLUTION)
+
+
+def _op_named(timeline: Timeline, op: I64, pattern: re.Pattern[str]) -> Bool:
+    """Which ops have such a name; none has none."""
+    hits = np.array([bool(pattern.search(name)) for name in timeline.names] or [False], bool)
+    found: Bool = (op >= 0) & hits[timeline.events.name[np.maximum(op, 0)]]
+    return found

@@ -12,7 +12,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
-from findwall.structure.copies import DOWNLOAD, PAGEABLE, UPLOAD
+from findwall.structure.copies import DOWNLOAD, PAGEABLE, TELLS_MEMORY, UPLOAD
 from findwall.units import ms
 
 # Copied to the host in a step: more than a logged value, as a checkpoint is. Chosen by hand, not calibrated.
@@ -26,6 +26,7 @@ class Copies:
     ms: float
     nbytes: float
     pageable_ms: float
+    told: bool = True  # the names say whether memory is pinned or pageable
 
     @property
     def pageable(self) -> bool:
@@ -65,4 +66,9 @@ def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
     count = max(facts.steps.count, 1)
     length = events.duration[rows]
     moved = float(np.maximum(events.nbytes[rows], 0).sum())
-    return Copies(ms(float(length.sum())) / count, moved / count, ms(float(length[pageable].sum())) / count)
+    return Copies(
+        ms=ms(float(length.sum())) / count,
+        nbytes=moved / count,
+        pageable_ms=ms(float(length[pageable].sum())) / count,
+        told=len(rows) == 0 or bool(matching(facts, rows, TELLS_MEMORY).any()),
+    )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import time_of
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.unmeasured import cores_at_work
 from findwall.attribute.whatif import ideal, to_floor
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.change import Change
 
 NOTICED_IDLE_SHARE = 0.25  # of the cores: fewer are what any job leaves. Chosen by hand, not calibrated.
@@ -41,7 +42,8 @@ def idle_cores_ms(facts: Facts) -> float:
     found = cores_in_use(facts)
     if found is None or found.idle <= 0:
         return 0.0
-    slow = time_of(facts, facts.atoms_of("slow-kernels"))
+    atoms = facts.atoms_of("slow-kernels")
+    slow = time_of(facts, atoms[of_class(facts, *MATRIX_CLASSES)[atoms]])
     saved = slow * found.idle / (found.used + found.idle)
     return min(saved, facts.recoverable_ms("slow-kernels") or 0.0)
 

@@ -42,8 +42,9 @@ def is_compiled(facts: Facts) -> bool:
 
 
 def graph_share(facts: Facts) -> float:
-    """Share of the device's rows that a graph launch issued."""
-    launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
+    """Share of the device's rows that a graph launch issued; copies often stay outside and do not count."""
+    rows = facts.kernels.row[facts.atoms.index]
+    launch = facts.links.launch[rows[facts.timeline.events.kind[rows] != Kind.MEMCPY]]
     launch = launch[launch >= 0]
     if len(launch) == 0:
         return 0.0

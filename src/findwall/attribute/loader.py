@@ -11,9 +11,16 @@ MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not cal
 
 
 def workers_text(facts: Facts, have: int) -> str:
-    """How many workers make batches as fast as the rest of the step uses them up."""
+    """How many workers make batches as fast as the rest of the step uses them up; no more than cores."""
     waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
     made = have * step if have else waited  # what one process takes for a batch
     rest = step - waited
-    needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else MOST_WORKERS + 1
-    return f"num_workers={needed}" if needed <= MOST_WORKERS else "num_workers: as many as the cores carry"
+    most = min(MOST_WORKERS, cores_of(facts) or MOST_WORKERS)
+    needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else most + 1
+    return f"num_workers={needed}" if needed <= most else "num_workers: as many as the cores carry"
+
+
+def cores_of(facts: Facts) -> int | None:
+    """Cores that the job may use, where somebody counted."""
+    cpu = facts.rank.telemetry.cpu
+    return cpu.cores if cpu is not None else None

@@ -11,6 +11,7 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import names_matching
+from findwall.structure.links import nearest
 from findwall.units import NOT_ZERO_NS
 
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")
@@ -21,6 +22,9 @@ _IDLE_PHASE = {
     "exposed-collective": "comms",
     "pipeline-bubble": "comms",
 }
+# Idle time in which the host did something of its own: outside of the model's modules it is no phase of it.
+_HOSTS_OWN = ("host-work", "gc-pause")
+_MODULE = re.compile(r"^nn\.Module: ")
 OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)
 
 
@@ -44,12 +48,14 @@ def _idle_by_phase(facts: Facts) -> F64:
     phase = _phase_of(facts, likely.gaps.row)
     known = likely.idle.total - likely.left_over - likely.idle["unstable-steps"]
     scale = known / max(likely.gaps.idle.total, NOT_ZERO_NS)
+    outside = np.where(_in_module(facts, likely.gaps.row), phase, PHASES.index("other"))
     columns = [*likely.gaps.before.items(), ("turn-around", likely.gaps.turning)]
     for cause, amounts in columns:
         if cause in _IDLE_PHASE:
             total[PHASES.index(_IDLE_PHASE[cause])] += amounts.sum() * scale
         else:
-            total += np.bincount(phase, amounts * scale, minlength=len(PHASES))
+            where = outside if cause in _HOSTS_OWN else phase
+            total += np.bincount(where, amounts * scale, minlength=len(PHASES))
     return total
 
 
@@ -70,6 +76,19 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     phase[np.isin(rows, facts.kernels.row[facts.kernels.communication])] = PHASES.index("comms")
     phase[launch < 0] = PHASES.index("other")
     return phase
+
+
+def _in_module(facts: Facts, rows: I64) -> Bool:
+    """Device rows that the model's code launched, as far as the trace has Python's frames."""
+    launch = facts.links.launch[rows]
+    frames = (
+        facts.timeline.events.is_kind(Kind.PYTHON)
+        & names_matching(facts.timeline, _MODULE)[facts.timeline.events.name]
+    )
+    if not frames.any():
+        return np.zeros(len(rows), bool)
+    inside: Bool = nearest(facts.timeline, facts.links.parent, frames)[np.maximum(launch, 0)] >= 0
+    return inside & (launch >= 0)
 
 
 def _within(facts: Facts, at: I64) -> Bool:

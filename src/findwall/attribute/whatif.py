@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import WALL_OF, WALLS
+from findwall.attribute.layouts import under_convolution
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALLS
+from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
 from findwall.replay.graph import LAUNCHING
 from findwall.units import NOT_ZERO_NS, NS_PER_S
 
+# Times the memory's rate: what a cache gives at most. Chosen by hand, above what such caches reach.
+CACHE_RATIO = 3.0
 # Causes whose waiting on the host shows as the host's part in collectives.
 COLLECTIVE = tuple(cause for cause in WALLS["comms"] if cause != "pipeline-bubble")
 
@@ -24,15 +29,17 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     """The step with a change made, ns, on the cheapest host that the true step allows.
 
     What the replay does not hold stays as it is: time of unknown cause, and rare slow steps, unless those are
-    what the change takes away. What the true step has beyond the traced ones may be more of what a change
-    takes from the host, so at best it goes too.
+    what the change takes away, or may be: steps that were not traced can have had more of what the device
+    waits for most.
     """
     likely = facts.reading.likely
     calibration, now = facts.cheapest
     saved = now.step - play_with(change.apply(facts.graph), calibration).step
     gone = sum(likely.rare.get(cause, 0.0) for cause in moves)
-    waits = any(likely.idle[cause] > 0 and WALL_OF[cause] in ("overhead", "data") for cause in moves)
-    return max(likely.step - saved * likely.shrink - gone - (likely.left_over if waits else 0.0), 0.0)
+    known = likely.idle.total - likely.idle[UNKNOWN]
+    unseen = likely.left_over if likely.idle.of(moves) > MAJORITY_SHARE * known > 0 else 0.0
+    # At best a change does no harm: nobody keeps one that does.
+    return min(max(likely.step - saved * likely.shrink - gone - unseen, 0.0), likely.step)
 
 
 def ideal(facts: Facts, *causes: str) -> Change:
@@ -91,6 +98,38 @@ def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) ->
 def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
     """Kernels that take so many times as long as now."""
     return to_floor(facts, atoms, facts.atoms.own[atoms] * factor)
+
+
+def at_least_bytes(facts: Facts, atoms: I64, share_of_bytes: F64 | float = 1.0) -> Change:
+    """Kernels replaced by others that do the same as fast as so many of its bytes can be moved.
+
+    Nothing is fused. What fits in the cache may come from there; of unknown work nothing need remain.
+    """
+    table, index = facts.kernels, facts.atoms.index[atoms]
+    share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
+    least = np.nan_to_num(table.floor[index]) * share_of_bytes * share
+    return to_floor(facts, atoms, least / _cache_ratio(facts, atoms))
+
+
+def as_chains(facts: Facts, atoms: I64) -> Change:
+    """Kernels that move bytes as one kernel a chain: at their floor, faster where the cache holds it all."""
+    return to_floor(facts, atoms, facts.atoms.floor[atoms] / _cache_ratio(facts, atoms))
+
+
+def _cache_ratio(facts: Facts, atoms: I64) -> F64:
+    """How many times faster than memory what each kernel moves may come."""
+    cached = facts.kernels.bytes[facts.atoms.index[atoms]] <= (facts.ceilings.l2_bytes or 0)
+    ratio: F64 = np.where(cached, CACHE_RATIO, 1.0)
+    return ratio
+
+
+def bare_convolutions(facts: Facts) -> Change:
+    """Convolutions at their floor, and nothing beside them: no turning round, no bias of its own."""
+    inside = under_convolution(facts)
+    multiply = of_class(facts, *MATRIX_CLASSES)
+    atoms = np.flatnonzero(inside | of_class(facts, "conv"))
+    least = np.where(multiply[atoms], np.nan_to_num(facts.atoms.floor[atoms]), 0.0)
+    return to_floor(facts, atoms, least)
 
 
 def knows_floor(facts: Facts, atoms: I64) -> bool:

@@ -6,18 +6,24 @@ multiprocessors that are idle. Which cause inside a wall often cannot: then it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from findwall.model.catalogue import WALL_OF
+from findwall.model.catalogue import ROOFS, WALL_OF
 from findwall.model.machine import Counters
 from findwall.model.run import Rank, StepTimes
 from findwall.units import format_ms, format_share
+from findwall.walls.verdict import ROOF_UNKNOWN_SHARE
 
 # Shares of time in percent, as NVML's GPM reports them. Seen on an H200: bf16 matmuls 87 SM, 84 tensor,
 # 15 DRAM; pointwise 95, 1, 83; tiny ops 6, 0, 5; fp32 matmuls 97 SM, 76 fp32 pipe, 11 DRAM.
 SM_BUSY, SM_IDLE = 85.0, 60.0
 PIPE_BUSY = 60.0
 TENSOR_UNUSED = 5.0
+# What the busiest pipe shows when a step is nothing but such matmuls: seen on an H200, as above.
+TENSOR_AT_ROOF, FP32_AT_ROOF = 84.0, 76.0
+# Times fp32's rate: TF32 on the tensor cores of every GPU that has these counters (Hopper and later), by
+# their data sheets.
+TENSOR_CORES_RATIO = 7.0
 # Of the idle time: a wait that explains this much is its cause. Chosen by hand, not calibrated.
 EXPLAINS_IDLE_SHARE = 0.5
 
@@ -30,11 +36,14 @@ class CounterVerdict:
     between: tuple[str, ...]
     sentence: str
     busy: float | None  # share of the step with work on the multiprocessors; None unknown
+    carried: float = 0.0  # share of the step that the verdict's pipe accounts for
 
 
 def judge_counters(rank: Rank) -> CounterVerdict:
     """The verdict that timing and counters support."""
-    timed, gpm = rank.step_times, rank.telemetry.gpm or Counters()
+    # A GPU beside a job on cores has counters too, of somebody else's work.
+    gpm = (rank.telemetry.gpm if rank.device_kind == "gpu" else None) or Counters()
+    timed = rank.step_times
     if timed is None:
         return CounterVerdict(
             None, (), "Neither a trace nor step times were measured: no wall can be named.", None
@@ -43,10 +52,37 @@ def judge_counters(rank: Rank) -> CounterVerdict:
     idle = 1.0 if share is None else 1.0 - share
     waiting = _waiting(rank, timed, idle, share is not None or rank.device_kind == "cpu")
     if waiting is not None:
-        return CounterVerdict(*waiting, share)
+        return _weighed(CounterVerdict(*waiting, share), timed)
     if gpm.sm is None:
         return CounterVerdict(None, (), _no_counters(rank), None)
-    return CounterVerdict(*_by_pipes(timed, gpm), share)
+    found = CounterVerdict(*_by_pipes(timed, gpm), share)
+    reached = {
+        "at-the-roof": (gpm.tensor or 0.0) / TENSOR_AT_ROOF,
+        "fast-path-off": (gpm.fp32 or 0.0) / FP32_AT_ROOF,
+    }
+    return _weighed(replace(found, carried=min(reached.get(found.cause or "", 0.0), 1.0)), timed)
+
+
+def _weighed(verdict: CounterVerdict, timed: StepTimes) -> CounterVerdict:
+    """The verdict, if what is unknown without a trace could not be a better one."""
+    if verdict.cause is None:
+        return verdict
+    parts = known_parts(timed, verdict)
+    unknown = timed.mean - sum(parts.values())
+    gain = parts.get(verdict.cause, 0.0) * recoverable_share(verdict.cause)
+    if verdict.cause in ROOFS and unknown <= ROOF_UNKNOWN_SHARE * timed.mean:
+        return verdict
+    if verdict.cause not in ROOFS and unknown <= gain:
+        return verdict
+    text = f"{verdict.sentence} What the other {format_ms(1e3 * unknown)} are only a trace would tell."
+    return replace(verdict, cause=None, between=(verdict.cause,), sentence=text)
+
+
+def recoverable_share(cause: str) -> float:
+    """What of a cause's time could come back: all of a wait, nothing of a roof."""
+    if cause == "fast-path-off":
+        return 1.0 - 1.0 / TENSOR_CORES_RATIO
+    return 0.0 if cause in ROOFS else 1.0
 
 
 def _waiting(
@@ -68,9 +104,10 @@ def _waiting(
             )
     if rank.compiles:
         return (
-            "recompilation",
-            (),
-            "torch.compile compiles anew while the job runs, and the device waits for it.",
+            None,
+            ("recompilation", "launch-bound", "host-work"),
+            f"The device idles about {format_share(idle)} of the {format_ms(step * 1e3)} step and "
+            "torch.compile compiles anew while the job runs; a trace would tell how much of it that is.",
         )
     return None
 
@@ -116,11 +153,13 @@ def _no_counters(rank: Rank) -> str:
 
 
 def known_parts(timed: StepTimes, verdict: CounterVerdict) -> dict[str, float]:
-    """Seconds of the step that are known to be waiting, by cause; never more than the device idles."""
+    """Seconds of the step by cause: known to be waiting, never more than the device idles, and carried."""
     room = timed.mean if verdict.busy is None else timed.mean * (1.0 - verdict.busy)
     parts = {}
     for cause, seconds in (("loader-starved", timed.loader_s), ("gc-pause", timed.gc_s)):
         if seconds and cause in WALL_OF and (verdict.cause == cause or verdict.busy is not None):
             parts[cause] = min(seconds, room)
             room -= parts[cause]
+    if verdict.cause and verdict.carried > 0:
+        parts[verdict.cause] = min(verdict.carried * timed.mean, timed.mean - sum(parts.values()))
     return parts

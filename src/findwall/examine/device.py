@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from findwall.attribute.conditions import in_line_share
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.attribute.job import captured_share, graph_share
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
+from findwall.attribute.reading import Scenario
 from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes, only_start_up
@@ -18,6 +21,7 @@ from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
+    NO_GAIN,
     SCHEMA,
     BudgetRow,
     DeviceTimeline,
@@ -26,7 +30,9 @@ from findwall.model.diagnosis import (
     Mfu,
     ModuleRow,
     Next,
+    NotWorthIt,
     Phase,
+    Prescription,
     Quality,
     Source,
     TimelineSummary,
@@ -36,10 +42,10 @@ from findwall.model.run import Run
 from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
-from findwall.walls.verdict import Verdict, decide
+from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
-# Both chosen by hand, not calibrated.
-LISTED_CAUSE_SHARE = 1e-4  # of the step: a smaller cause is not listed but stays in the sum, under unknown
+# Chosen by hand, not calibrated.
+ABOUT_AS_MUCH = 0.9  # of another reading's share
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
@@ -55,7 +61,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         machine=machine(run, facts.ceilings),
         step=step_of(facts),
         questions=answer_questions(facts),
-        wall=_wall(facts, verdict),
+        wall=_wall(_after_advice(facts, prescriptions, not_worth_it), verdict),
         timeline=_timeline(ranks),
         quality=_quality(facts),
         budget=_budget(facts),
@@ -76,6 +82,17 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
     )
 
 
+def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: list[NotWorthIt]) -> Facts:
+    """The facts with what is advised and refused: the verdict's sentence agrees with both."""
+    refused = frozenset(one.fixes[0] for one in refusals if one.at_most_speedup == NO_GAIN)
+    found: dict[str, float] = {}  # of fixes that move only one cause: what the best saves, in ms a step
+    for one in prescriptions:
+        if len(one.moves) == 1 and one.step_ms.low is not None:
+            cause, saved = one.moves[0], ms(facts.step) - one.step_ms.low
+            found[cause] = max(found.get(cause, 0.0), saved)
+    return replace(facts, refused=refused, replayed=found)
+
+
 def _wall(facts: Facts, verdict: Verdict) -> Wall:
     if verdict.cause is not None:
         following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
@@ -84,12 +101,22 @@ def _wall(facts: Facts, verdict: Verdict) -> Wall:
     return Wall(None, None, _undecided(facts, verdict), None, between)
 
 
+def _blindest(facts: Facts) -> Scenario:
+    """The reading that has most of unknown cause; the likely one where it has about as much."""
+
+    def share(one: Scenario) -> float:
+        return facts.unknown(one) / max(one.step, 1.0)
+
+    most, likely = max(facts.reading.scenarios, key=share), facts.reading.likely
+    return likely if share(likely) >= ABOUT_AS_MUCH * share(most) else most
+
+
 def _unexplained(facts: Facts) -> str:
     """More idle time of unknown cause than anything known gives back: where it lies, how to find out."""
-    likely = facts.reading.likely
-    idle, step = format_ms(ms(likely.idle[UNKNOWN])), format_ms(ms(facts.step))
+    blind = _blindest(facts)
+    idle, step = format_ms(ms(blind.idle[UNKNOWN])), format_ms(ms(blind.step))
     known = f"For {idle} of the {step} step the device idles and the trace does not show why: "
-    if likely.left_over > MOSTLY_IDLE_SHARE * likely.idle[UNKNOWN]:
+    if blind.left_over > MOSTLY_IDLE_SHARE * blind.idle[UNKNOWN]:
         return known + (
             "the steps it holds are shorter. Trace steps that are as slow as the ones timed, or let "
             "`findwall run` measure the job."
@@ -97,6 +124,26 @@ def _unexplained(facts: Facts) -> str:
     return known + (
         "rows are missing, or it was recorded during start-up. Record whole steps after warm-up, with CPU "
         "and CUDA activities, or let `findwall run` do it."
+    )
+
+
+def _small_kernels(facts: Facts) -> str:
+    """The device is never without work, and does hardly any: no host is to blame."""
+    spent, step = format_ms(facts.spent_ms("launch-bound")), format_ms(ms(facts.step))
+    return (
+        f"{spent} of the {step} step go to kernels too small to use the device, which runs them one after "
+        "the other and waits for nobody: merge them (torch.compile), or give each more work."
+    )
+
+
+def _no_roof(facts: Facts) -> str:
+    """Nothing worth it and no roof either: what fills the step."""
+    spent = facts.spent()
+    cause = next(iter(spent.ranked()))
+    return (
+        f"{format_ms(ms(spent[cause]))} of the {format_ms(ms(facts.step))} step are {cause}, of which hardly "
+        "anything can be saved; no cause gives back 5 % and no kernels stand at a roof, so there is no wall: "
+        "give the device more work per step."
     )
 
 
@@ -124,15 +171,14 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "Nothing but its own work holds this step up, and how near the device's ceiling that runs is not "
             "known: `findwall ceilings` measures it in under 30 s, then read this again."
         )
-    standing = reading.likely.idle[UNKNOWN] / max(facts.step, 1.0)
-    if standing > MOSTLY_IDLE_SHARE * facts.share(UNKNOWN):
-        return (
-            f"For {format_share(standing)} of the step the device stands still for a reason that the trace "
-            "does not show, and nothing else in it is worth 5 %."
-        )
-    gain = facts.recoverable()
-    known = float(np.nanmax(gain.values, initial=0.0)) / max(facts.step, 1.0)
-    blind = max(facts.spent().of(gain.not_known()) / max(facts.step, 1.0), facts.share(UNKNOWN))
+    if verdict.why_not == "small-kernels":
+        return _small_kernels(facts)
+    if verdict.why_not == NO_ROOF:
+        return _no_roof(facts)
+    blindest = _blindest(facts)
+    gain, step = facts.recoverable(blindest), max(blindest.step, 1.0)
+    known = float(np.nanmax(gain.values, initial=0.0)) / step
+    blind = max(facts.spent(blindest).of(gain.not_known()) - blindest.idle[UNKNOWN], 0.0) / step
     rest = (
         "nothing else in it is worth 5 %" if known < WORTH_IT else "that may be worth more than what is known"
     )
@@ -215,15 +261,14 @@ def _budget(facts: Facts) -> list[BudgetRow]:
     spent, gain = facts.spent(), facts.recoverable()
     low, high = facts.spent(facts.reading.short), facts.spent(facts.reading.long)
     rows = []
-    small = 0.0
     for cause, took in sorted(spent.items(), key=lambda item: -item[1]):
         if took <= LISTED_CAUSE_SHARE * facts.step or cause == UNKNOWN:
-            small += took
             continue
         evidence = cause_modules()[cause].evidence(facts)
         recoverable = None if np.isnan(gain[cause]) else ms(max(gain[cause], 0.0))
         bounds = sorted((ms(low[cause]), ms(took), ms(high[cause])))
         rows.append(BudgetRow(WALL_OF[cause], cause, ms(took), bounds[0], bounds[-1], recoverable, evidence))
-    if small > 0:
-        rows.append(BudgetRow(None, UNKNOWN, ms(small), None, None, None))
+    unknown = facts.unknown()
+    if unknown > 0:
+        rows.append(BudgetRow(None, UNKNOWN, ms(unknown), None, None, None))
     return rows

@@ -5,6 +5,8 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
+from findwall.examine.checks import checked
+from findwall.examine.circumstances import circumstances, circumstances_without_trace
 from findwall.examine.device import diagnose_device
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
@@ -25,8 +27,10 @@ def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = 
     ceilings = ceilings or _ceilings(run)
     facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
     if facts:
-        return diagnose_device(run, _compared(facts))
-    return diagnose_without_device(run, ceilings, step_ms)
+        ranks = _compared(facts)
+        return checked(diagnose_device(run, ranks), circumstances(ranks[0]))
+    document = diagnose_without_device(run, ceilings, step_ms)
+    return checked(document, circumstances_without_trace(run, run.first))
 
 
 def _compared(facts: list[Facts]) -> list[Facts]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.conditions import STEADY_SPREAD
-from findwall.examine.counters import CounterVerdict, judge_counters, known_parts
+from findwall.examine.counters import CounterVerdict, judge_counters, known_parts, recoverable_share
 from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
 from findwall.examine.questions import BUSY_SHARE, spread
 from findwall.examine.remarks import notes_of_ranks
@@ -123,7 +123,7 @@ def _budget(timed: StepTimes | None, verdict: CounterVerdict) -> list[BudgetRow]
         return []
     parts = known_parts(timed, verdict)
     rows = [
-        BudgetRow(WALL_OF[cause], cause, 1e3 * seconds, None, None, 1e3 * seconds)
+        BudgetRow(WALL_OF[cause], cause, 1e3 * seconds, None, None, 1e3 * seconds * recoverable_share(cause))
         for cause, seconds in parts.items()
     ]
     rest = timed.mean - sum(parts.values())

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Literal
 
@@ -69,6 +70,7 @@ class Fix:
     patch: Callable[[Facts], str] | None = None  # the edit that makes it permanent
 
 
+@cache
 def fix_modules() -> dict[str, ModuleType]:
     """The file of each fix, by its id, in alphabetical order."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))

@@ -9,8 +9,10 @@ TF32, and activations between matmuls take half the memory and half the bandwidt
 
 When it does not help:
 The matmuls already run in 16 bits. Or the step waits for data, the host or communication: then the
-device only waits longer. Chains of pointwise kernels on fp32 data that no matmul feeds stay fp32
-under autocast; such data must be made bfloat16 itself.
+device only waits longer. Convolutions that read the default layout (NCHW) spend what they win on
+turning 16-bit images round: use channels-last with it. Layer norms, losses, powers and embeddings
+stay in fp32 under autocast and get no shorter. Chains of pointwise kernels on fp32 data that no matmul
+feeds stay fp32 as well; such data must be made bfloat16 itself.
 
 Risk:
 8 bits of mantissa instead of 24 in what autocast covers. Most training is indifferent; check the
@@ -26,15 +28,24 @@ from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
+from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
-from findwall.attribute.whatif import at_math, at_most, knows_floor
+from findwall.attribute.whatif import at_math, at_most, knows_floor, to_floor
+from findwall.attribute.widths import under_autocast
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change
 
-MOVES = ("fast-path-off", "slow-kernels", "unfused-pointwise", "unfused-attention", "at-the-roof")
+MOVES = (
+    "fast-path-off",
+    "slow-kernels",
+    "unfused-pointwise",
+    "unfused-attention",
+    "at-the-roof",
+    "memory-roof",
+)
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
 # Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
 WIDE_MATMUL_SHARE = 0.1
@@ -85,18 +96,25 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
         f"Run the {'forward pass and loss' if training else 'model'} under "
         f"`torch.autocast('{'cpu' if on_cores(facts) else 'cuda'}', dtype=torch.{dtype})`: {a_step(wide)} of "
         f"matmuls run in {'fp32' if on_cores(facts) else 'fp32 or TF32'} now"
-        f"{'; ' + scaler if training else ''}.",
+        f"{'; ' + scaler if training else ''}.{_layout_caveat(facts)}",
         _best(facts, narrow),
     )
 
 
+def _layout_caveat(facts: Facts) -> str:
+    if not convolves(facts) or channels_last(facts):
+        return ""
+    return " With channels-last: in NCHW, 16-bit images cost layout copies again."
+
+
 def _best(facts: Facts, narrow: str) -> Change:
-    """Matmuls at the 16-bit ceiling on half the bytes, and half the bytes of everything else that is fp32."""
-    optimizer = of_class(facts, "optimizer", "memcpy", "collective")
+    """Matmuls at the 16-bit ceiling on half the bytes, and as much of everything else as autocast leaves: its
+    kernels are the same in another type."""
     wide = _multiply_wide(facts)
-    rest = np.setdiff1d(np.flatnonzero(~optimizer & ~of_class(facts, *MATRIX_CLASSES)), wide)
-    return at_math(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE) + at_most(
-        facts, rest, SIXTEEN_BIT_BYTES_SHARE
+    left = under_autocast(facts)
+    rest = np.setdiff1d(np.flatnonzero(~of_class(facts, *MATRIX_CLASSES)), wide)
+    return at_math(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE) + to_floor(
+        facts, rest, facts.atoms.own[rest] * left[rest]
     )
 
 

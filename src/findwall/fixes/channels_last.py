@@ -19,39 +19,31 @@ None for the results beyond rounding. Code that calls `.view` on activations or 
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.attribute.whatif import gone, to_floor
-from findwall.attribute.workmodel.arguments import Arguments
+from findwall.attribute.layouts import channels_last, convolves, under_convolution
+from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.events import Kind
-from findwall.model.intervals import I64
 from findwall.replay.change import Change
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
-IMAGE_DIMS = 4  # batch, channels, height and width
-OPS_ABOVE = 3  # searched for a convolution, innermost first. Chosen by hand, not calibrated.
-_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+# Classes of kernels that read images, beside the convolutions.
+READ_IMAGES = ("norm", "pointwise", "reduce", "copy", "other")
 
 
 def advise(facts: Facts) -> Outcome:
-    convolved = time_of(facts, np.flatnonzero(of_class(facts, "conv")))
-    layouts = _layouts(facts)
-    if convolved <= 0 and not layouts:
+    if not convolves(facts):
         return NoUse("there are no convolutions in this step")
-    if layouts and sum(layouts) > MAJORITY_SHARE * len(layouts):
+    if channels_last(facts):
         return NoUse("the convolutions already read channels-last tensors")
-    turned = facts.atoms_of("layout-copies")
-    inside = np.concatenate([_under_convolution(facts, cause) for cause in MOVES[1:]])
-    if time_of(facts, turned) + time_of(facts, inside) <= 0:
+    copied = time_of(facts, facts.atoms_of("layout-copies"))
+    inside = under_convolution(facts)
+    slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
+    if copied + time_of(facts, np.concatenate(slow)) <= 0:
         return NoUse("no layout copy and no slow convolution is left to move")
-    copied = time_of(facts, turned)
     between = (
         f"leave out every `.contiguous()` and `.permute` between: {a_step(copied)} only turn tensors round"
         if copied > 0
@@ -64,41 +56,11 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """No tensor is turned round, and what reads images (norms and pooling too) runs at its floor."""
+    """No tensor is turned round, and what reads images (norms and pooling too) has kernels that do so at the
+    memory's speed. Nothing is fused, and matmuls are what they were."""
+    images = np.flatnonzero(of_class(facts, *READ_IMAGES) & ~under_convolution(facts))
     turned = facts.atoms_of("layout-copies")
-    return gone(facts, turned) + to_floor(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy")))
-
-
-def _layouts(facts: Facts) -> list[bool]:
-    """For each distinct input of a convolution whether it is channels-last already."""
-    events = facts.timeline.events
-    ops = facts.timeline.rows(Kind.OP)
-    names = np.array([facts.timeline.names.index(name) for name in _present(facts)], np.int64)
-    ops = ops[np.isin(events.name[ops], names)]
-    found = []
-    for inputs_id in np.unique(events.inputs[ops]).tolist():
-        inputs = facts.timeline.details.inputs_of(inputs_id)
-        tensor = Arguments(inputs).tensor(0) if inputs is not None else None
-        if tensor is not None and len(tensor.dims) >= IMAGE_DIMS and tensor.strides is not None:
-            found.append(tensor.strides[1] == 1 and tensor.dims[1] > 1)
-    return found
-
-
-def _present(facts: Facts) -> list[str]:
-    known = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution")
-    return [name for name in known if name in facts.timeline.names]
-
-
-def _under_convolution(facts: Facts, cause: str) -> I64:
-    """Atoms of a cause that a convolution, or the backward of one, launched."""
-    atoms = facts.atoms_of(cause)
-    ops = facts.kernels.op[facts.atoms.index[atoms]]
-    verdicts: dict[int, bool] = {}
-    for op in np.unique(ops).tolist():
-        around = [op, *facts.links.ancestors(op)[:OPS_ABOVE]] if op >= 0 else []
-        verdicts[op] = any(_CONVOLUTION.search(facts.timeline.name_of(row)) for row in around)
-    found: I64 = atoms[np.array([verdicts[op] for op in ops.tolist()], bool)]
-    return found
+    return gone(facts, turned) + bare_convolutions(facts) + at_least_bytes(facts, images)
 
 
 FIX = Fix(MOVES, "safe", advise, tried=9)

@@ -16,6 +16,7 @@ Compressed gradients are rounded. Other placements need the scheduler's help.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step, host_collectives
+from findwall.attribute.device_kind import topology_tool
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.fixes import Fix, NoUse, Outcome, use
@@ -38,7 +39,9 @@ def advise(facts: Facts) -> Outcome:
 def _path(facts: Facts) -> str:
     if any(one.library == "gloo" for one in host_collectives(facts)):
         return "Check the network interface that gloo takes (GLOO_SOCKET_IFNAME)"
-    return "Check the path (`nvidia-smi topo -m`, NCCL_DEBUG=INFO)"
+    tool = topology_tool(facts)
+    shown = f"`{tool}`, " if tool else ""
+    return f"Check the path ({shown}NCCL_DEBUG=INFO)"
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -24,7 +24,7 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploaded, uploads
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.hardware import lookup
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.replay.change import Change, HostPaced, Scale, without
@@ -51,10 +51,12 @@ def advise(facts: Facts) -> Outcome:
     copies = uploads(facts)
     if copies.ms <= 0 and spent <= 0:
         return NoUse("nothing is copied to the device in the step")
-    if not copies.pageable:
+    if copies.told and not copies.pageable:
         return NoUse("the copies already come from pinned memory")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse("no copy to the device is waited for")
+    if not copies.told:
+        return CannotTell("the copies' names do not say whether their memory is pinned")
     amount = f"{format_bytes(copies.nbytes)} per step come" if copies.nbytes > 0 else "batches come"
     return use(
         f"`DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "

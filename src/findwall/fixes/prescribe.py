@@ -11,7 +11,8 @@ from findwall.attribute.figures import step_ms
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
-from findwall.model.diagnosis import NotWorthIt, Prescription, Range
+from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription, Range
+from findwall.replay.change import Change
 from findwall.units import format_ms, ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
@@ -50,7 +51,9 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
     chosen = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
     prescriptions = [_prescription(candidate, moved, ledger) for candidate, moved in chosen]
     taken = {candidate.name for candidate, _ in chosen}
-    refused = {name: NotWorthIt([name], 1.0, one.why) for name, one in said.items() if isinstance(one, NoUse)}
+    refused = {
+        name: NotWorthIt([name], NO_GAIN, one.why) for name, one in said.items() if isinstance(one, NoUse)
+    }
     if cause is not None:  # without a verdict nobody knows what is worth it
         refused |= {one.name: _refusal(one, ledger) for one in candidates if one.name not in taken}
     tried = {name: fix.tried for name, fix in all_fixes().items() if fix.tried is not None}
@@ -73,8 +76,20 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
     """The step, in ns, with all done that a fix could do: no real one should be faster."""
     moves = outcome.moves or fix.moves
-    change = outcome.changes.best if outcome.changes is not None else ideal(facts, *moves)
-    return best_step(facts, change, moves)
+    return best_step(facts, _at_best(facts, outcome, moves), moves)
+
+
+def together_at_best(outcomes: dict[str, Use], facts: Facts) -> float:
+    """The same with several fixes made at once, by their names, or one of them alone where others do harm."""
+    moved = {name: outcome.moves or all_fixes()[name].moves for name, outcome in outcomes.items()}
+    changes = [_at_best(facts, outcome, moved[name]) for name, outcome in outcomes.items()]
+    causes = tuple(dict.fromkeys(cause for moves in moved.values() for cause in moves))
+    alone = (step_at_best(all_fixes()[name], outcome, facts) for name, outcome in outcomes.items())
+    return min(best_step(facts, sum(changes, Change()), causes), *alone)
+
+
+def _at_best(facts: Facts, outcome: Use, moves: tuple[str, ...]) -> Change:
+    return outcome.changes.best if outcome.changes is not None else ideal(facts, *moves)
 
 
 def _targets(cause: str, ledger: _Ledger) -> list[str]:
@@ -123,8 +138,10 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
     if cause not in moves:
         moves.insert(0, cause)
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
-    bounded = one.outcome.shorter_step and cause not in ROOFS and one.at_most > 0
-    low = max(ledger.step - one.at_most, 0.0) if bounded else None
+    # Nor where nothing at all would remain: some of the step must.
+    bounded = one.outcome.shorter_step and cause not in ROOFS
+    bounded &= 0 < one.at_most < ledger.step - ROUNDING_MS
+    low = ledger.step - one.at_most if bounded else None
     return Prescription(
         fixes=[one.name],
         moves=moves,

@@ -18,7 +18,6 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
-from findwall.model.machine import NO_TELEMETRY
 
 MOVES = ("throttled", "unstable-steps")
 
@@ -31,8 +30,8 @@ def advise(facts: Facts) -> Outcome:
             "clocks (-rgc): kernels of "
             f"{a_step(spent)} ran below the card's own clocks."
         )
-    if facts.rank.telemetry == NO_TELEMETRY:
-        return CannotTell("a trace does not hold clocks; `findwall run` samples them")
+    if facts.rank.telemetry.sm_clock_mhz is None:
+        return CannotTell("nobody read the clocks: `findwall run` samples them where the driver lets it")
     return NoUse("the clocks were where the card holds them under load")
 
 

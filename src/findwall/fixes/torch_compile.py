@@ -3,7 +3,8 @@
 What it does:
 `model = torch.compile(model)` traces the model and generates kernels: a chain of pointwise ops,
 norms and casts becomes one kernel that reads once and writes once; attention written out is
-recognised; matmuls with odd dimensions are padded. The dispatcher is left out, so the host issues a
+recognised; matmuls with odd dimensions are padded; images are made channels-last for convolutions. The
+dispatcher is left out, so the host issues a
 step faster; with `mode="reduce-overhead"` launches are recorded as CUDA graphs besides.
 
 When it does not help:
@@ -19,18 +20,22 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import matching, of_class, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
+from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import at_most, free_launches, to_floor
+from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, gone, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.events import Bool
 from findwall.replay.change import Change
 from findwall.units import format_share
 
@@ -53,6 +58,10 @@ DOES = {
 }
 # Classes whose kernels the compiler folds into what comes before and after them.
 MERGED = ("norm", "softmax", "reduce", "gather", "copy")
+# Times the cache that a kernel moves: from here on next to nothing of one pass is left there for the second.
+# Chosen by hand, not calibrated.
+LARGE_RATIO = 4
+BATCH_NORM = re.compile(r"batch_norm")
 # Of the device time in generated kernels: less is not told. Chosen by hand, not calibrated.
 GENERATED_SHARE = 0.02
 FUSES = ("unfused-pointwise", "dtype-casts", "layout-copies")
@@ -77,20 +86,49 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Chains, norms, losses and gathers become parts of their neighbours, and odd matmuls are padded.
+    """Chains, norms, losses and gathers become parts of their neighbours, odd matmuls are padded, and images
+    lie as convolutions like them.
 
     The host issues the model for nothing; the optimizer is not part of the model.
     """
     model = np.flatnonzero(~of_class(facts, "optimizer"))
     moved = [cause for cause in MOVES if cause != "launch-bound"]
-    merged = np.flatnonzero(of_class(facts, *MERGED) & ~of_class(facts, "optimizer"))
-    kernels = sum((to_floor(facts, facts.atoms.of(cause)) for cause in moved), Change())
+    merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts))
+    kernels = sum((_moved(facts, cause) for cause in moved), Change())
+    if _turns_layouts(facts):
+        kernels += bare_convolutions(facts) + gone(facts, facts.atoms.of("layout-copies"))
     return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
+
+
+def _moved(facts: Facts, cause: str) -> Change:
+    atoms = facts.atoms.of(cause)
+    return as_chains(facts, atoms) if cause in FUSES else to_floor(facts, atoms)
+
+
+def _turns_layouts(facts: Facts) -> bool:
+    """Whether the compiler would make images channels-last: it does so where convolutions read others."""
+    return convolves(facts) and not channels_last(facts)
+
+
+def _twice_through_memory(facts: Facts) -> Bool:
+    """Batch norms over far more than the cache holds: no kernel that they become part of reads less."""
+    rows = facts.kernels.op[facts.atoms.index]
+    named = (rows >= 0) & matching(facts, np.maximum(rows, 0), BATCH_NORM)
+    large = facts.kernels.bytes[facts.atoms.index] > LARGE_RATIO * (facts.ceilings.l2_bytes or 0)
+    found: Bool = named & large & ~np.isnan(facts.atoms.floor)
+    return found
 
 
 def _for_launches(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("a CUDA graph already issues the kernels")
+        small = too_small_share(facts)
+        if small < WORTH_IT:
+            return NoUse("a CUDA graph already issues the kernels")
+        merged = _best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
+        share = format_share(small)
+        return use(
+            f"`torch.compile(model)` before the capture: {share} of the step is small kernels.", merged
+        )
     waited = a_step(launch_idle(facts))
     if on_cores(facts):
         return use(

@@ -102,6 +102,7 @@ class Quality(msgspec.Struct):
     modelled_share: float | None = None
     start_up_ms: float | None = None  # left out of the steps: loading code, contexts, capture, compiling
     cut_away_ms: float | None = None  # left out as well: waiting for device work that the file does not hold
+    checks_failed: dict[str, int] = {}  # what contradicted a figure and is not shown: check -> how often
 
 
 EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on
@@ -153,6 +154,9 @@ class Prescription(msgspec.Struct):
     speedup: Range
     safety: Literal["safe", "changes-numerics", "needs-review"]
     how: str
+
+
+NO_GAIN = 1.0  # speed-up of a fix that is of no use
 
 
 class NotWorthIt(msgspec.Struct):

@@ -129,7 +129,7 @@ def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Repla
         return 0.0, best
     if best.step > step_ns:
         low = 0.0
-    elif play_with(graph, _at(graph, -1.0, likely_us)).step <= (1.0 + UNCHANGED) * best.step:
+    elif _on_slower_host(graph, _at(graph, -1.0, likely_us)).step <= (1.0 + UNCHANGED) * best.step:
         return 0.0, best  # a slower host would not lengthen this step: something else did
     else:
         high = 0.0
@@ -145,6 +145,14 @@ def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Repla
             break
         low, high = (doubt, high) if best.step > step_ns else (low, doubt)
     return doubt, best
+
+
+def _on_slower_host(graph: Graph, calibration: Calibration) -> Replay:
+    """The step on a host a unit of doubt slower than it may be: whether it is the host that decides."""
+    found = lags(graph, calibration)
+    host = sum(host_parts(graph, calibration).values(), np.zeros(len(graph)))
+    own = np.where(graph.paced, found.own * (1.0 + PACE_DOUBT), found.own)
+    return play(graph, Lags(found.chain + PACE_DOUBT * host, found.cause, own))
 
 
 def _nearest(

@@ -125,13 +125,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """What the host does for one cause takes so many times as long."""
+    """What the host does for one cause takes so many times as long: all of it, or only short stretches."""
 
     cause: str
     factor: float
+    longest: float = np.inf  # ns: of the stretch before one launch or wait, as recorded
 
     def apply(self, graph: Graph) -> Graph:
-        return with_host_work(graph, self.cause, self.factor)
+        return with_host_work(graph, self.cause, self.factor, self.longest)
 
 
 @dataclass(frozen=True, slots=True)

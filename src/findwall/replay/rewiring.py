@@ -75,18 +75,20 @@ def with_launching(graph: Graph, nodes: Bool, factor: float) -> Graph:
     return replace(graph, host=HostTime(length, events, graph.host.after))
 
 
-def with_host_work(graph: Graph, cause: str, factor: float) -> Graph:
-    """What the host does for one cause, scaled."""
+def with_host_work(graph: Graph, cause: str, factor: float, longest: float = np.inf) -> Graph:
+    """What the host does for one cause, scaled; of a cause with a name of its own only stretches that are not
+    longer."""
     if cause == LAUNCHING:
         return with_launching(graph, np.ones(len(graph), bool), factor)
     part = graph.parts.get(cause)
     if part is None:
         return graph
-    saved = 1.0 - factor
+    scale = np.where(part.length <= longest, factor, 1.0)
+    saved = 1.0 - scale
     host = HostTime(
         graph.host.length - saved * part.length, graph.host.events - saved * part.events, graph.host.after
     )
-    return replace(graph, host=host, parts={**graph.parts, cause: part.scaled(factor)})
+    return replace(graph, host=host, parts={**graph.parts, cause: part.scaled(scale)})
 
 
 def with_part(graph: Graph, cause: str, length: F64) -> Graph:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 
 NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTURED)
 ENGINE = "autograd::engine::evaluate_function"
+# A node of the autograd graph, as it is called where the engine itself is not recorded.
+_NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Links:
     parent: I64  # host rows: the innermost host row around this one on its thread
     launch: I64  # device rows: the runtime call that issued it
     op: I64  # device rows: the innermost op around that call; host rows: the nearest op above or itself
-    backward: Bool  # host rows: under the autograd engine
+    backward: Bool  # host rows: of the autograd engine
     forward: I64  # those rows: the op of the forward pass whose gradient they work out
     kernels_without_launch: int
     launches_without_kernel: int
@@ -54,7 +57,7 @@ def link(timeline: Timeline) -> Links:
     op[orphans] = _by_external_id(timeline, orphans, Kind.OP)
     captured = _by_external_id(timeline, device, Kind.CAPTURED)
     op[device] = np.where(captured >= 0, captured, op[device])
-    backward = _under(timeline, parent, ENGINE)
+    backward = _backward(timeline, parent)
     return Links(
         parent=parent,
         launch=launch,
@@ -132,6 +135,26 @@ def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
     # A chain that ended on an unwanted root found nothing.
     result: I64 = np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
     return result
+
+
+def _backward(timeline: Timeline, parent: I64) -> Bool:
+    """Host rows of the autograd engine: under its ranges; where a trace has none (torch 1.8), under its
+    nodes, and the threads that run little else."""
+    below = _under(timeline, parent, ENGINE)
+    if below.any():
+        return below
+    events = timeline.events
+    named = np.array([bool(_NODE.search(name)) for name in timeline.names] or [False], bool)
+    nodes = events.is_kind(Kind.OP) & named[events.name]
+    if not nodes.any():
+        return below
+    outermost = events.is_kind(Kind.OP) & (parent < 0)
+    threads = int(events.thread.max()) + 1
+    ran = np.bincount(events.thread[outermost], minlength=threads)
+    engines = np.bincount(events.thread[outermost & nodes], minlength=threads) > MAJORITY_SHARE * ran
+    host = events.is_kind(*NESTING_KINDS)
+    found: Bool = (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
+    return found
 
 
 def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from functools import cache
 from types import ModuleType
 
 from findwall.model.catalogue import WALL_OF
 
 
+@cache
 def cause_modules() -> dict[str, ModuleType]:
     """The file of each cause, by its id, in the catalogue's order."""
     files = {info.name.replace("_", "-") for info in pkgutil.iter_modules(__path__)}

@@ -21,7 +21,7 @@ repeat, pinned buffers made once.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import gain, opening, times_text
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
@@ -46,10 +46,11 @@ def sentence(facts: Facts) -> str:
         if frees >= FREED_OFTEN
         else "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
     )
+    asked = [f"asked from the driver {times_text(others)}"] if others > 0 or not frees else []
+    given = [f"given back {times_text(frees)}"] if frees > 0 else []
     return (
-        f"{opening(facts, CAUSE)} are idle because memory is asked from the driver {others:,.0f} times and "
-        "given back "
-        f"{frees:,.0f} times per step{where}; {advice}: {gain(facts, CAUSE)}."
+        f"{opening(facts, CAUSE)} are idle because memory is {' and '.join(asked + given)} per step{where}; "
+        f"{advice}: {gain(facts, CAUSE)}."
     )
 
 

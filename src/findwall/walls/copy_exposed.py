@@ -40,12 +40,12 @@ def sentence(facts: Facts) -> str:
     moved = sum(_bytes(facts, carrier) for carrier in carriers(facts, CAUSE, ALL_COPIES))
     size = f" ({format_bytes(moved)} per step)" if moved > 0 else ""
     where = next((f" at {wait.line}" for wait in _calls(facts) if wait.line), "")
+    why = "nothing else runs beside them"
+    advice = "copy the next batch on a stream of its own while this one trains, and send fewer bytes"
     if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, ALL_COPIES)):
         why = "they come from pageable memory, which the host copies itself and waits for"
-        advice = "use pin_memory=True and .to(device, non_blocking=True)"
-    else:
-        why = "nothing else runs beside them"
-        advice = "copy the next batch on a stream of its own while this one trains, and send fewer bytes"
+        if "pin-memory" not in facts.refused:
+            advice = "use pin_memory=True and .to(device, non_blocking=True)"
     return (
         f"{opening(facts, CAUSE)} go to copies to the device{size}{where} because {why}; {advice}: "
         f"{gain(facts, CAUSE)}."

@@ -27,13 +27,17 @@ import numpy as np
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import on_cores, pieces
+from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.places import line_of, sampled
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import NS_PER_US, format_ms, ms
 
 CAUSE = "launch-bound"
+ALONE = "give each more work (a larger batch)"
 LEAST_SHOWN_US = 0.1  # one digit is printed: less would read as no work at all
 
 
@@ -48,19 +52,23 @@ def sentence(facts: Facts) -> str:
     kernels, length = _kernels(facts)
     line = sampled(facts)
     where = f" (it was most often seen at {line.place})" if line is not None else ""
-    advice = "compile it" if on_cores(facts) else "capture the step in a CUDA graph, compile it"
-    return (
-        f"{opening(facts, CAUSE)} are gaps because the host issues {kernels:,.0f} {pieces(facts)} per step "
-        "one by "
-        f"one{where} and {_size(facts, length)}; {advice}, or give each more work (a larger batch): "
-        f"{gain(facts, CAUSE)}."
-    )
+    size = f"half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
+    spent = f"are gaps because the host issues {kernels:,.0f} {pieces(facts)} per step one by one{where}"
+    if facts.reading.likely.idle[CAUSE] < MAJORITY_SHARE * facts.spent()[CAUSE]:
+        spent = f"go to {pieces(facts)} too small to use the device, {kernels:,.0f} of them per step"
+    return f"{opening(facts, CAUSE)} {spent} and {size}; {_advice(facts)}: {gain(facts, CAUSE)}."
 
 
-def _size(facts: Facts, length: float) -> str:
-    if on_cores(facts):
-        return f"half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
-    return f"they last only {length:.1f} us each"
+def _advice(facts: Facts) -> str:
+    """What the job does not do already."""
+    ways = []
+    replayed = graph_share(facts) > MAJORITY_SHARE
+    if not on_cores(facts) and not replayed and "cuda-graphs" not in facts.refused:
+        ways.append("capture the step in a CUDA graph")
+    merges = not is_compiled(facts) and (not replayed or too_small_share(facts) >= WORTH_IT)
+    if merges and "torch-compile" not in facts.refused:
+        ways.append("compile it")
+    return f"{', '.join([*ways, 'or '])}{ALONE}" if ways else ALONE
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:

@@ -48,6 +48,7 @@ def _advice(facts: Facts) -> str:
         for carrier in carriers(facts, CAUSE, CARRIERS_SEARCHED)
         if any(word in carrier.kernel.lower() for word in _CONVERSIONS)
     ]
-    if conversions:
+    if conversions and "channels-last" not in facts.refused:
         return "put model and input into channels_last"
-    return "drop .contiguous(), cat and permute where they can be, or let torch.compile do it"
+    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile do it"
+    return f"drop .contiguous(), cat and permute where they can be{compiler}"

@@ -23,7 +23,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
 from findwall.attribute.kinds_told import often_text, restarts
-from findwall.attribute.loader import workers_text
+from findwall.attribute.loader import cores_of, workers_text
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -68,6 +68,9 @@ def _why(facts: Facts, calls: list[Wait]) -> str:
         )
     if workers or any("MultiProcess" in wait.call for wait in calls):
         have = f"its {workers} workers do" if workers else "its workers do"
+        cores = cores_of(facts)
+        if workers and cores and workers >= cores:
+            return f"{have} not keep up on {cores} cores; make the transforms cheaper"
         more = f"add workers ({workers_text(facts, workers)})" if workers else "add workers"
         return f"{have} not keep up; {more}, or make the transforms cheaper"
     return "the loader does not keep up; give it workers (num_workers), or make the transforms cheaper"

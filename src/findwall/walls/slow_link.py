@@ -22,6 +22,7 @@ node. overlap-comms hides it, accumulate-gradients and bf16 gradients send less.
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.device_kind import topology_tool
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
 from findwall.model.diagnosis import Evidence
@@ -41,8 +42,10 @@ def sentence(facts: Facts) -> str:
             "and a "
             "measured link rate (`findwall ceilings`)."
         )
+    tool = topology_tool(facts)
+    shown = f"NCCL_DEBUG=INFO, {tool}" if tool else "NCCL_DEBUG=INFO"
     return (
         f"{opening(facts, CAUSE)} are transfers at {ranks.bus_rate / 1e9:.1f} GB/s where the link reaches "
-        f"{link / 1e9:.0f}; look at NCCL's transport (NCCL_DEBUG=INFO, nvidia-smi topo -m): "
+        f"{link / 1e9:.0f}; look at NCCL's transport ({shown}): "
         f"{gain(facts, CAUSE)}."
     )

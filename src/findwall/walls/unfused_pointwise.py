@@ -1,8 +1,9 @@
 """Chains of pointwise kernels read and write whole tensors that a fused kernel would keep in registers.
 
 What it finds:
-Pointwise kernels (and reductions inside such chains): activations, additions, masks, dropout, residuals,
-hand-written norms and rotary embeddings.
+Pointwise kernels, and the norms, softmaxes and reductions inside their chains: activations, additions,
+masks, dropout, residuals, a batch norm before its ReLU, a log-softmax before its loss, hand-written norms
+and rotary embeddings.
 
 Why it costs:
 A pointwise kernel does an operation or two for every number it loads: it is over when the bytes have
@@ -10,9 +11,10 @@ moved. A chain of n of them moves the same tensor n times. Fused, it is read onc
 
 How it is told apart:
 By class and by following tensors from op to op: what one op of a chain writes and the next one reads
-need not be moved at all, and that is the recoverable part. Casts alone are dtype-casts, plain copies
-layout-copies, optimizer arithmetic unfused-optimizer. Kernels that move only what they must are at the
-memory-roof.
+need not be moved at all, and that is the recoverable part. A batch norm has its statistics only after a
+whole pass, so in the best of chains it reads its tensor twice. Casts alone are dtype-casts, plain copies
+layout-copies, optimizer arithmetic unfused-optimizer. A norm or softmax that stands alone between two
+matmuls moves only what it must: it is at the memory-roof.
 
 What helps:
 torch-compile (fuses chains by itself), builtin-ops (layer_norm, rms_norm, gelu, cross_entropy instead of
@@ -24,11 +26,16 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import carriers, kernel_evidence, ops_named
 from findwall.attribute.device_kind import pieces
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
+from findwall.attribute.layouts import channels_last, convolves
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "unfused-pointwise"
+# Kernel class -> how it is called in a sentence.
+KIND_WORDS = {"pointwise": "pointwise", "norm": "norm", "softmax": "softmax", "reduce": "reduction"}
+TOLD_SHARE = 0.1  # of the cause's time: kernels of a class with less are not told. Chosen by hand.
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -40,15 +47,29 @@ def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
     which = f", most of it in {names}," if names else ""
     return (
-        f"{opening(facts, CAUSE)} go to {calls:,.0f} pointwise {pieces(facts)}{which} because each of them "
+        f"{opening(facts, CAUSE)} go to {calls:,.0f} {_kinds(facts)} {pieces(facts)}{which} because each of "
+        "them "
         "moves "
         "whole tensors "
         f"through memory; {_advice(facts)}: {gain(facts, CAUSE)}."
     )
 
 
+def _kinds(facts: Facts) -> str:
+    """What kernels these are; a kind that takes little of the time is not told."""
+    found = []
+    atoms = facts.atoms.of(CAUSE)
+    total = time_of(facts, atoms)
+    for name, word in KIND_WORDS.items():
+        if time_of(facts, atoms[of_class(facts, name)[atoms]]) > TOLD_SHARE * total:
+            found.append(word)
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found or ["pointwise"])
+
+
 def _advice(facts: Facts) -> str:
     compiled = any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE))
     if compiled:
         return "torch.compile runs already: look for graph breaks that cut these chains"
+    if convolves(facts) and not channels_last(facts):
+        return "torch.compile fuses such chains into one kernel and makes images channels-last"
     return "torch.compile fuses such chains into one kernel"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.reading import Scenario
-from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
-from findwall.model.causes import UNKNOWN, ByCause
+from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
+from findwall.model.causes import UNKNOWN
 
 # All of these are chosen by hand, not calibrated.
 # Of the best cause's gain: a second one this close may win by the order of the questions.
@@ -21,12 +21,16 @@ NOTICED_IN_LINE_SHARE = 0.05
 DOMINANT_SHARE = 0.6
 # Of cores that are full, kept busy by others: threads of one op then wait for each other.
 CROWDED_CORES_SHARE = 0.25
-# Times the best cause's gain: more time of unknown floor than this may hide a better one.
-MAY_HIDE_RATIO = 2.0
-# Of the step unknown, with nothing known worth naming: no verdict.
-NO_VERDICT_UNKNOWN_SHARE = 0.30
+# Of device time of a known cause and unknown floor: what may come back of it at the most.
+MAY_HIDE_SHARE = 0.5
+# Of the step: a device that works longer waits for nobody, however small its kernels are.
+BUSY_FOR_LAUNCHES = 0.95
+# Of the step: a roof says that nothing is left, so nearly all must be known.
+ROOF_UNKNOWN_SHARE = 0.10
 # Of every step recorded, start-up: the rest of such a step is warm-up too.
 START_UP_SHARE = 0.5
+
+NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class Verdict:
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    why_not: str = ""  # "start-up", "dilation", "unexplained", "contended", "ceilings" or "unknown"
+    # "start-up", "dilation", "unexplained", "contended", "ceilings", "small-kernels", "no-roof" or "unknown"
+    why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
     @property
@@ -49,15 +54,15 @@ def decide(facts: Facts) -> Verdict:
     if facts.whole.start_up_share >= START_UP_SHARE:
         return Verdict(None, why_not="start-up")
     ranked = [_rank(facts, scenario) for scenario in facts.reading.scenarios]
-    found = {ranking[0] for ranking in ranked}
-    if len(found) > 1:
-        likely = ranked[1][0]
-        return Verdict(None, between=(likely, *sorted(found - {likely})), why_not="dilation")
     best = ranked[1][0]
-    if _outweighed(facts, best):
-        return Verdict(None, why_not="unexplained")
-    if best == UNKNOWN:
-        return Verdict(None, why_not="unknown")
+    found = {ranking[0] for ranking in ranked}
+    if found & {UNKNOWN, NO_ROOF}:  # in some reading nobody can tell: then nobody can
+        return Verdict(None, why_not=_why_nobody_can_tell(facts, found))
+    if len(found) > 1:
+        return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
+    likely = facts.reading.likely
+    if best == "launch-bound" and likely.busy > BUSY_FOR_LAUNCHES * likely.step:
+        return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
     if best in ROOFS and not facts.ceilings.known:
@@ -65,11 +70,15 @@ def decide(facts: Facts) -> Verdict:
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
 
 
-def _outweighed(facts: Facts, best: str) -> bool:
-    """Whether the step has more idle time that nothing traced explains than the best cause gives back."""
-    unexplained = facts.reading.likely.idle[UNKNOWN]
-    gain = facts.recoverable().of((best,))
-    return unexplained > max(gain, WORTH_IT * facts.step)
+def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
+    """Whether it is idle time or work that nothing traced explains, or whether there is just no wall."""
+    if UNKNOWN not in found:
+        return NO_ROOF
+    mostly_idle = max(
+        scenario.idle[UNKNOWN] - MAJORITY_SHARE * (facts.unknown(scenario) + _floorless(facts, scenario))
+        for scenario in facts.reading.scenarios
+    )
+    return "unexplained" if mostly_idle > 0 else "unknown"
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:
@@ -95,27 +104,35 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     worth = [cause for cause in gain.ranked() if gain[cause] >= WORTH_IT * scenario.step]
     if not worth:
         return [_roof(facts, scenario)]
-    if _hidden(facts, scenario, gain) > MAY_HIDE_RATIO * gain[worth[0]]:
-        return [UNKNOWN]
     if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE_SHARE * gain[worth[0]]:
         first, second = worth[0], worth[1]
         if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
-    return worth
+    return worth if _hidden(facts, scenario) <= gain[worth[0]] else [UNKNOWN]
 
 
-def _hidden(facts: Facts, scenario: Scenario, gain: ByCause) -> float:
-    """Time of which nobody knows what could come back because the device's ceilings are not known."""
+def _hidden(facts: Facts, scenario: Scenario) -> float:
+    """What a better cause than the known ones could give back, for all that is known."""
+    return facts.unknown(scenario) + MAY_HIDE_SHARE * _floorless(facts, scenario)
+
+
+def _floorless(facts: Facts, scenario: Scenario) -> float:
+    """Time of causes of which nobody knows what could come back, because no ceiling tells."""
     if facts.ceilings.known:
         return 0.0
-    return facts.spent(scenario).of(gain.not_known()) - scenario.idle[UNKNOWN]
+    blind = [cause for cause in facts.recoverable(scenario).not_known() if cause != UNKNOWN]
+    return facts.spent(scenario).of(blind)
 
 
 def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
-    if spent[UNKNOWN] > NO_VERDICT_UNKNOWN_SHARE * scenario.step or not known:
+    unknown = facts.unknown(scenario)
+    if unknown > ROOF_UNKNOWN_SHARE * scenario.step or not known:
+        return UNKNOWN
+    if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall
         return UNKNOWN
     at_the_roof = spent.of(WALLS["compute"]) >= spent.of(WALLS["bandwidth"])
-    return "at-the-roof" if at_the_roof else "memory-roof"
+    roof = "at-the-roof" if at_the_roof else "memory-roof"
+    return roof if spent[roof] >= WORTH_IT * scenario.step else NO_ROOF

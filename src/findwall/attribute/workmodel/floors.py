@@ -23,12 +23,14 @@ I8 = NDArray[np.int8]
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
 MATRIX_INDEX = np.array([CLASS_INDEX[name] for name in MATRIX_CLASSES])
 # Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
-_START_NS = 5000.0
+START_NS = 5000.0
+# A kernel this short is of the order of the device's own minimum: no better kernel helps, but fewer of them.
+TOO_SMALL_NS = 2 * START_NS
 # All of these are chosen by hand, not calibrated.
 _FAR_FROM_FLOOR = 0.5  # of the duration: a kernel whose floor is less is held up by something else
 _VERY_FAR_FROM_FLOOR = 0.25  # the same, where the only other sign is a small grid
 _HALF_EMPTY_DEVICE = 0.5  # blocks a multiprocessor: with fewer, half of them have nothing to do
-_TELLING_NS = 4 * _START_NS  # a matrix kernel without shapes is judged by its name only if it takes longer
+_TELLING_NS = 4 * START_NS  # a matrix kernel without shapes is judged by its name only if it takes longer
 _WORTH_A_FAST_PATH = 1.5  # times the vector pipe's speed: tensor cores below that are no fast path
 _REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
 # Whether a kernel was picked for operands that lie on 16 bytes. Those of a generation that predates the
@@ -82,12 +84,13 @@ def floors_of(
     least = np.where(np.isnan(shares.nbytes), np.nan, np.maximum(compute, memory))
     floor = np.fmin(least, rows.duration)
     floor[np.isnan(least)] = np.nan
-    bound = _bounds(rows, compute, memory, least, ceilings)
-    misaligned = _misaligned(rows, works, shares.work, on_tensors & (bound != LATENCY), floor)
+    few = _few_blocks(rows, least, ceilings)
+    bound = _bounds(rows, compute, memory, least, few)
+    misaligned = _misaligned(rows, works, shares.work, on_tensors & (bound != LATENCY) & ~few, floor)
     slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
     # A recurrence is held up by its order in time; cuDNN's kernels for it have no TF32 form.
     recurrent = _recurrent(rows)
-    slow_pipe &= on_tensors & (bound == COMPUTE) & ~recurrent
+    slow_pipe &= on_tensors & (bound == COMPUTE) & ~recurrent & ~few
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
     blind &= (rows.duration > _TELLING_NS) & ~recurrent
@@ -116,15 +119,21 @@ def _is_math(math_index: I8, names: tuple[str, ...]) -> Bool:
     return marked
 
 
-def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, ceilings: Ceilings) -> I8:
-    """Latency: far from both ceilings because it is short, or has too few blocks to fill the device."""
+def _few_blocks(rows: Rows, least: F64, ceilings: Ceilings) -> Bool:
+    """Kernels with too few blocks to fill the device, far from both ceilings for that reason."""
+    few: Bool = rows.blocks < _HALF_EMPTY_DEVICE * (ceilings.sm_count or 0)
+    few &= (least < _VERY_FAR_FROM_FLOOR * rows.duration) & (rows.kind != Kind.MEMCPY)
+    return few
+
+
+def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, few: Bool) -> I8:
+    """Latency: far from both ceilings because it is short, the fewer the blocks the more readily."""
     known = ~np.isnan(least)
     bound = np.full(len(least), UNKNOWN, np.int8)
     bound[known] = np.where(compute[known] > memory[known], COMPUTE, BANDWIDTH)
-    short = (least + _START_NS >= rows.duration) & (least < _FAR_FROM_FLOOR * rows.duration)
-    sms = ceilings.sm_count or 0
-    few = (rows.blocks < _HALF_EMPTY_DEVICE * sms) & (least < _VERY_FAR_FROM_FLOOR * rows.duration)
-    bound[known & (short | few) & (rows.kind != Kind.MEMCPY)] = LATENCY
+    short = (least + START_NS >= rows.duration) & (least < _FAR_FROM_FLOOR * rows.duration)
+    short |= few & (rows.duration <= TOO_SMALL_NS)
+    bound[known & short & (rows.kind != Kind.MEMCPY)] = LATENCY
     return bound
 
 

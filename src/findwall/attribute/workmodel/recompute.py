@@ -25,6 +25,8 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     found = np.zeros(len(rows), bool)
     events = timeline.events
     engine = _named(timeline, lambda name: name.startswith(ENGINE))
+    if not engine.any():  # without its ranges a node cannot be told from an op that it runs again
+        return found
     forward = events.is_kind(Kind.OP) & links.backward & (events.sequence >= 0) & ~engine
     parent = np.maximum(links.parent, 0)
     node = (links.parent >= 0) & engine[parent]  # the node's own row, directly under the engine's

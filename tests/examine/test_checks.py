@@ -1,0 +1,299 @@
+"""Each check, with a document made wrong on purpose; and thousands of documents made wrong at random."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import findwall
+from captures import FIXTURES
+from contradictions import Known, contradictions
+from findwall.examine import checks
+from findwall.examine.checks import checked
+from findwall.examine.circumstances import Circumstances
+from findwall.model.diagnosis import (
+    BudgetRow,
+    Diagnosis,
+    NotWorthIt,
+    Phase,
+    Prescription,
+    Range,
+    from_json,
+    to_json,
+)
+
+JOB = Circumstances(vendor="nvidia", cores=16, copies_tell_memory=True, clocks_sampled=True)
+Wrong = Callable[[Diagnosis], Circumstances | None]
+
+
+@cache
+def _read(name: str) -> bytes:
+    return to_json(findwall.read(FIXTURES / f"{name}.json.gz"))
+
+
+def sound(name: str = "eager_training") -> Diagnosis:
+    """A fresh document in which nothing is wrong."""
+    return from_json(_read(name))
+
+
+def row(document: Diagnosis, cause: str) -> BudgetRow:
+    return next(one for one in document.budget if one.cause == cause)
+
+
+def say(text: str) -> Wrong:
+    def change(document: Diagnosis) -> None:
+        document.wall.sentence = text
+
+    return change
+
+
+def say_of(text: str, **job: Any) -> Wrong:
+    def change(document: Diagnosis) -> Circumstances:
+        document.wall.sentence = text
+        return replace(JOB, **job)
+
+    return change
+
+
+def absent_cause(document: Diagnosis) -> None:
+    spent = row(document, "launch-bound")
+    spent.cause, spent.recoverable_ms = "host-work", spent.recoverable_ms
+
+
+def more_unknown(document: Diagnosis) -> None:
+    spent = row(document, "launch-bound")
+    document.budget.append(BudgetRow(None, "unknown", 0.9 * spent.ms, None, None, None))
+    spent.ms *= 0.1
+    spent.recoverable_ms = spent.ms
+
+
+def roof_with_unknown(document: Diagnosis) -> None:
+    document.wall.cause, document.wall.wall = "memory-roof", "bandwidth"
+    spent = row(document, "launch-bound")
+    document.budget.append(BudgetRow("bandwidth", "memory-roof", 0.5 * spent.ms, None, None, 0.0))
+    spent.cause, spent.ms, spent.recoverable_ms = "unknown", 0.5 * spent.ms, None
+
+
+def far_roof(document: Diagnosis) -> Circumstances:
+    document.wall.cause, document.wall.wall = "memory-roof", "bandwidth"
+    spent = row(document, "launch-bound")
+    spent.cause, spent.recoverable_ms = "memory-roof", 0.0
+    return replace(JOB, lowest_at_roof=0.001)
+
+
+def busy(document: Diagnosis) -> None:
+    document.questions[1].value = 0.98
+
+
+def long_kernels(document: Diagnosis) -> Circumstances:
+    return replace(JOB, longest_small_ms=5.9)
+
+
+def beyond_spec(document: Diagnosis) -> Circumstances:
+    return replace(JOB, least_ms=0.9 * (document.step.ms or 0.0))
+
+
+def small_promise(document: Diagnosis) -> None:
+    document.wall.sentence = "saves up to 100 us."
+
+
+def advises_refused(document: Diagnosis) -> None:
+    document.wall.sentence = "capture the step in a CUDA graph: saves up to 5.00 ms."
+    document.prescriptions = []
+    document.not_worth_it = [NotWorthIt(["cuda-graphs"], 1.0, "the device never waits")]
+
+
+VERDICTS: dict[str, Wrong] = {
+    "cause-takes-time": absent_cause,
+    "known-outweighs-unknown": more_unknown,
+    "roof-is-known": roof_with_unknown,
+    "roof-is-near": far_roof,
+    "busy-device-waits-for-nobody": busy,
+    "small-kernels-are-small": long_kernels,
+    "verdict-keeps-to-the-spec": beyond_spec,
+    "promise-covers-the-fixes": small_promise,
+    "verdict-advises-nothing-refused": advises_refused,
+    "says-something": say("memory is asked 0 times per step"),
+    "graph-is-not-captured-twice": say_of("capture the step in a CUDA graph", replayed_share=0.9),
+    "advice-is-for-this-device": say_of("see nvidia-smi topo -m", vendor="amd"),
+    "workers-fit-the-cores": say("give the DataLoader num_workers=25"),
+    "memory-is-named": say_of("they come from pageable memory", copies_tell_memory=False),
+}
+
+
+def test_a_sound_document_passes_unchanged() -> None:
+    assert checked(sound(), JOB) == sound()
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_verdict_that_contradicts_a_figure_is_withdrawn(name: str) -> None:
+    document = sound()
+    assert document.wall.cause == "launch-bound"
+    job = VERDICTS[name](document) or JOB
+    after = checked(document, job)
+    assert name in after.quality.checks_failed
+    assert after.wall.cause is None and after.wall.between == []
+    assert after.prescriptions == []
+    assert any("contradicts a figure" in note for note in after.notes)
+
+
+def fix(how: str = "do it", low: float | None = None) -> Prescription:
+    return Prescription(["keep-cache"], ["allocator"], Range(low=low), Range(), "safe", how)
+
+
+FIXES: dict[str, tuple[Prescription, Circumstances]] = {
+    "step-is-shorter-but-not-beyond-the-spec": (fix(low=0.001), replace(JOB, least_ms=1.0)),
+    "says-something": (fix("it waits 0 times per step"), JOB),
+    "graph-is-not-captured-twice": (fix("`g = torch.cuda.graph(…)`"), replace(JOB, replayed_share=0.9)),
+    "advice-is-for-this-device": (fix("set torch.backends.cudnn.benchmark"), replace(JOB, device_kind="cpu")),
+    "workers-fit-the-cores": (fix("num_workers=25"), JOB),
+    "memory-is-named": (fix("9 MB come from pageable memory"), replace(JOB, copies_tell_memory=False)),
+}
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_a_fix_that_contradicts_a_figure_is_dropped(name: str) -> None:
+    document = sound()
+    wrong, job = FIXES[name]
+    document.prescriptions = [wrong]
+    document.wall.sentence = "it is slow"
+    after = checked(document, job)
+    assert after.quality.checks_failed == {name: 1}
+    assert after.prescriptions == []
+    assert after.wall.cause == document.wall.cause
+    assert any(note.startswith("keep-cache: not shown") for note in after.notes)
+
+
+REFUSALS: dict[str, tuple[NotWorthIt, Circumstances]] = {
+    "refused-is-not-advised": (NotWorthIt(["keep-cache"], 1.0, "no use"), JOB),
+    "clocks-were-sampled": (
+        NotWorthIt(["raise-clocks"], 1.0, "the clocks are fine"),
+        replace(JOB, clocks_sampled=False),
+    ),
+    "says-something": (NotWorthIt(["sdpa"], 1.0, "it is called 0 times"), JOB),
+    "memory-is-named": (
+        NotWorthIt(["pin-memory"], 1.0, "the copies already come from pinned memory"),
+        replace(JOB, copies_tell_memory=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_that_contradicts_is_dropped(name: str) -> None:
+    document = sound()
+    wrong, job = REFUSALS[name]
+    document.prescriptions, document.not_worth_it = [fix()], [wrong]
+    after = checked(document, job)
+    assert after.quality.checks_failed == {name: 1}
+    assert after.not_worth_it == []
+    assert len(after.prescriptions) == 1
+
+
+def half_a_budget(document: Diagnosis) -> None:
+    document.budget.pop(0)
+
+
+def gives_back_more(document: Diagnosis) -> None:
+    document.budget[0].recoverable_ms = 2 * document.budget[0].ms
+
+
+def negative_phase(document: Diagnosis) -> None:
+    document.phases.append(Phase("other", -1.0))
+
+
+def more_than_all(document: Diagnosis) -> None:
+    document.timeline.idle_share = 1.2
+
+
+FIGURES: dict[str, Callable[[Diagnosis], None]] = {
+    "budget-sums-to-the-step": half_a_budget,
+    "no-cause-gives-back-more-than-it-takes": gives_back_more,
+    "no-phase-is-negative": negative_phase,
+    "shares-are-shares": more_than_all,
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_that_cannot_be_goes_and_the_verdict_with_it(name: str) -> None:
+    document = sound()
+    FIGURES[name](document)
+    after = checked(document, JOB)
+    assert name in after.quality.checks_failed
+    assert after.wall.cause is None
+    assert contradictions(json.loads(to_json(after)), Known(cores=16)) == []
+
+
+def test_no_check_is_without_its_wrong_document() -> None:
+    names = {
+        one.__name__.replace("_", "-")
+        for table in (checks.FIGURES, checks.VERDICT, checks.FIX, checks.REFUSAL)
+        for one in table
+    }
+    assert names == {*VERDICTS, *FIXES, *REFUSALS, *FIGURES}
+
+
+NUMBERS = st.one_of(st.floats(-2.0, 3.0), st.sampled_from([0.0, 1.0, 1e-6, 1e6]))
+TEXTS = st.sampled_from(
+    [
+        "capture the step in a CUDA graph: saves up to 1.00 ms",
+        "Nothing of the step",
+        "num_workers=64",
+        "they come from pageable memory: saves up to 3 us",
+        "see nvidia-smi topo -m",
+        "rocm-smi --showtopo",
+        "saves up to 900 s",
+    ]
+)
+CAUSES = st.sampled_from(
+    ["launch-bound", "memory-roof", "at-the-roof", "host-sync", "unknown", "slow-kernels"]
+)
+
+
+def numbers(value: Any) -> list[tuple[Any, Any]]:
+    """Where a document holds a figure that may be wrong: (container, key)."""
+    if isinstance(value, list):
+        return [found for one in value for found in numbers(one)]
+    if not isinstance(value, dict):
+        return []
+    found = [(value, key) for key, inner in value.items() if type(inner) is float]
+    return found + [place for inner in value.values() for place in numbers(inner)]
+
+
+FIELDS = ("budget", "phases", "prescriptions", "not_worth_it", "timeline", "quality", "questions", "mfu")
+NAMES = ("eager_training", "compiled_training", "cuda_graph_replay", "inference")
+
+
+@settings(max_examples=1500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_whatever_is_wrong_nothing_contradictory_is_left(data: st.DataObject, name: str) -> None:
+    raw = json.loads(_read(name))
+    places = [place for field in FIELDS for place in numbers(raw[field])]
+    for _ in range(data.draw(st.integers(0, 3))):
+        container, key = places[data.draw(st.integers(0, len(places) - 1))]
+        container[key] = container[key] * data.draw(NUMBERS)
+    for one in raw["budget"]:
+        one["evidence"] = []  # it quotes what the real job had
+    if data.draw(st.booleans()):
+        raw["wall"]["sentence"] = data.draw(TEXTS)
+    if data.draw(st.booleans()):
+        raw["budget"][data.draw(st.integers(0, len(raw["budget"]) - 1))]["cause"] = data.draw(CAUSES)
+    for one in raw["prescriptions"]:
+        one["how"] = data.draw(st.one_of(st.just(one["how"]), TEXTS))
+    vendor = data.draw(st.sampled_from(["nvidia", "amd"]))
+    job = Circumstances(
+        vendor=vendor,
+        cores=16,
+        replayed_share=0.9 if data.draw(st.booleans()) else 0.0,
+        copies_tell_memory=data.draw(st.booleans()),
+    )
+    after = checked(msgspec.convert(raw, Diagnosis), job)
+    known = Known(vendor, 16, job.replayed_share > 0.5, job.copies_tell_memory)
+    assert contradictions(json.loads(to_json(after)), known) == []

@@ -1,0 +1,126 @@
+"""What a fix does at best: never above the step, never below several at once, and only what it does."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.layouts import channels_last
+from findwall.attribute.whatif import best_step
+from findwall.attribute.widths import under_autocast, value_bytes
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.prescribe import step_at_best, together_at_best
+from findwall.replay.change import Change
+from fixes.recorded import job
+from sketch import DRAWINGS, KERNELS, Drawing, Drawn, facts_of, sketch
+
+FIXES = all_fixes()
+ROUNDING_NS = 1.0
+IMAGE = [128, 256, 56, 56]
+CONVOLUTION = Drawn(
+    "sm90_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "aten::cudnn_convolution"
+).given(IMAGE, [256, 256, 3, 3])
+TURN = Drawn(
+    "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float>", "aten::cudnn_convolution"
+).given(IMAGE, [256, 256, 3, 3])
+BATCH_NORM = Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
+    IMAGE, [256]
+)
+RELU = Drawn(KERNELS["k"].kernel, "aten::clamp_min_").given(IMAGE)
+NETWORK = {"v": CONVOLUTION, "t": TURN, "w": BATCH_NORM, "r": RELU}
+
+
+def uses(facts: Facts) -> dict[str, Use]:
+    said = {name: fix.advise(facts) for name, fix in FIXES.items()}
+    return {name: one for name, one in said.items() if isinstance(one, Use) and one.shorter_step}
+
+
+def at_best(facts: Facts, name: str) -> float | None:
+    outcome = FIXES[name].advise(facts)
+    return step_at_best(FIXES[name], outcome, facts) if isinstance(outcome, Use) else None
+
+
+def drawn(gpu: str) -> Facts:
+    """Three steps of a network on images, every kernel two milliseconds long, all launched at once."""
+    cpu = ("o" * (len(gpu) // 2)).ljust(len(gpu)) * 3
+    return facts_of(sketch(cpu, gpu * 3, "|".ljust(len(gpu)) * 3, kernels=NETWORK))
+
+
+def checked(facts: Facts) -> None:
+    outcomes = uses(facts)
+    best = {name: step_at_best(FIXES[name], one, facts) for name, one in outcomes.items()}
+    for name, one in outcomes.items():
+        assert 0 <= best[name] <= facts.step + ROUNDING_NS, name
+        if one.changes is None:
+            continue
+        moves = one.moves or FIXES[name].moves
+        likely = one.changes.likely and best_step(facts, one.changes.likely, moves)
+        worst = one.changes.worst and best_step(facts, one.changes.worst, moves)
+        ordered = [value for value in (best[name], likely, worst) if value is not None]
+        assert ordered == sorted(ordered), name
+    names = sorted(best, key=lambda name: best[name])[:4]
+    for first, second in permutations(names, 2):
+        stack = together_at_best({name: outcomes[name] for name in (first, second)}, facts)
+        assert stack <= min(best[first], best[second]) + ROUNDING_NS, (first, second)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWINGS)
+def test_best_is_no_worse_than_likely_and_a_stack_no_worse_than_its_parts(drawing: Drawing) -> None:
+    checked(drawing.facts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.permutations(["vv", "tt", "ww", "rr", "mm", "kk"]))
+def test_whatever_the_order_of_kernels_no_best_is_above_the_step(order: list[str]) -> None:
+    checked(drawn("".join(one.upper() if at % 2 else one for at, one in enumerate(order))))
+
+
+@pytest.mark.parametrize("name", ["conv_fp32", "layout_flips", "upcast_tower", "own_profiler"])
+def test_on_recorded_jobs_too(name: str) -> None:
+    checked(job(name))
+
+
+def test_the_compiler_makes_images_channels_last_besides() -> None:
+    """So its best is not above that of channels-last alone."""
+    facts = drawn("vvTTwwRRVVttWWrr")
+    assert not channels_last(facts)
+    compiled, turned = at_best(facts, "torch-compile"), at_best(facts, "channels-last")
+    assert compiled is not None and turned is not None and compiled < turned < facts.step
+
+
+def test_channels_last_fuses_nothing() -> None:
+    """What is pointwise still moves its bytes: one read and one write."""
+    facts = drawn("vvTTwwRR")
+    best = at_best(facts, "channels-last")
+    bandwidth = float(facts.ceilings.bandwidth or np.nan)
+    assert best is not None and best >= 4 * 4.0 * np.prod(IMAGE) / bandwidth * 1e9
+
+
+def test_autocast_halves_no_layer_norm_and_no_narrow_value() -> None:
+    narrow = KERNELS["k"].given([32768, 8192], dtype="c10::BFloat16")
+    facts = facts_of(sketch(cpu="oooo" * 3, gpu="kwtN" * 3, steps="|   " * 3, kernels={"n": narrow}))
+    left = under_autocast(facts)[:4]
+    assert left.tolist() == [0.5, 1.0, 0.5, 1.0]
+    assert value_bytes(facts, np.arange(4)).tolist() == [4, 4, 4, 2]
+
+
+def test_bf16_in_the_default_layout_is_told_to_come_with_channels_last() -> None:
+    assert not channels_last(job("conv_fp32"))
+    outcome = FIXES["bf16-autocast"].advise(job("conv_fp32"))
+    assert isinstance(outcome, Use) and "With channels-last" in outcome.how
+
+
+def test_time_that_nothing_traced_explains_may_be_what_the_device_waits_for_most() -> None:
+    """Timed at 30 ms, traced at 10: whoever takes the loader's wait away may take the rest as well."""
+    timeline = sketch(cpu="ddddddddo " * 3, gpu="        mm" * 3, steps="|         " * 3)
+    facts = facts_of(timeline, step_ms=30)
+    left = facts.reading.likely.left_over
+    waiting = best_step(facts, Change(), ("loader-starved",))
+    assert waiting == pytest.approx(facts.step - left)
+    assert best_step(facts, Change(), ("fast-path-off",)) == pytest.approx(facts.step)

@@ -1,0 +1,111 @@
+"""Laws of the verdict: a roof means near the roof, and the unknown weighs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from findwall.attribute.budget import NEAR_ROOF_SHARE
+from findwall.attribute.facts import Facts
+from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.model.catalogue import ROOFS
+from findwall.model.events import Kind
+from findwall.model.machine import Ceilings
+from findwall.walls.verdict import ROOF_UNKNOWN_SHARE, decide
+from sketch import DRAWN_KERNELS, KERNELS, Drawn, facts_of, hosts_own, sketch
+
+# One kernel of each class that is held against the memory, of an amount of work to be drawn.
+PASSES = {
+    "norm": KERNELS["w"],
+    "softmax": DRAWN_KERNELS["s"],
+    "reduce": DRAWN_KERNELS["r"],
+    "optimizer": DRAWN_KERNELS["o"],
+    "matmul": KERNELS["m"],
+    "attention": DRAWN_KERNELS["a"],
+    "pointwise": KERNELS["k"],
+    "copy": KERNELS["l"],
+}
+CORES = Ceilings("cores", "measured", flops={"fp32": 1e12}, bandwidth=1e11)
+
+
+def one_kernel(drawn: Drawn, us: float, cpu: str = "o   o   o   ") -> Facts:
+    """Three steps of one kernel each, a character long."""
+    return facts_of(sketch(cpu, "k   K   k   ", "|   |   |   ", {"k": drawn}, us=us))
+
+
+def work(name: str, rows: int) -> Drawn:
+    one = PASSES[name]
+    dims = {
+        "matmul": ([rows, 1024], [1024, 1024]),
+        "attention": ([1, rows, 2, 64],) * 3,
+    }.get(name, ([rows, 1024],) * max(len(one.dims), 1))
+    return one.given(*dims)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_long_kernel_of_little_work_is_slow(name: str) -> None:
+    facts = one_kernel(work(name, 2), us=3300)
+    assert all(facts.spent_ms(roof) == 0 for roof in ROOFS)
+    if name in ("norm", "softmax", "reduce", "matmul", "attention"):
+        assert facts.spent_ms("slow-kernels") == pytest.approx(3.3)
+        assert (facts.recoverable_ms("slow-kernels") or 0) > 3.2
+
+
+@pytest.mark.parametrize("name", ["norm", "softmax", "reduce", "matmul", "attention"])
+def test_a_short_one_is_too_small(name: str) -> None:
+    facts = one_kernel(work(name, 2), us=5)
+    index = facts.atoms.index[facts.atoms.of("launch-bound")]
+    assert len(index) == len(facts.atoms.index)
+
+
+def test_a_memset_of_nothing_much_is_at_no_roof() -> None:
+    facts = one_kernel(Drawn("Memset (Device)", "aten::zero_", kind=Kind.MEMSET, nbytes=512), us=1000)
+    assert facts.spent_ms("memory-roof") == 0
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(name=st.sampled_from(sorted(PASSES)), rows=st.integers(1, 2**20), us=st.integers(1, 4000))
+def test_what_is_at_a_roof_is_near_it_and_what_is_too_small_is_short(name: str, rows: int, us: int) -> None:
+    facts = one_kernel(work(name, rows), us)
+    for roof in ROOFS:
+        atoms = facts.atoms.of(roof)
+        assert (facts.atoms.floor[atoms] >= NEAR_ROOF_SHARE * facts.atoms.own[atoms] * (1 - 1e-9)).all()
+    small = facts.atoms.index[facts.atoms.of("launch-bound")]
+    assert (facts.kernels.duration[small] <= TOO_SMALL_NS).all()
+
+
+@pytest.mark.parametrize("ceilings", [CORES, None], ids=["measured", "nobody measured"])
+def test_on_cores_too(ceilings: Ceilings | None) -> None:
+    """Drawing one of two numbers takes milliseconds for any reason but the memory's speed."""
+    drawn = Drawn("multinomial", "aten::multinomial").given([1, 2])
+    timeline = sketch("oo  oo  oo  ", "kK  kK  kK  ", "|   |   |   ", {"k": drawn}, device="", us=3300)
+    facts = facts_of(hosts_own(timeline), ceilings=ceilings, device_kind="cpu")
+    assert all(facts.spent_ms(roof) == 0 for roof in ROOFS)
+    assert decide(facts).cause not in ROOFS
+
+
+def mixed(known: int, unknown: int, wait: int = 0) -> Facts:
+    """Steps of so many ms of a slow norm, of kernels nobody knows, and of a host that waits."""
+    slow = KERNELS["w"].given([2, 8])
+    gpu = "k" * known + "u" * unknown + " " * (wait + 1)
+    cpu = "oo" + " " * (known + unknown + wait - 1)
+    return facts_of(sketch(cpu * 3, gpu * 3, ("|" + " " * (len(gpu) - 1)) * 3, {"k": slow}))
+
+
+@pytest.mark.parametrize(("known", "unknown"), [(5, 1), (5, 4), (3, 3), (3, 4), (1, 6)])
+def test_the_unknown_weighs(known: int, unknown: int) -> None:
+    facts = mixed(known, unknown)
+    gain = facts.recoverable_ms("slow-kernels") or 0.0
+    assert (decide(facts).cause is None) == (facts.unknown() / 1e6 > gain)
+
+
+@pytest.mark.parametrize("unknown", [0, 1, 2, 6])
+def test_a_roof_is_named_only_where_nearly_all_is_known(unknown: int) -> None:
+    gpu = "mmMMmmMMmmMM"[: 12 - unknown] + "u" * unknown
+    large = KERNELS["m"].given([8192, 8192], [8192, 2 * 5632], dtype="c10::BFloat16")
+    facts = facts_of(sketch("o" * 36, gpu * 3, ("|" + " " * 11) * 3, {"m": large}))
+    share = facts.unknown() / facts.step
+    assert np.isclose(share, unknown / 12, atol=0.05)
+    assert (decide(facts).cause == "at-the-roof") == (share <= ROOF_UNKNOWN_SHARE)
