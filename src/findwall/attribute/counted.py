@@ -17,7 +17,7 @@ import numpy as np
 
 from findwall.attribute.budget import DeviceAtoms
 from findwall.attribute.kernels import BOUNDS, KernelTable
-from findwall.attribute.workmodel.floors import MATRIX_INDEX
+from findwall.attribute.workmodel.floors import MATRIX_INDEX, TOO_SMALL_NS
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool
 from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
@@ -29,12 +29,17 @@ NEAR_CEILING_SHARE = 0.75  # of what is achievable: from here on a kernel of kno
 FAR_BELOW_SHARE = 0.4  # of it: a kernel of any class is then held up by something else
 FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
 WORTH_ASKING_SHARE = 0.05  # of the device's time: less of unknown work decides nothing
-SHORT_KERNEL_NS = 10_000.0  # on average: twice what a kernel's start and tail take
 # Tensor cores in use, of their time, by the best products: 84 % on an H200 (see `examine/counters.py`).
 TENSOR_CEILING = 0.84
 UNKNOWN_CLOCK = (
     1.5  # times longer at most where nobody read the clock: a card at its power cap seldom halves it
 )
+_BOUND_OF = {
+    "memory-roof": "bandwidth",
+    "at-the-roof": "compute",
+    "slow-kernels": "compute",
+    "launch-bound": "latency",
+}
 _TENSOR_FORMATS = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -46,6 +51,12 @@ class Counted:
     share: float  # of the device time that is theirs
     memory: tuple[float, float]  # of the memory's ceiling, at least and at most, while they ran
     tensor: tuple[float, float]  # of the tensor cores' ceiling
+
+    @property
+    def remains(self) -> float:
+        """Of their time: what they used of the ceiling that decided, so nothing takes it away."""
+        sure = {"memory-roof": self.memory[0], "at-the-roof": self.tensor[0]}
+        return sure.get(self.cause, max(self.memory[1], self.tensor[1]))
 
     @property
     def words(self) -> str:
@@ -70,13 +81,8 @@ def settle(
     floor = atoms.floor.copy()
     bound = kernels.bound.copy()
     rows = atoms.index[blind]
-    if counted.cause == "memory-roof":
-        bound[rows] = BOUNDS.index("bandwidth")
-    elif counted.cause == "at-the-roof":
-        bound[rows] = BOUNDS.index("compute")
-    else:
-        bound[rows] = BOUNDS.index("latency" if counted.cause == "launch-bound" else "compute")
-        floor[blind] = atoms.own[blind] * max(counted.memory[1], counted.tensor[1])
+    bound[rows] = BOUNDS.index(_BOUND_OF[counted.cause])
+    floor[blind] = atoms.own[blind] * counted.remains
     return replace(atoms, cause=cause, floor=floor), replace(kernels, bound=bound), counted
 
 
@@ -105,7 +111,9 @@ def _judge(
     busy = _tensor_time(kernels, atoms, ceilings) * _slower_clock(rank.telemetry)
     tensor = _interval(pipe, busy / steps / TENSOR_CEILING + others, theirs)
     vector = [value / 100.0 * step / theirs for value in (gpm.fp16, gpm.fp32, gpm.fp64) if value is not None]
-    cause = _cause(memory, tensor, max(vector, default=1.0), own / max(int(blind.sum()), 1))
+    cause = _cause(
+        memory, tensor, max(vector, default=1.0), float(kernels.duration[atoms.index[blind]].max())
+    )
     return None if cause is None else Counted(cause, own / total, memory, tensor)
 
 
@@ -132,7 +140,7 @@ def _slower_clock(telemetry: Telemetry) -> float:
 
 
 def _cause(
-    memory: tuple[float, float], tensor: tuple[float, float], vector: float, mean_ns: float
+    memory: tuple[float, float], tensor: tuple[float, float], vector: float, longest_ns: float
 ) -> str | None:
     """`vector`: at most so much of the busiest vector pipe's time; products in fp32 run there."""
     if memory[0] >= NEAR_CEILING_SHARE and memory[0] >= tensor[0]:
@@ -140,5 +148,5 @@ def _cause(
     if tensor[0] >= NEAR_CEILING_SHARE:
         return "at-the-roof"
     if max(memory[1], tensor[1], vector) < FAR_BELOW_SHARE:
-        return "launch-bound" if mean_ns < SHORT_KERNEL_NS else "slow-kernels"
+        return "launch-bound" if longest_ns <= TOO_SMALL_NS else "slow-kernels"
     return None
