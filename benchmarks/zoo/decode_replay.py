@@ -11,7 +11,7 @@ from torch import nn
 
 WALLS = [["bandwidth", "memory-roof"]]
 ALSO = []
-FIXES = ["fp8_weights"]
+FIXES = ["fp8_weights", "compiled"]
 ROWS_FP8 = 16  # the fp8 matmul wants whole tiles of rows
 
 
@@ -87,6 +87,8 @@ def make(size: str, fix: str | None = None) -> Step:
     torch.set_default_dtype(usual)
     if fix == "fp8_weights":
         model = narrowed(model)
+    elif fix == "compiled":
+        model = torch.compile(model)
     ids = torch.zeros(shape[1], dtype=torch.long, device=device)
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ import pytest
 from findwall.measure import analyst
 from findwall.measure import control as control_module
 from findwall.measure.control import Control
+from findwall.measure.diary import Diary
 from findwall.measure.gate import Gate, Gauge
 from findwall.measure.importhook import when_imported
 from findwall.measure.machine import batch_size
@@ -198,6 +199,8 @@ class Rig:
             pause=self.paused.append, stop=lambda: None, sample_now=self._sample
         )
         self.compilations = types.SimpleNamespace(new=lambda: 0)
+        self.kinds: list[Any] = []
+        self.diary = Diary()
 
     def _sample(self) -> None:
         self.sampled += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.reading import Scenario
+from findwall.attribute.whatif import saved_alone
 from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN
 
@@ -17,7 +18,7 @@ NEAR_TIE_SHARE = 0.75
 # second, and loses nothing.
 IN_LINE_SHARE = 0.25
 NOTICED_IN_LINE_SHARE = 0.05
-# Of the step: a wait this long stands all the same, because work suffers more than Python.
+# Of what is known of the step: a wait this long stands all the same, because work suffers more than Python.
 DOMINANT_SHARE = 0.6
 # Of cores that are full, kept busy by others: threads of one op then wait for each other.
 CROWDED_CORES_SHARE = 0.25
@@ -27,6 +28,7 @@ MAY_HIDE_SHARE = 0.5
 BUSY_FOR_LAUNCHES = 0.95
 # Of the step: a roof says that nothing is left, so nearly all must be known.
 ROOF_UNKNOWN_SHARE = 0.10
+COMPARED = 4  # causes, of those with most to give back, that are played against each other
 # Of every step recorded, start-up: the rest of such a step is warm-up too.
 START_UP_SHARE = 0.5
 
@@ -86,8 +88,8 @@ def _may_be_others(facts: Facts, best: str) -> bool:
     share = in_line_share(facts.rank)
     rare = best == "unstable-steps"  # just what others cause, whatever the device
     if WALL_OF[best] in ("overhead", "data") and not rare:
-        gain = facts.recoverable().of((best,))
-        return share >= IN_LINE_SHARE and gain < DOMINANT_SHARE * facts.step
+        gain, known = facts.recoverable().of((best,)), facts.step - facts.unknown(facts.reading.likely)
+        return share >= IN_LINE_SHARE and gain < DOMINANT_SHARE * known
     reached = best == "at-the-roof" and facts.ceilings.known  # a rate that was reached was reached
     if reached or (facts.rank.device_kind != "cpu" and not rare):
         return False
@@ -108,7 +110,21 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
         first, second = worth[0], worth[1]
         if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
+    worth = _in_front(facts, worth, scenario)
     return worth if _hidden(facts, scenario) <= gain[worth[0]] else [UNKNOWN]
+
+
+def _in_front(facts: Facts, worth: list[str], scenario: Scenario) -> list[str]:
+    """The same causes, unless another one clearly saves more by itself than the first: it stands in front.
+
+    Of two that hide each other neither saves much alone; then the one with more to give back stays first.
+    """
+    if len(worth) < 2 or facts.reading.source not in ("given", "measured"):
+        return worth  # what hides behind what is known only where the true step is
+    alone = {cause: saved_alone(facts, cause) for cause in worth[:COMPARED]}
+    most = max(alone, key=lambda cause: alone[cause])
+    clear = alone[most] >= WORTH_IT * scenario.step and alone[worth[0]] < NEAR_TIE_SHARE * alone[most]
+    return [most, *(cause for cause in worth if cause != most)] if clear else worth
 
 
 def _hidden(facts: Facts, scenario: Scenario) -> float:
