@@ -2,14 +2,16 @@
 
 Truth: bandwidth / memory-roof. A token reads 19 GB of weights and 1 GB of keys and values once; four
 rows give each weight eight FLOPs. The host launches one graph and reads four token ids. Half as many
-bytes for each weight make the step shorter, nothing on the host does.
+bytes for each weight make the step shorter, nothing on the host does. The norms are chains of small kernels:
+compiled before the capture the step was 6 % shorter, so unfused-pointwise, just above the bar of 5 %, is true
+as well.
 """
 
 import torch
 from fixclock import Step, device_of, main
 from torch import nn
 
-WALLS = [["bandwidth", "memory-roof"]]
+WALLS = [["bandwidth", "memory-roof"], ["bandwidth", "unfused-pointwise"]]
 ALSO = []
 FIXES = ["fp8_weights", "compiled"]
 ROWS_FP8 = 16  # the fp8 matmul wants whole tiles of rows
