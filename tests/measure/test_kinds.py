@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from findwall.measure.kinds import Kind, find_kinds, labels, plan_window, told_by
+from findwall.measure.kinds import Kind, Limits, find_kinds, labels, plan_window, told_by
 from findwall.measure.stages import labels_of_traced
 
 MS = 1_000_000
@@ -19,6 +19,10 @@ def steps(count: int, usual: int = 20 * MS, **every: int) -> list[int]:
         for row in range(first, count, distance):
             times[row] = length * MS
     return times
+
+
+def limits(most: int, latest: int, ns: float = 1e12) -> Limits:
+    return Limits(most, latest, ns, 20 * MS)
 
 
 def test_steps_that_are_alike_are_of_one_kind() -> None:
@@ -62,7 +66,7 @@ def test_lengths_that_merely_vary_are_no_kinds() -> None:
 
 def test_the_window_holds_one_step_of_each_kind() -> None:
     kinds = find_kinds(steps(100, x60_10=9, x900_50=49) + steps(60, x60_10=9, x900_50=49))
-    window = plan_window(kinds, 163, 3, 24, 400)
+    window = plan_window(kinds, 163, 3, limits(24, 400))
     held = range(window.first, window.first + window.steps)
     assert 199 in held
     assert 189 in held
@@ -71,8 +75,20 @@ def test_the_window_holds_one_step_of_each_kind() -> None:
 
 def test_what_comes_too_late_is_not_waited_for() -> None:
     kinds = find_kinds(steps(64, x480_16=3))
-    assert plan_window(kinds, 70, 3, 24, 75).steps == 3
-    assert plan_window(kinds, 70, 3, 24, 90).first == 82
+    assert plan_window(kinds, 70, 3, limits(24, 75)).steps == 3
+    assert plan_window(kinds, 70, 3, limits(24, 90)).first == 82
+
+
+def test_what_takes_too_long_is_not_traced() -> None:
+    kinds = find_kinds(steps(64, x480_16=3))
+    assert plan_window(kinds, 70, 3, limits(24, 400, 400 * MS)).steps == 3
+
+
+def test_of_a_kind_seen_twice_the_next_one_is_guessed() -> None:
+    (kind,) = find_kinds(steps(12, x10000_10=0))
+    assert (kind.every, kind.distance) == (None, 10)
+    window = plan_window([kind], 14, 3, limits(24, 400))
+    assert 20 in range(window.first, window.first + window.steps - 1)
 
 
 @settings(max_examples=300)
@@ -97,7 +113,7 @@ def test_a_drawn_period_is_found(
     (kind,) = kinds
     assert kind.every == period
     assert kind.rows == tuple(range(first, len(times), period))
-    window = plan_window(kinds, 200, 3, 64, 10_000)
+    window = plan_window(kinds, 200, 3, limits(64, 10_000))
     counted = range(window.first, window.first + window.steps - 1)
     assert any(row % period == first for row in counted)
     assert window.first >= 200

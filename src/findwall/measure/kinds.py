@@ -31,12 +31,17 @@ class Kind:
     excess: float  # of all the time: what they take beyond usual steps
     every: int | None  # one step in so many, where the distances are even
 
+    @property
+    def distance(self) -> int | None:
+        """How far apart they come, as far as is known; of two that were seen, as far as those were."""
+        return self.rows[1] - self.rows[0] if self.every is None and len(self.rows) == 2 else self.every
+
     def next_after(self, row: int) -> int | None:
-        """The place of the next one that comes, from `row` on; None where nobody can tell."""
-        if self.every is None:
+        """The place of the next one that may come, from `row` on; None where nobody can tell."""
+        if self.distance is None:
             return None
         behind = max(row - self.rows[-1], 1)
-        return self.rows[-1] + -(-behind // self.every) * self.every
+        return self.rows[-1] + -(-behind // self.distance) * self.distance
 
 
 def find_kinds(times: Sequence[int]) -> list[Kind]:
@@ -100,24 +105,33 @@ class Window:
     steps: int
 
 
-def plan_window(
-    kinds: Sequence[Kind], earliest: int, usual_steps: int, most_steps: int, latest: int
-) -> Window:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a window may take."""
+
+    steps: int
+    latest: int  # place of the last step that is waited for
+    ns: float
+    usual_ns: float
+
+
+def plan_window(kinds: Sequence[Kind], earliest: int, usual_steps: int, limits: Limits) -> Window:
     """A run of steps with one of every kind that can be foreseen, or of the usual ones alone.
 
     The last traced step is never counted, and a step of a kind is worth little without its neighbours: one
-    before it and two behind are traced with it. What would not fit in `most_steps`, or comes after `latest`,
-    is left out, the least important kind first.
+    before it and two behind are traced with it. What would not fit, or comes too late, is left out, the least
+    important kind first.
     """
-    wanted = sorted((kind for kind in kinds if kind.every is not None), key=lambda kind: kind.excess)
+    wanted = sorted((kind for kind in kinds if kind.distance is not None), key=lambda kind: kind.excess)
     while wanted:
-        rarest = max(wanted, key=lambda kind: kind.every or 0)
+        rarest = max(wanted, key=lambda kind: kind.distance or 0)
         there = rarest.next_after(earliest + 1)
         assert there is not None
         places = [there, *(_nearest(kind, there, earliest + 1) for kind in wanted if kind is not rarest)]
         first = min(places) - 1
         steps = max(max(places) + 3 - first, usual_steps)
-        if steps <= most_steps and max(places) <= latest:
+        takes = steps * limits.usual_ns + sum(kind.mean for kind in wanted)
+        if steps <= limits.steps and max(places) <= limits.latest and takes <= limits.ns:
             return Window(first, steps)
         wanted.pop(0)
     return Window(earliest, usual_steps)
@@ -126,9 +140,9 @@ def plan_window(
 def _nearest(kind: Kind, there: int, earliest: int) -> int:
     """The place of this kind's step nearest to another one's; where both are due, the longer kind comes."""
     after = kind.next_after(there + 1)
-    assert after is not None and kind.every is not None
-    before = after - kind.every
-    before -= kind.every if before == there else 0
+    assert after is not None and kind.distance is not None
+    before = after - kind.distance
+    before -= kind.distance if before == there else 0
     return before if earliest <= before and there - before <= after - there else after
 
 

@@ -15,7 +15,7 @@ from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
-from findwall.measure.kinds import Kind, Window, find_kinds, labels, plan_window, told_by
+from findwall.measure.kinds import Kind, Limits, Window, find_kinds, labels, plan_window, told_by
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import measured_every
 from findwall.measure.surroundings import look_around
@@ -47,6 +47,7 @@ WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced
 RECORDED_AT_MOST_NS = 5 * NS  # under the profiler: a million events at most
 FEWEST_TRACED = 2  # one of them is counted
 MOST_TRACED_STEPS = 24
+KIND_STEPS = 4  # one of a kind with its neighbours, of which the last is not counted
 MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
 FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
 TRACED_MEAN_SHARE = 0.1  # of the step: where steps vary, as many are traced as bring their mean so near
@@ -301,7 +302,7 @@ def plan_trace(engine: Engine, warm: int) -> Window:
     asked = max(1, min(engine.options.trace_steps, int(WINDOW_AT_MOST_NS / max(step_ns, 1))))
     if asked < engine.options.trace_steps:
         return Window(engine.step_number + warm, asked)
-    more = max(asked, min(MOST_TRACED_STEPS, int(MORE_STEPS_AT_MOST_NS / max(step_ns, 1))))
+    more = max(asked, min(MOST_TRACED_STEPS, int(MORE_STEPS_AT_MOST_NS / usual_ns)))
     plain = [value for value, kind in zip(steps.host_ns, steps.kind, strict=False) if kind == USUAL]
     plain = plain or steps.host_ns
     spread = pstdev(plain) / max(mean(plain), 1) if len(plain) > 1 else 0.0
@@ -310,8 +311,8 @@ def plan_trace(engine: Engine, warm: int) -> Window:
     wanted = min(max([wanted, *map(ceil, seldom)]), more)
     # Places are counted from the first timed step.
     now = engine.step_number - engine.record.first_timed
-    latest = now + int(FORESEEN_NS / usual_ns)
-    plan = plan_window(engine.kinds, now + warm, wanted, max(more, wanted), latest)
+    limits = Limits(max(more, KIND_STEPS), now + int(FORESEEN_NS / usual_ns), WINDOW_AT_MOST_NS, usual_ns)
+    plan = plan_window(engine.kinds, now + warm, wanted, limits)
     return Window(plan.first + engine.record.first_timed, plan.steps)
 
 
