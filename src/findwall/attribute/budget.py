@@ -7,7 +7,7 @@ is one atom a cause. Which cause takes which atom is the ranked table below, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from findwall.structure.steps import optimizers
 from findwall.units import NS_PER_S
 
 # Chosen by hand, not calibrated, as are the sizes and counts of messages below.
+LEAST_KERNEL_NS = 2_500.0  # a kernel over a few numbers: 1.3 to 3 us on an H200
 FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
 # Of its ceiling: a kernel of any class that reaches less is at no roof, but slow, or too small.
 NEAR_ROOF_SHARE = 0.4
@@ -221,10 +222,23 @@ def _claim_fusion(
     fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
     least = np.where(chains.again > 0, np.fmin(fused, kernels.duration[index]), np.fmin(floor, fused))
     floor[movable] = least[movable]
+    _one_kernel_a_chain(movable & chains.chained, step, kernels.duration[index], floor)
     # A library turns tensors around on its own account: in the layout it likes it does not do so at all.
     floor[_is(cause, "layout-copies") & _named(timeline, kernels, index, CONVERSION)] = 0.0
     # A cast folds into the op that reads it, or is left out: none of its bytes must be moved.
     floor[_is(cause, "dtype-casts") & ~np.isnan(floor)] = 0.0
+
+
+def _one_kernel_a_chain(chained: Bool, step: I64, duration: I64, floor: F64) -> None:
+    """However little a chain moves, what it becomes takes what a kernel takes: the longest keeps that."""
+    at = np.flatnonzero(chained & ~np.isnan(floor))
+    if len(at) == 0:
+        return
+    part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
+    missing = np.maximum(LEAST_KERNEL_NS - np.bincount(part, floor[at]), 0.0)
+    order = np.lexsort((duration[at], part))
+    longest = at[order[np.searchsorted(part[order], np.arange(len(missing)), side="right") - 1]]
+    floor[longest] = np.minimum(floor[longest] + missing, duration[longest])
 
 
 def _claim_optimizer(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
@@ -348,6 +362,18 @@ def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
         own=np.concatenate([rest, (atoms.own * share)[taken]]),
         cause=np.concatenate([atoms.cause, np.full(len(taken), cause_index(cause), np.int64)]),
         floor=np.concatenate([floor, np.zeros(len(taken))]),
+    )
+
+
+def claim_trials(atoms: DeviceAtoms, kernels: KernelTable, trials: I64) -> DeviceAtoms:
+    """Kernels that a library only tries out for a new shape: without the trial none of them runs."""
+    tried = np.isin(kernels.op[atoms.index], trials) & (kernels.op[atoms.index] >= 0)
+    if not tried.any():
+        return atoms
+    return replace(
+        atoms,
+        cause=np.where(tried, cause_index("recompilation"), atoms.cause),
+        floor=np.where(tried, 0.0, atoms.floor),
     )
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from findwall.attribute.budget import DeviceAtoms, claim_throttled, device_atoms
+from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_trials, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.counted import Counted, settle
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
@@ -238,6 +238,7 @@ def establish(
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
+    atoms = claim_trials(atoms, kernels, host.trials)
     atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
     return Facts(
         run=run,

@@ -10,7 +10,8 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import Wait, in_window, merged, rows_named, shared_idle
-from findwall.model.events import Kind
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.structure.host import COMPILE
 from findwall.structure.plans import shapes
@@ -28,36 +29,43 @@ class SetUp:
     shapes: int  # distinct ones that were set up in the steps looked at; 0 unknown
     times: float  # a step
     line: str | None
-    ms: float  # idle a step
+    ms: float  # idle a step; of trials also what the device tried
+    tried: bool = False  # it runs many kernels to choose one
 
 
 def compiling(facts: Facts) -> list[Wait]:
     """What the compiler's own ranges take, merged and named, the costliest first."""
     rows, idle = _rows(facts)
-    own = ~np.isin(rows, facts.host.plans.row)
+    own = ~np.isin(rows, _set_up_rows(facts))
     return merged(facts, rows[own], idle[own])
 
 
 def set_ups(facts: Facts) -> list[SetUp]:
     """Ops that are set up in these steps, the costliest first."""
     rows, idle = _rows(facts)
-    planned = np.isin(rows, facts.host.plans.row)
+    planned = np.isin(rows, _set_up_rows(facts))
     rows, idle = rows[planned], idle[planned]
     names = facts.timeline.events.name[rows]
     found = [_set_up(facts, rows[names == name], idle[names == name]) for name in np.unique(names).tolist()]
     return sorted(found, key=lambda one: (-one.ms, one.op))
 
 
+def _set_up_rows(facts: Facts) -> I64:
+    return np.union1d(facts.host.plans.row, facts.host.trials)
+
+
 def _rows(facts: Facts) -> tuple[I64, F64]:
     """Compiler ranges and ops that are set up, in host order, with the idle time of each."""
     kinds = (Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD)
-    rows = np.unique(np.concatenate([rows_named(facts, COMPILE, *kinds), facts.host.plans.row]))
+    rows = np.unique(np.concatenate([rows_named(facts, COMPILE, *kinds), _set_up_rows(facts)]))
     rows = in_window(facts, rows[np.argsort(facts.timeline.events.start[rows], kind="stable")])
     return rows, shared_idle(facts, RECOMPILATION, rows)
 
 
 def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
-    longest = int(rows[int(np.argmax(idle))])
+    tried = np.isin(rows, facts.host.trials)
+    spent = idle + _on_device(facts, rows, tried)
+    longest = int(rows[int(np.argmax(spent))])
     known = shapes(facts.timeline, rows)
     return SetUp(
         op=facts.timeline.name_of(longest),
@@ -65,5 +73,16 @@ def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
         shapes=len(np.unique(known[known >= 0])),
         times=len(rows) / facts.steps.count,
         line=line_of(facts, longest),
-        ms=ms(float(idle.sum())),
+        ms=ms(float(spent.sum())),
+        tried=float(spent[tried].sum()) > MAJORITY_SHARE * float(spent.sum()),
     )
+
+
+def _on_device(facts: Facts, rows: I64, tried: Bool) -> F64:
+    """Device time a step of the kernels that each op tries."""
+    atoms = facts.atoms.of(RECOMPILATION)
+    op = facts.kernels.op[facts.atoms.index[atoms]]
+    found = np.zeros(len(rows))
+    for at in np.flatnonzero(tried).tolist():
+        found[at] = facts.own[atoms[op == rows[at]]].sum()
+    return found

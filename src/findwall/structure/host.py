@@ -16,6 +16,7 @@ from findwall.structure.comms import HOST_COLLECTIVE, inside_collective
 from findwall.structure.copies import PAGEABLE, UPLOAD
 from findwall.structure.links import Links
 from findwall.structure.plans import Plans, find_plans
+from findwall.structure.trials import find_trials
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(
@@ -71,6 +72,7 @@ class Host:
     working: Intervals  # any op or runtime call open
     blocking: Blocking
     plans: Plans  # inside ops: a library sets itself up for a new shape
+    trials: I64  # ops in which it tries kernels out for one
     event_time: I64  # start of every host event that costs the profiler something
     event_weight: I64  # cumulative weight, one longer than event_time; thousandths of an event
 
@@ -88,7 +90,9 @@ def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Hos
     launches = launches[launches >= 0]
     threads = np.unique(events.thread[launches])
     mine = np.isin(events.thread, threads) & ~events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
-    blocking = _blocking_calls(timeline, links, mine)
+    trials = find_trials(timeline, links, mine)
+    trying = union(events.start[trials], events.end[trials])
+    blocking = _blocking_calls(timeline, links, mine, trying)
     plans = find_plans(timeline, links, mine)
     copying = blocking.owner == OWNERS.index("copy-exposed")
     syncing = blocking.owner == OWNERS.index("host-sync")
@@ -101,7 +105,8 @@ def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Hos
         "recompilation": _named(
             timeline, mine, COMPILE, Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD
         )
-        | union(plans.start, plans.end),
+        | union(plans.start, plans.end)
+        | trying,
         "gc-pause": _named(timeline, mine, GARBAGE, Kind.ANNOTATION, Kind.PYTHON),
         "graph-breaks": _graph_breaks(timeline, links, mine),
     }
@@ -114,6 +119,7 @@ def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Hos
         working=union(events.start[busy], events.end[busy]),
         blocking=blocking,
         plans=plans,
+        trials=trials,
         event_time=time,
         event_weight=weight,
     )
@@ -179,10 +185,10 @@ def _host_collectives(timeline: Timeline, links: Links, mine: Bool) -> Intervals
     return talk - union(timeline.events.start[works], timeline.events.end[works])
 
 
-def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:
+def _blocking_calls(timeline: Timeline, links: Links, mine: Bool, trying: Intervals) -> Blocking:
     """Synchronize calls, blocking copies, and frees (which wait for the device).
 
-    What waits inside a collective belongs to that collective.
+    What waits inside a collective belongs to that collective, and in a trial to that.
     """
     events = timeline.events
     sync = _rows(timeline, mine, SYNCHRONIZE, Kind.RUNTIME)
@@ -191,6 +197,7 @@ def _blocking_calls(timeline: Timeline, links: Links, mine: Bool) -> Blocking:
     free = _rows(timeline, mine, FREE, Kind.RUNTIME)
     rows = np.unique(np.concatenate([sync, plain, pageable, free]))
     rows = rows[~inside_collective(timeline, links, rows)]
+    rows = rows[trying.covered_within(events.start[rows], events.start[rows] + 1) == 0]
     owner = np.full(len(rows), OWNERS.index("host-sync"), np.int64)
     owner[_is_upload(timeline, links, rows)] = OWNERS.index("copy-exposed")
     owner[np.isin(rows, free)] = OWNERS.index("allocator")

@@ -13,9 +13,10 @@ runs eagerly. Plans are kept for each shape: a length that never comes back is p
 How it is told apart:
 By the compiler's own ranges (compile_inner, backend_compile, inductor, cuModuleLoad, lazy loading), and by
 the shape: inside an op that launches kernels a millisecond or more in which it calls nothing, on the first
-call with that shape and not on later ones. An op that takes the time on shapes it knows works on the host:
-that is host-work. The first steps always compile: that is warm-up, and left out of the step. A compiled
-region that leaves its graph is graph-breaks.
+call with that shape and not on later ones. A call that launches many times the kernels of the op's other
+calls, by many names, tries them out (torch.backends.cudnn.benchmark): all of it is set-up. An op that takes
+the time on shapes it knows works on the host: that is host-work. The first steps always compile: that is
+warm-up, and left out of the step. A compiled region that leaves its graph is graph-breaks.
 
 What helps:
 static-shapes: padding to a few fixed lengths, for compiled code also dynamic=True or mark_dynamic for the
@@ -62,6 +63,12 @@ def sentence(facts: Facts) -> str:
 def _about_set_ups(facts: Facts, prepared: list[SetUp]) -> str:
     first = prepared[0]
     where = f" at {first.line}" if first.line else ""
+    if first.tried:
+        return (
+            f"{opening(facts, CAUSE)} go to {first.op}{where} trying kernels out ({_for_shapes(first)}); "
+            "bucket the shapes to a few fixed ones, or switch torch.backends.cudnn.benchmark off: "
+            f"{gain(facts, CAUSE)}."
+        )
     return (
         f"{opening(facts, CAUSE)} are idle because {first.op}{where} sets itself up inside the step "
         f"({_for_shapes(first)}); pad or bucket the lengths to a few fixed shapes, so that each is set up "
