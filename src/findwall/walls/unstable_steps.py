@@ -25,6 +25,8 @@ import numpy as np
 from findwall.attribute.conditions import SLOW_STEP_RATIO
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain, opening
+from findwall.attribute.places import sampled, sampled_evidence
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms
 
@@ -37,7 +39,7 @@ def evidence(facts: Facts) -> list[Evidence]:
         return []
     median = float(np.median(seconds))
     slowest = np.argsort(-seconds, kind="stable")[:EVIDENCE_ROWS]
-    return [
+    found = [
         Evidence(
             f"step {at} of {len(seconds)} took {format_ms(float(seconds[at]) * 1e3)}, "
             f"{seconds[at] / median:.1f} times the median",
@@ -46,6 +48,8 @@ def evidence(facts: Facts) -> list[Evidence]:
         for at in slowest.tolist()
         if seconds[at] > SLOW_STEP_RATIO * median
     ]
+    seen = sampled_evidence(facts)[:1]
+    return [*found[: EVIDENCE_ROWS - len(seen)], *seen]
 
 
 def sentence(facts: Facts) -> str:
@@ -57,10 +61,14 @@ def sentence(facts: Facts) -> str:
         )
     median = float(np.median(seconds))
     slow = int((seconds > SLOW_STEP_RATIO * median).sum())
+    line = sampled(facts)
+    where = ""
+    if line is not None and line.share >= MAJORITY_SHARE:
+        where = f"the host stood at {line.place} ({line.function}) most of the time; "
     return (
         f"{opening(facts, CAUSE)} come from {slow} of {len(seconds)} steps that take more than "
-        f"{SLOW_STEP_RATIO:g} times the median of {format_ms(median * 1e3)}; look at what happens in them "
-        f"(evaluation, saving, new shapes, other jobs): {gain(facts, CAUSE)}."
+        f"{SLOW_STEP_RATIO:g} times the median of {format_ms(median * 1e3)}; {where}look at what happens in "
+        f"them (evaluation, saving, new shapes, other jobs): {gain(facts, CAUSE)}."
     )
 
 
