@@ -288,6 +288,7 @@ class Engine:
     def forget_steps(self) -> None:
         self.gate.take()
         self.step_number = 0
+        self.diary.entries.clear()  # they are told by the number of the step
 
     def cut(self) -> None:
         """Steps from here on are of another kind than those that passed: the two share no time."""

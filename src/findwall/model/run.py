@@ -41,12 +41,13 @@ class StepTimes:
     def kinds(self) -> tuple[StepKind, ...]:
         """The kinds of steps there are, the most frequent first."""
         rows: dict[str, list[int]] = {}
+        timed = 1.0 - (self.seldom.share if self.seldom is not None else 0.0)
         for row, name in enumerate(self.kind or (USUAL,) * len(self.seconds)):
             rows.setdefault(name, []).append(row)
         found = [
             StepKind(
                 name,
-                len(own) / len(self.seconds),
+                timed * len(own) / len(self.seconds),
                 sum(self.seconds[row] for row in own) / len(own),
                 even_distance(own) if name != USUAL else None,
                 dict(self.doing).get(name, ""),
