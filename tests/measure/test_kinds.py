@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from findwall.measure.kinds import Kind, Limits, find_kinds, labels, plan_window, told_by
-from findwall.measure.stages import labels_of_traced
+from findwall.measure.traceplan import labels_of_traced
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import pairwise
-from math import ceil, log, sqrt
+from math import sqrt
 from statistics import mean, median, pstdev
 from time import perf_counter_ns
 
@@ -15,13 +15,13 @@ from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
-from findwall.measure.kinds import Kind, Limits, Window, find_kinds, labels, plan_window, told_by
+from findwall.measure.kinds import Kind, Window, find_kinds, labels, told_by
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import measured_every
 from findwall.measure.surroundings import look_around
+from findwall.measure.traceplan import labels_of_traced, plan_trace
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
-from findwall.model.kinds import USUAL
 from findwall.model.measurement import StepColumns, Trace
 from findwall.model.measurement import Warmup as WarmupRecord
 
@@ -43,14 +43,8 @@ SHORTER = (  # for short jobs, and the steps that are timed and traced then
     ("--wait 2 --steps 5", 8),
     ("--wait 1 --steps 1 --trace-steps 1", 2),
 )
-WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
 RECORDED_AT_MOST_NS = 5 * NS  # under the profiler: a million events at most
 FEWEST_TRACED = 2  # one of them is counted
-MOST_TRACED_STEPS = 24
-KIND_STEPS = 4  # one of a kind with its neighbours, of which the last is not counted
-MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
-FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
-TRACED_MEAN_SHARE = 0.1  # of the step: where steps vary, as many are traced as bring their mean so near
 PLAN_WAIT_NS = 60 * NS
 PLAN_LOOK_NS = 20_000_000  # between two looks for the plan: a file system is asked, not the device
 # All chosen by hand, not calibrated.
@@ -292,37 +286,6 @@ def warm_steps(engine: Engine) -> int:
     steps = engine.record.steps
     waited = sum(steps.loader_ns) > WAITED_SHARE * sum(steps.host_ns)
     return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
-
-
-def plan_trace(engine: Engine, warm: int) -> Window:
-    """Which steps are traced: some usual ones, and with them one of every kind that comes soon."""
-    steps = engine.record.steps
-    usual_ns = max(engine.usual_ns, 1.0)
-    step_ns = mean(steps.host_ns or [1])
-    asked = max(1, min(engine.options.trace_steps, int(WINDOW_AT_MOST_NS / max(step_ns, 1))))
-    if asked < engine.options.trace_steps:
-        return Window(engine.step_number + warm, asked)
-    more = max(asked, min(MOST_TRACED_STEPS, int(MORE_STEPS_AT_MOST_NS / usual_ns)))
-    plain = [value for value, kind in zip(steps.host_ns, steps.kind, strict=False) if kind == USUAL]
-    plain = plain or steps.host_ns
-    spread = pstdev(plain) / max(mean(plain), 1) if len(plain) > 1 else 0.0
-    wanted = min(max(asked, ceil((spread / TRACED_MEAN_SHARE) ** 2)), more)
-    seldom = [len(steps) / len(kind.rows) for kind in engine.kinds if kind.every is None]
-    wanted = min(max([wanted, *map(ceil, seldom)]), more)
-    # Places are counted from the first timed step.
-    now = engine.step_number - engine.record.first_timed
-    limits = Limits(max(more, KIND_STEPS), now + int(FORESEEN_NS / usual_ns), WINDOW_AT_MOST_NS, usual_ns)
-    plan = plan_window(engine.kinds, now + warm, wanted, limits)
-    return Window(plan.first + engine.record.first_timed, plan.steps)
-
-
-def labels_of_traced(kinds: list[Kind], usual_ns: float, lengths: list[int]) -> list[str]:
-    """The kinds of the traced steps, by their lengths beside each other: the profiler stretches them all."""
-    if not kinds or not lengths:
-        return []
-    stretch = median(lengths) / max(usual_ns, 1.0)
-    means = {USUAL: usual_ns, **{kind.name: kind.mean for kind in kinds}}
-    return [min(means, key=lambda name: abs(log(length / (means[name] * stretch)))) for length in lengths]
 
 
 class Agree:
