@@ -47,6 +47,8 @@ def labels_of_traced(kinds: list[Kind], usual_ns: float, lengths: list[int]) -> 
         return []
     stretch = median(lengths) / max(usual_ns, 1.0)
     means = {USUAL: usual_ns, **{kind.name: kind.mean for kind in kinds}}
-    return [
-        min(means, key=lambda name: abs(log(max(length, 1) / (means[name] * stretch)))) for length in lengths
-    ]
+
+    def nearest(length: int) -> str:
+        return min(means, key=lambda name: abs(log(max(length, 1) / (means[name] * stretch))))
+
+    return [nearest(length) for length in lengths]
