@@ -249,7 +249,7 @@ def _quality(facts: Facts) -> Quality:
         damaged=quality.damaged,
         repaired=quality.repaired,
         ignored=dict(quality.ignored),
-        above_spec_share=float(kernels.duration[kernels.above_spec].sum()) / total if total else None,
+        above_spec_share=float(kernels.duration[launched & kernels.above_spec].sum()) / total if total else None,
         modelled_share=float(kernels.duration[launched & kernels.modelled].sum()) / total if total else None,
         start_up_ms=ms(facts.whole.left_out.of(*START_UP).length),
         cut_away_ms=ms(facts.whole.left_out.of(CUT_AWAY).length),

@@ -25,6 +25,7 @@ from findwall.model.events import (
     ReadQuality,
     Timeline,
 )
+from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, ROW_BYTES
 from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
@@ -47,9 +48,11 @@ class Assembler:
         self._damaged: Counter[str] = Counter()
         self.events = 0
         self._repaired = 0
+        self._new_text = 0  # bytes, of the tables' entries that the last chunk brought
 
-    def add(self, chunk: Chunk) -> None:
-        """Take over a chunk's rows, its ids translated."""
+    def add(self, chunk: Chunk) -> tuple[int, int]:
+        """Take over a chunk's rows, its ids translated; how many these are, and the memory they will take."""
+        entries, self._new_text = sum(map(len, self._tables.values())) + len(self._labels), 0
         tables: dict[str, list[Any]] = {
             "name": chunk.names,
             "thread": chunk.threads,
@@ -74,11 +77,18 @@ class Assembler:
         self._ignored.update(chunk.ignored)
         self._damaged.update(chunk.damaged)
         self._repaired += chunk.repaired
+        rows = len(chunk.columns["start"]) + chunk.memory.shape[1]
+        rows += 0 if chunk.edges is None else len(chunk.edges.time)
+        entries = sum(map(len, self._tables.values())) + len(self._labels) - entries
+        return rows, ROW_BYTES * rows + ENTRY_BYTES * entries + COPIES_OF_TEXT * self._new_text
 
     def _translation(self, name: str, entries: list[Any]) -> I32:
         """From a chunk's ids to ours; the last place answers for -1, "nothing recorded"."""
         table = self._tables[name]
+        known = len(table)
         ids = [table.setdefault(entry, len(table)) for entry in entries]
+        if len(table) > known:
+            self._new_text += sum(len(entry) for entry, at in zip(entries, ids, strict=True) if at >= known)
         return np.array([*ids, -1], np.int32)
 
     def finish(self, path: str, header: Header, quality: ReadQuality) -> Timeline:
