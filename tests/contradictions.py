@@ -35,6 +35,13 @@ def contradictions(document: Document, known: Known) -> list[str]:
     return found
 
 
+def impossible(document: Document) -> list[str]:
+    """Figures that cannot be, and a verdict on nothing: whatever the job was, and whoever tampered with it."""
+    cause = document["wall"]["cause"]
+    absent = [] if cause is None or cause in _rows(document) else [f"{cause} is not in the budget"]
+    return _figures(document) + absent
+
+
 def _rows(document: Document) -> dict[str, Document]:
     return {row["cause"]: row for row in document["budget"]}
 

@@ -19,9 +19,10 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
         raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be opened: {error}.", "Check its owner and mode.") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path} is no plain file.", "Give a folder that findwall run wrote.")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"{path} is no plain file.", "Give a folder that findwall run wrote.")
         try:
             content = file.read(most + 1)
         except OSError as error:
