@@ -36,7 +36,7 @@ def contradictions(document: Document, known: Known) -> list[str]:
 
 
 def impossible(document: Document) -> list[str]:
-    """Figures that cannot be, and a verdict on nothing: whatever the job was, and whoever tampered with it."""
+    """Figures that cannot be, and a verdict on nothing: whatever the job was, whoever tampered with it."""
     cause = document["wall"]["cause"]
     absent = [] if cause is None or cause in _rows(document) else [f"{cause} is not in the budget"]
     return _figures(document) + absent
@@ -79,8 +79,12 @@ def _times(document: Document) -> list[str]:
     for row in document["budget"]:
         times |= {f"{row['cause']} {name}": row[name] for name in ("ms", "low_ms", "high_ms")}
     for row in document["kernels"]:
-        times |= {f"{row['name']} {name}": row[name] for name in ("ms", "calls", "floor_ms", "flops", "bytes")}
-    found = [f"{name} {value}" for name, value in times.items() if value is not None and not 0 <= value < 1e300]
+        times |= {
+            f"{row['name']} {name}": row[name] for name in ("ms", "calls", "floor_ms", "flops", "bytes")
+        }
+    found = [
+        f"{name} {value}" for name, value in times.items() if value is not None and not 0 <= value < 1e300
+    ]
     if timeline["span_ms"] is not None and timeline["busy_ms"] > 1.0011 * timeline["span_ms"]:
         found.append(f"busy {timeline['busy_ms']} of {timeline['span_ms']}")
     return found

@@ -317,7 +317,17 @@ def numbers(value: Any) -> list[tuple[Any, Any]]:
     return found + [place for inner in value.values() for place in numbers(inner)]
 
 
-FIELDS = ("budget", "phases", "prescriptions", "not_worth_it", "timeline", "quality", "questions", "mfu", "step")
+FIELDS = (
+    "budget",
+    "phases",
+    "prescriptions",
+    "not_worth_it",
+    "timeline",
+    "quality",
+    "questions",
+    "mfu",
+    "step",
+)
 NAMES = ("eager_training", "compiled_training", "cuda_graph_replay", "inference")
 
 

@@ -300,7 +300,9 @@ def test_what_stands_there_is_no_file(tmp_path: Path, put: Any, file: str, ranks
         assert any("cannot be read" in note or "ranks wrote" in note for note in document.notes)
 
 
-@pytest.mark.parametrize("name", ["../rank1/trace.json", "/etc/passwd", "..", ".", "", "a/b", "a\x00b", "x" * 5000])
+@pytest.mark.parametrize(
+    "name", ["../rank1/trace.json", "/etc/passwd", "..", ".", "", "a/b", "a\x00b", "x" * 5000]
+)
 @pytest.mark.parametrize("field", ["file", "captures"])
 def test_a_folder_names_files_of_its_own_alone(tmp_path: Path, name: str, field: str) -> None:
     changed = json.loads(PRISTINE["rank0/measurement.json"])

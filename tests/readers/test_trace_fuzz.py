@@ -245,7 +245,15 @@ def _permute_times(rows: list[Row], chosen: list[Row], data: st.DataObject) -> N
 
 
 def _swap_kinds(rows: list[Row], chosen: list[Row], data: st.DataObject) -> None:
-    kinds = ("kernel", "cpu_op", "cuda_runtime", "gpu_memcpy", "user_annotation", "python_function", "gpu_memset")
+    kinds = (
+        "kernel",
+        "cpu_op",
+        "cuda_runtime",
+        "gpu_memcpy",
+        "user_annotation",
+        "python_function",
+        "gpu_memset",
+    )
     put = data.draw(st.sampled_from(kinds))
     for row in chosen:
         row["cat"] = put
@@ -255,7 +263,13 @@ def _swap_names(rows: list[Row], chosen: list[Row], data: st.DataObject) -> None
     put = data.draw(
         st.sampled_from(
             [
-                *("ProfilerStep#1", "aten::mm", "cudaLaunchKernel", "cudaDeviceSynchronize", "cudaGraphLaunch"),
+                *(
+                    "ProfilerStep#1",
+                    "aten::mm",
+                    "cudaLaunchKernel",
+                    "cudaDeviceSynchronize",
+                    "cudaGraphLaunch",
+                ),
                 *("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "Optimizer.step#SGD.step", "Memcpy HtoD", ""),
                 *("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "ampere_sgemm_128x128_nn"),
             ]
@@ -279,7 +293,9 @@ def _move(rows: list[Row], chosen: list[Row], data: st.DataObject) -> None:
 
 
 def _resize(rows: list[Row], chosen: list[Row], data: st.DataObject) -> None:
-    dims = data.draw(st.sampled_from([[], [[]], [[0, 0], [0, 0]], [[-5, 3], [3, 2]], [[2**40, 2**40], [2**40, 1]]]))
+    dims = data.draw(
+        st.sampled_from([[], [[]], [[0, 0], [0, 0]], [[-5, 3], [3, 2]], [[2**40, 2**40], [2**40, 1]]])
+    )
     for row in chosen:
         row["args"] = {**row.get("args", {}), "Input Dims": dims, "grid": [0, -1, 2**40], "bytes": -7}
 
@@ -290,7 +306,9 @@ MUTATIONS = (
 
 
 @EXAMINED
-@given(data=st.data(), name=st.sampled_from(RECORDINGS), step_ms=st.sampled_from([None, None, 0.01, 3.0, 5e4]))
+@given(
+    data=st.data(), name=st.sampled_from(RECORDINGS), step_ms=st.sampled_from([None, None, 0.01, 3.0, 5e4])
+)
 def test_structure_changed(tmp_path: Path, data: st.DataObject, name: str, step_ms: float | None) -> None:
     """Valid text that no profiler wrote, through the whole examination: no figure that cannot be."""
     document = json.loads(_recording(name))

@@ -143,7 +143,9 @@ _STEP_TIMES = ("ms", "low_ms", "high_ms", "median_ms", "p10_ms", "p90_ms", "prof
 def step_is_a_time(document: Diagnosis) -> str:
     """A step takes time, and its bounds lie around it."""
     step = document.step
-    wrong = next((value for value in (getattr(step, name) for name in _STEP_TIMES) if not _is_time(value)), None)
+    wrong = next(
+        (value for value in (getattr(step, name) for name in _STEP_TIMES) if not _is_time(value)), None
+    )
     if wrong is not None or step.ms == 0:
         return f"a step of {step.ms if wrong is None else wrong:.4g} ms"
     for low, high in ((step.low_ms, step.high_ms), (step.p10_ms, step.p90_ms)):
@@ -193,7 +195,9 @@ def devices_times_are_times(document: Diagnosis) -> str:
     timeline, quality = document.timeline, document.quality
     times = [timeline.span_ms, timeline.busy_ms, timeline.comm_ms, quality.start_up_ms, quality.cut_away_ms]
     times += [one.busy_ms for one in timeline.per_device]
-    times += [value for row in document.kernels for value in (row.ms, row.floor_ms, row.flops, row.bytes, row.calls)]
+    times += [
+        value for row in document.kernels for value in (row.ms, row.floor_ms, row.flops, row.bytes, row.calls)
+    ]
     wrong = next((value for value in times if not _is_time(value)), None)
     if wrong is not None:
         return f"a time of {wrong:.4g} ms"
@@ -204,7 +208,12 @@ def devices_times_are_times(document: Diagnosis) -> str:
 
 def job_figures_can_be(document: Diagnosis) -> str:
     """Memory and throughput are amounts."""
-    figures = [document.memory.peak_gib, document.memory.total_gib, document.mfu.hfu, document.mfu.flops_per_step]
+    figures = [
+        document.memory.peak_gib,
+        document.memory.total_gib,
+        document.mfu.hfu,
+        document.mfu.flops_per_step,
+    ]
     figures += [document.throughput.value] if document.throughput is not None else []
     wrong = next((value for value in figures if not _is_time(value)), None)
     return "" if wrong is None else f"a figure of {wrong:.4g}"

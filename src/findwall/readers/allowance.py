@@ -1,7 +1,7 @@
 """How much memory and text reading may take: a file of a megabyte can unpack to events without end.
 
-Half a trace is no honest answer: the profiler writes the host's rows first and the device's last, so the first
-part of a file would look like a job that never used its device. What does not fit is refused.
+Half a trace is no honest answer: the profiler writes the host's rows first and the device's last, so the
+first part of a file would look like a job that never used its device. What does not fit is refused.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ MIB, GIB = 1 << 20, 1 << 30
 # Of what is available: others on the machine want some, too. Chosen by hand.
 SHARE_OF_AVAILABLE = 0.5
 WHERE_UNKNOWN_BYTES = 4 * GIB  # where the machine does not say what it has; chosen by hand
-# Measured as the growth of the whole process, verdict included: 1.1 kB a kernel, 0.7 kB a pair of op and kernel.
+# Measured as the peak of the whole process, verdict included: 1.1 kB a row of kernels alone, 0.7 kB a row where
+# half are ops.
 ROW_BYTES = 1200
-ENTRY_BYTES = 300  # a distinct text with its place in tables; measured
-COPIES_OF_TEXT = 3  # distinct text is held as it came, as an object, and once while being sorted
-# Time follows the text. A trace holds a few hundred bytes an event, so what goes on for longer than this without
+# Chosen by hand, above what a million distinct names took.
+ENTRY_BYTES = 300  # a distinct text's place in tables
+COPIES_OF_TEXT = 3  # it is held as it came, as an object, and once while being sorted
+# Time follows the text. A trace holds a few hundred bytes an event: what goes on for longer than this without
 # events is none. Both chosen by hand.
 FREE_TEXT_BYTES = GIB
 TEXT_A_ROW_BYTES = 4096
@@ -49,8 +51,8 @@ class Allowance:
         if self.taken > self.memory:
             more = -(-2 * self.memory // GIB)
             raise InputError(
-                f"{path} holds more events than {_size(self.memory)} of memory can take: reading stopped after "
-                f"{self.rows:,} of them.",
+                f"{path} holds more events than {_size(self.memory)} of memory can take: reading stopped "
+                f"after {self.rows:,} of them.",
                 _HINT.format(more),
             )
         if self.text > FREE_TEXT_BYTES + TEXT_A_ROW_BYTES * self.rows:

@@ -27,6 +27,7 @@ from findwall.model.events import (
 )
 from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, ROW_BYTES
 from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
+from findwall.readers.many_names import fold_names
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
 from findwall.readers.tracks import settle_tracks
@@ -48,6 +49,7 @@ class Assembler:
         self._damaged: Counter[str] = Counter()
         self.events = 0
         self._repaired = 0
+        self._folded: list[str] = []  # notes on names that were too many
         self._new_text = 0  # bytes, of the tables' entries that the last chunk brought
 
     def add(self, chunk: Chunk) -> tuple[int, int]:
@@ -103,7 +105,7 @@ class Assembler:
         quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))
         quality.ignored, quality.repaired = dict(sorted(self._ignored.items())), self._repaired
         quality.damaged = sum(self._damaged.values())
-        quality.notes += _notes(events, quality, self._damaged)
+        quality.notes += _notes(events, quality, self._damaged) + self._folded
         return Timeline(
             path=path,
             events=events,
@@ -168,6 +170,7 @@ class Assembler:
         self._tables.clear()
         for name in DETAIL_FIELDS:
             columns[name], tables[name] = _as_objects(name, columns[name], tables[name])
+        self._folded = fold_names(columns, tables["name"])
         settle_tracks(columns, tables["thread"])
         order = canonical_order(columns, tables)
         for name in columns:

@@ -78,7 +78,9 @@ def read_execution_trace(path: Path) -> Timeline:
 
 def _timeline(path: Path, nodes: list[_Node]) -> Timeline:
     if nodes and not 0 <= nodes[0].id <= nodes[-1].id < _MOST_NODES:
-        raise InputError(f"{path} is not a whole execution trace: it numbers its ops oddly.", "Record it again.")
+        raise InputError(
+            f"{path} is not a whole execution trace: it numbers its ops oddly.", "Record it again."
+        )
     last = _last_inside(nodes)
     rows = [node for node in nodes if not node.name.startswith(_ROOT) and not _on_host(node)]
     names: dict[str, int] = {}

@@ -31,8 +31,9 @@ from findwall.readers.sound import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, step_times
 from findwall.readers.torch_trace import read_trace
 
-
-_RANK_FOLDER = re.compile(r"rank(0|[1-9][0-9]{0,5})")  # as they are written: `rank٣` or `rank007` are not ours
+_RANK_FOLDER = re.compile(
+    r"rank(0|[1-9][0-9]{0,5})"
+)  # as they are written: `rank٣` or `rank007` are not ours
 
 
 def is_run_folder(path: Path) -> bool:
@@ -165,9 +166,7 @@ def _read_captures(
 ) -> tuple[tuple[Timeline, ...], tuple[int, ...]]:
     """What was kept of the captures of replayed graphs; nothing where a file of them cannot be read."""
     try:
-        found = tuple(
-            read_capture(inside(folder, name), allowance=allowance) for name in rank.trace.captures
-        )
+        found = tuple(read_capture(inside(folder, name), allowance=allowance) for name in rank.trace.captures)
     except InputError as error:
         notes.append(f"a graph's capture cannot be read: {error.message}")
         return (), ()

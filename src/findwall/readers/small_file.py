@@ -1,4 +1,4 @@
-"""Small files that must be files: a pipe would wait for ever, a device never end, a huge one fill the memory."""
+"""Small files that must be files: a pipe would wait for ever, a device never end, a huge one fill all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_BYTES = 16 << 20  # of a measurement: a hundred thousand timed steps; chose
 
 
 def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a plain file of at most so many. FileNotFoundError where there is none, else InputError."""
+    """The bytes of a plain file of at most so many. Raises FileNotFoundError, else InputError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -33,9 +33,11 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A plain file of this folder, named by something that was read: never one elsewhere, a pipe, a device."""
+    """A plain file of this folder, by a name that was read: never one elsewhere, a pipe, a device."""
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
-        raise InputError(f"{name!r} names no file of {folder.name}.", "Give a folder that findwall run wrote.")
+        raise InputError(
+            f"{name!r} names no file of {folder.name}.", "Give a folder that findwall run wrote."
+        )
     path = folder / name
     try:
         mode = path.stat().st_mode

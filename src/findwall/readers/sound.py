@@ -163,7 +163,9 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "samples_per_step": _positive,
     "peak_memory": _not_negative,
     "total_memory": _positive,
-    "host_lines": lambda lines: next((f"a share of {x.share:.4g}" for x in lines if not 0 <= x.share <= 1.001), ""),
+    "host_lines": lambda lines: next(
+        (f"a share of {x.share:.4g}" for x in lines if not 0 <= x.share <= 1.001), ""
+    ),
     "telemetry": _telemetry,
     "ceilings": _ceilings,
     "trace": _trace,
