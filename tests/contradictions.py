@@ -35,6 +35,13 @@ def contradictions(document: Document, known: Known) -> list[str]:
     return found
 
 
+def impossible(document: Document) -> list[str]:
+    """Figures that cannot be, and a verdict on nothing: whatever the job was, whoever tampered with it."""
+    cause = document["wall"]["cause"]
+    absent = [] if cause is None or cause in _rows(document) else [f"{cause} is not in the budget"]
+    return _figures(document) + absent
+
+
 def _rows(document: Document) -> dict[str, Document]:
     return {row["cause"]: row for row in document["budget"]}
 
@@ -57,7 +64,40 @@ def _figures(document: Document) -> list[str]:
         f"{name} {value}" for name, value in shares.items() if value is not None and not 0 <= value <= 1
     ]
     found += [f"phase {one['phase']} {one['ms']}" for one in document["phases"] if one["ms"] < 0]
+    phases = sum(one["ms"] for one in document["phases"])
+    if step is not None and phases > 1.0011 * step:
+        found.append(f"phases {phases}, step {step}")
+    return found + _times(document) + _kinds_and_elapsed(document)
+
+
+def _times(document: Document) -> list[str]:
+    """Nothing takes less than no time."""
+    step, timeline = document["step"], document["timeline"]
+    times = {f"step {name}": step[name] for name in step if name.endswith("ms")}
+    times |= {name: timeline[name] for name in ("span_ms", "busy_ms", "comm_ms")}
+    times |= {name: document["quality"][name] for name in ("start_up_ms", "cut_away_ms")}
+    for row in document["budget"]:
+        times |= {f"{row['cause']} {name}": row[name] for name in ("ms", "low_ms", "high_ms")}
+    for row in document["kernels"]:
+        times |= {
+            f"{row['name']} {name}": row[name] for name in ("ms", "calls", "floor_ms", "flops", "bytes")
+        }
+    found = [
+        f"{name} {value}" for name, value in times.items() if value is not None and not 0 <= value < 1e300
+    ]
+    if timeline["span_ms"] is not None and timeline["busy_ms"] > 1.0011 * timeline["span_ms"]:
+        found.append(f"busy {timeline['busy_ms']} of {timeline['span_ms']}")
     return found
+
+
+def _kinds_and_elapsed(document: Document) -> list[str]:
+    kinds = [one["share_of_steps"] for one in document["kinds"]]
+    elapsed = list((document["elapsed"] or {}).values())
+    return [
+        f"{name} {shares}"
+        for name, shares in (("kinds", kinds), ("elapsed", elapsed))
+        if any(not 0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-5
+    ]
 
 
 def _unknown_weighs(document: Document) -> list[str]:
@@ -100,6 +140,8 @@ def _small(document: Document) -> list[str]:
 
 def _between(document: Document) -> list[str]:
     if document["machine"]["ceilings"]["source"] == "unknown" or document["timeline"]["span_ms"] is None:
+        return []
+    if document["step"]["ms"] is None:
         return []
     rows, step = _rows(document), document["step"]
     least = 0.0499 * min(step["ms"], step["low_ms"] or step["ms"])

@@ -23,10 +23,12 @@ def read(
     step_ms: float | None = None,
     ceilings: str | PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    max_memory: int | None = None,
 ) -> Diagnosis:
     """The Diagnosis of a trace, a folder of ranks or a run folder.
 
     `step_ms` is the true step time, measured without the profiler; `ceilings` a file of measured ceilings.
+    `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
     """
     from findwall.examine import examine
     from findwall.hardware import load_ceilings
@@ -34,7 +36,7 @@ def read(
 
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
-    run = open_run([Path(path) for path in several], progress=progress)
+    run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
     return examine(run, step_ms=step_ms, ceilings=measured)
 
 

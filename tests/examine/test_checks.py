@@ -22,6 +22,7 @@ from findwall.examine.circumstances import Circumstances
 from findwall.model.diagnosis import (
     BudgetRow,
     Diagnosis,
+    KindRow,
     NotWorthIt,
     Phase,
     Prescription,
@@ -213,12 +214,61 @@ def more_than_all(document: Diagnosis) -> None:
     document.timeline.idle_share = 1.2
 
 
+def backward_step(document: Diagnosis) -> None:
+    document.step.low_ms = -1.0
+
+
+def row_beyond_its_bounds(document: Diagnosis) -> None:
+    document.budget[0].high_ms = 0.5 * document.budget[0].ms
+
+
 FIGURES: dict[str, Callable[[Diagnosis], None]] = {
     "budget-sums-to-the-step": half_a_budget,
     "no-cause-gives-back-more-than-it-takes": gives_back_more,
     "no-phase-is-negative": negative_phase,
     "shares-are-shares": more_than_all,
+    "step-is-a-time": backward_step,
+    "budget-bounds-hold-their-rows": row_beyond_its_bounds,
 }
+
+
+def long_phase(document: Diagnosis) -> None:
+    document.phases.append(Phase("other", 0.2 * (document.step.ms or 0.0)))
+
+
+def too_many_kinds(document: Diagnosis) -> None:
+    document.kinds = [KindRow("usual", 1.0, 5.0, None), KindRow("seldom", 0.1, 9.0, None)]
+
+
+def more_than_the_jobs_time(document: Diagnosis) -> None:
+    document.elapsed = {"steps": 0.9, "start-up": 0.3}
+
+
+def busier_than_its_span(document: Diagnosis) -> None:
+    document.timeline.busy_ms = 2 * (document.timeline.span_ms or 0.0)
+
+
+def negative_memory(document: Diagnosis) -> None:
+    document.memory.peak_gib = -1.0
+
+
+BESIDE: dict[str, Callable[[Diagnosis], None]] = {
+    "phases-fit-the-step": long_phase,
+    "kinds-share-the-steps": too_many_kinds,
+    "elapsed-is-shared": more_than_the_jobs_time,
+    "devices-times-are-times": busier_than_its_span,
+    "job-figures-can-be": negative_memory,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_figure_beside_the_verdict_goes_alone(name: str) -> None:
+    document = sound()
+    BESIDE[name](document)
+    after = checked(document, JOB)
+    assert after.quality.checks_failed == {name: 1}
+    assert after.wall.cause == "launch-bound"
+    assert contradictions(json.loads(to_json(after)), Known(cores=16)) == []
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -234,10 +284,10 @@ def test_a_figure_that_cannot_be_goes_and_the_verdict_with_it(name: str) -> None
 def test_no_check_is_without_its_wrong_document() -> None:
     names = {
         one.__name__.replace("_", "-")
-        for table in (checks.FIGURES, checks.VERDICT, checks.FIX, checks.REFUSAL)
+        for table in (checks.FIGURES, checks.BESIDE, checks.VERDICT, checks.FIX, checks.REFUSAL)
         for one in table
     }
-    assert names == {*VERDICTS, *FIXES, *REFUSALS, *FIGURES}
+    assert names == {*VERDICTS, *FIXES, *REFUSALS, *FIGURES, *BESIDE}
 
 
 NUMBERS = st.one_of(st.floats(-2.0, 3.0), st.sampled_from([0.0, 1.0, 1e-6, 1e6]))
@@ -267,7 +317,17 @@ def numbers(value: Any) -> list[tuple[Any, Any]]:
     return found + [place for inner in value.values() for place in numbers(inner)]
 
 
-FIELDS = ("budget", "phases", "prescriptions", "not_worth_it", "timeline", "quality", "questions", "mfu")
+FIELDS = (
+    "budget",
+    "phases",
+    "prescriptions",
+    "not_worth_it",
+    "timeline",
+    "quality",
+    "questions",
+    "mfu",
+    "step",
+)
 NAMES = ("eager_training", "compiled_training", "cuda_graph_replay", "inference")
 
 

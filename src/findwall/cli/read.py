@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -18,20 +19,33 @@ if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
 
 
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
+
+
 @click.command("read", help=__doc__)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--step-ms", type=float, metavar="X", help="The true step time, measured without the profiler.")
 @click.option(
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
 )
+@click.option(
+    "--max-memory",
+    metavar="SIZE",
+    help="What reading may take, as in 8G or 512M; by default half of what the machine has left.",
+)
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 def command(
-    paths: tuple[str, ...], step_ms: float | None, ceilings: str | None, json_target: str | None
+    paths: tuple[str, ...],
+    step_ms: float | None,
+    ceilings: str | None,
+    max_memory: str | None,
+    json_target: str | None,
 ) -> None:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
         raise InputError(
             f"--step-ms {step_ms} is no step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
+    most = None if max_memory is None else bytes_of(max_memory)
     from findwall import api
     from findwall.cli.progress import progress_bar
     from findwall.report import document
@@ -40,7 +54,9 @@ def command(
     gc.disable()
     try:
         with progress_bar("reading") as progress:
-            diagnosis = api.read(list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress)
+            diagnosis = api.read(
+                list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress, max_memory=most
+            )
     finally:
         gc.enable()
     if json_target == "-":
@@ -51,6 +67,15 @@ def command(
             document.write(diagnosis, json_target)
     finally:  # a full disk must not cost a person the answer
         show(diagnosis)
+
+
+def bytes_of(size: str) -> int:
+    """A size as people write it: 8G, 512M, 1.5 GiB, or bytes."""
+    found = _SIZE.fullmatch(size.strip())
+    count = int(float(found[1]) * 1024 ** " KMGT".index((found[2] or " ").upper())) if found else 0
+    if count <= 0:
+        raise InputError(f"--max-memory {size} is no size", "Give one as in --max-memory 8G or 512M.")
+    return count
 
 
 def show(diagnosis: Diagnosis) -> None:

@@ -46,6 +46,7 @@ from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 # Chosen by hand, not calibrated.
 ABOUT_AS_MUCH = 0.9  # of another reading's share
+ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
@@ -65,7 +66,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         timeline=_timeline(ranks),
         quality=_quality(facts),
         budget=_budget(facts),
-        phases=[Phase(phase, ms(spent)) for phase, spent in split_by_phase(facts).items()],  # type: ignore[arg-type]
+        phases=_phases(facts),
         memory=memory(run, peak_memory(facts.whole.timeline)),
         prescriptions=prescriptions,
         not_worth_it=not_worth_it,
@@ -80,6 +81,15 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         kinds=kind_rows(facts.rank, facts) if facts.reading.source == "measured" else [],
         elapsed=elapsed_shares(facts.rank),
     )
+
+
+def _phases(facts: Facts) -> list[Phase]:
+    """The phases' times; what is below nothing by rounding alone is nothing."""
+    slack = ROUNDING_SHARE * facts.step
+    return [
+        Phase(phase, 0.0 if -slack <= spent <= 0 else ms(spent))  # type: ignore[arg-type]
+        for phase, spent in split_by_phase(facts).items()
+    ]
 
 
 def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: list[NotWorthIt]) -> Facts:
@@ -249,7 +259,9 @@ def _quality(facts: Facts) -> Quality:
         damaged=quality.damaged,
         repaired=quality.repaired,
         ignored=dict(quality.ignored),
-        above_spec_share=float(kernels.duration[kernels.above_spec].sum()) / total if total else None,
+        above_spec_share=(
+            float(kernels.duration[launched & kernels.above_spec].sum()) / total if total else None
+        ),
         modelled_share=float(kernels.duration[launched & kernels.modelled].sum()) / total if total else None,
         start_up_ms=ms(facts.whole.left_out.of(*START_UP).length),
         cut_away_ms=ms(facts.whole.left_out.of(CUT_AWAY).length),

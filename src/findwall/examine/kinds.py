@@ -14,9 +14,18 @@ OUTSIDE_SHARE = 0.1  # of the job's time outside its steps: less is not worth a 
 
 def kind_rows(rank: Rank, facts: Facts | None = None) -> list[KindRow]:
     """The kinds of steps there are; nothing where no step was timed."""
+    kinds = _kinds(rank, facts)
+    # The timed steps' shares are of the timed steps: together with those that came later they are fewer.
+    timed = 1.0 - sum(one.share for one in kinds if one.name == SELDOM)
     return [
-        KindRow(one.name, one.share, one.mean * 1e3, one.every, _what(one, rank, facts))
-        for one in _kinds(rank, facts)
+        KindRow(
+            one.name,
+            one.share if one.name == SELDOM else one.share * timed,
+            one.mean * 1e3,
+            one.every,
+            _what(one, rank, facts),
+        )
+        for one in kinds
     ]
 
 

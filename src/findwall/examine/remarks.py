@@ -164,8 +164,9 @@ def _about_links(facts: Facts) -> list[str]:
 
 def _about_model(facts: Facts) -> list[str]:
     notes = []
-    total = float(facts.kernels.duration.sum())
-    above = float(facts.kernels.duration[facts.kernels.above_spec].sum())
+    work = ~facts.kernels.orphan & ~facts.kernels.communication  # as the quality counts it
+    total = float(facts.kernels.duration[work].sum())
+    above = float(facts.kernels.duration[work & facts.kernels.above_spec].sum())
     if total and above > ABOVE_SPEC_SHARE * total:
         notes.append(
             f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "

@@ -57,7 +57,7 @@ def step_of(facts: Facts) -> Step:
     varies = spread(seconds)
     if measured:
         half = NORMAL_95 * _error_of_mean(seconds, timed.kind if timed is not None else ()) * 1e3
-        ends = (ms(facts.step) - half, ms(facts.step) + half)
+        ends = (max(ms(facts.step) - half, 0.0), ms(facts.step) + half)
     else:
         steps = [ms(one.step) for one in reading.scenarios]
         ends = (min(steps), max(steps))

@@ -25,7 +25,9 @@ from findwall.model.events import (
     ReadQuality,
     Timeline,
 )
+from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, ROW_BYTES
 from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
+from findwall.readers.many_names import fold_names
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
 from findwall.readers.tracks import settle_tracks
@@ -47,9 +49,12 @@ class Assembler:
         self._damaged: Counter[str] = Counter()
         self.events = 0
         self._repaired = 0
+        self._folded: list[str] = []  # notes on names that were too many
+        self._new_text = 0  # bytes, of the tables' entries that the last chunk brought
 
-    def add(self, chunk: Chunk) -> None:
-        """Take over a chunk's rows, its ids translated."""
+    def add(self, chunk: Chunk) -> tuple[int, int]:
+        """Take over a chunk's rows, its ids translated; how many these are, and the memory they will take."""
+        entries, self._new_text = sum(map(len, self._tables.values())) + len(self._labels), 0
         tables: dict[str, list[Any]] = {
             "name": chunk.names,
             "thread": chunk.threads,
@@ -74,11 +79,18 @@ class Assembler:
         self._ignored.update(chunk.ignored)
         self._damaged.update(chunk.damaged)
         self._repaired += chunk.repaired
+        rows = len(chunk.columns["start"]) + chunk.memory.shape[1]
+        rows += 0 if chunk.edges is None else len(chunk.edges.time)
+        entries = sum(map(len, self._tables.values())) + len(self._labels) - entries
+        return rows, ROW_BYTES * rows + ENTRY_BYTES * entries + COPIES_OF_TEXT * self._new_text
 
     def _translation(self, name: str, entries: list[Any]) -> I32:
         """From a chunk's ids to ours; the last place answers for -1, "nothing recorded"."""
         table = self._tables[name]
+        known = len(table)
         ids = [table.setdefault(entry, len(table)) for entry in entries]
+        if len(table) > known:
+            self._new_text += sum(len(entry) for entry, at in zip(entries, ids, strict=True) if at >= known)
         return np.array([*ids, -1], np.int32)
 
     def finish(self, path: str, header: Header, quality: ReadQuality) -> Timeline:
@@ -93,7 +105,7 @@ class Assembler:
         quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))
         quality.ignored, quality.repaired = dict(sorted(self._ignored.items())), self._repaired
         quality.damaged = sum(self._damaged.values())
-        quality.notes += _notes(events, quality, self._damaged)
+        quality.notes += _notes(events, quality, self._damaged) + self._folded
         return Timeline(
             path=path,
             events=events,
@@ -158,6 +170,7 @@ class Assembler:
         self._tables.clear()
         for name in DETAIL_FIELDS:
             columns[name], tables[name] = _as_objects(name, columns[name], tables[name])
+        self._folded = fold_names(columns, tables["name"])
         settle_tracks(columns, tables["thread"])
         order = canonical_order(columns, tables)
         for name in columns:

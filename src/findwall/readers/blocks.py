@@ -63,6 +63,8 @@ def find_events(source: RawFile) -> Opening:
             raise InputError(f"{source.path} is empty.", _HINT)
         text = (more.removeprefix(_BYTE_ORDER_MARK) if offset == 0 else more).lstrip()
         offset += len(more) - len(text)
+        if offset > _PREFIX_LIMIT_BYTES:
+            raise InputError(f"{source.path} is not a trace: it is blank.", _HINT)
     if text.startswith(b"["):
         return Opening({}, offset + 1, text[1:], bare=True)
     if not text.startswith(b"{"):

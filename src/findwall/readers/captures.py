@@ -10,6 +10,7 @@ from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline
+from findwall.readers.allowance import Allowance
 from findwall.readers.execution_trace import is_execution_trace, read_execution_trace
 from findwall.readers.reader import Progress
 from findwall.readers.torch_trace import read_trace
@@ -19,7 +20,7 @@ _TELLING = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.KERNEL, Kind.MEMCPY, Ki
 
 
 def captures_beside(
-    paths: list[Path], progress: Progress | None, workers: int | None
+    paths: list[Path], progress: Progress | None, workers: int | None, allowance: Allowance
 ) -> tuple[list[Timeline], list[str]]:
     """Every capture beside these files or inside these folders, and what could not be read of them."""
     folders = {_folder_of(path): None for path in paths}
@@ -27,7 +28,7 @@ def captures_beside(
     refused: list[str] = []
     for file in (file for folder in folders for file in _files(folder)):
         try:
-            found.append(read_capture(file, progress, workers))
+            found.append(read_capture(file, progress, workers, allowance))
         except InputError as error:
             refused.append(str(error))
     return found, refused
@@ -49,11 +50,16 @@ def _files(folder: Path) -> list[Path]:
         return []  # there is none, as beside most traces
 
 
-def read_capture(file: Path, progress: Progress | None = None, workers: int | None = None) -> Timeline:
+def read_capture(
+    file: Path,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    allowance: Allowance | None = None,
+) -> Timeline:
     """A profiler's trace of the capture, or torch's own list of its ops."""
     if is_execution_trace(file):
         return read_execution_trace(file)
-    return _without_frames(read_trace(file, progress, workers))
+    return _without_frames(read_trace(file, progress, workers, allowance))
 
 
 def _without_frames(capture: Timeline) -> Timeline:

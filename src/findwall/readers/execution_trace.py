@@ -14,11 +14,14 @@ import numpy as np
 
 from findwall.errors import InputError
 from findwall.model.events import COLUMN_TYPES, Details, Events, Header, Inputs, Kind, ReadQuality, Timeline
+from findwall.readers.small_file import read_small
 
 _HEAD_BYTES = 256  # its first words are "schema", where a profiler's trace says "schemaVersion"
 _SCHEMA = re.compile(rb'"schema"\s*:')
 _TENSOR = re.compile(r"Tensor\(([^()]*)\)")
 _ROOT = "[pytorch|profiler"  # the nodes of the process and of its threads
+_MOST_BYTES = 128 << 20  # a thousand bytes an op; chosen by hand
+_MOST_NODES = 1 << 31  # numbers of ops; chosen by hand
 _USER_SCOPE = 7  # RecordScope::USER_SCOPE: ranges that a person or a library put around its work
 _DEVICE_FIELD = 5  # of a tensor's value: id, storage, offset, elements, bytes each, device
 _COMPILED = "triton_"  # findwall's own ranges around a compiled kernel's launch
@@ -64,10 +67,20 @@ def is_execution_trace(path: Path) -> bool:
 def read_execution_trace(path: Path) -> Timeline:
     """Its ops as rows; times only order and nest them."""
     try:
-        execution = msgspec.json.decode(path.read_bytes(), type=_Execution, strict=False)
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        execution = msgspec.json.decode(read_small(path, _MOST_BYTES), type=_Execution, strict=False)
+        return _timeline(path, sorted(execution.nodes, key=lambda node: node.id))
+    except InputError:
+        raise
+    # Values are of any type and depth: what cannot be written down again cannot be meant.
+    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError, OverflowError) as error:
         raise InputError(f"{path} is not a whole execution trace: {error}.", "Record it again.") from error
-    nodes = sorted(execution.nodes, key=lambda node: node.id)
+
+
+def _timeline(path: Path, nodes: list[_Node]) -> Timeline:
+    if nodes and not 0 <= nodes[0].id <= nodes[-1].id < _MOST_NODES:
+        raise InputError(
+            f"{path} is not a whole execution trace: it numbers its ops oddly.", "Record it again."
+        )
     last = _last_inside(nodes)
     rows = [node for node in nodes if not node.name.startswith(_ROOT) and not _on_host(node)]
     names: dict[str, int] = {}

@@ -11,6 +11,7 @@ from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.run import Rank, Run
 from findwall.readers import torch_trace
+from findwall.readers.allowance import Allowance
 from findwall.readers.captures import captures_beside, of_rank
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
@@ -54,26 +55,35 @@ class _Gathered:
         self.ranks.append(timeline)
 
 
-def open_run(paths: list[Path], progress: Progress | None = None, workers: int | None = None) -> Run:
-    """Everything that can be read at these paths, as one run; its ranks in order."""
+def open_run(
+    paths: list[Path],
+    progress: Progress | None = None,
+    workers: int | None = None,
+    max_memory: int | None = None,
+) -> Run:
+    """Everything that can be read at these paths, as one run; its ranks in order.
+
+    `max_memory` is in bytes; where it is None, the machine and its limits decide.
+    """
     if not paths:
         raise InputError("No path was given.", _HINT)
+    allowance = Allowance(max_memory)
     readers = [reader_of(path) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
         if reader is not None and reader.alone:
             if len(paths) > 1:
                 what = reader.kind.replace("-", " ")
                 raise InputError(f"{path} is a {what} and stands for itself.", "Give it alone.")
-            return reader.read(path, progress, workers)
+            return reader.read(path, progress, workers, allowance)
     gathered = _Gathered()
     for path, reader in zip(paths, readers, strict=True):
         if _is_folder(path):
-            _read_folder(path, gathered, progress, workers)
+            _read_folder(path, gathered, progress, workers, allowance)
         elif gathered.is_new(path):
             # What nobody accepts was named by a person all the same: they are told what is wrong with it.
-            gathered.add((reader or torch_trace.READER).read(path, progress, workers))
+            gathered.add((reader or torch_trace.READER).read(path, progress, workers, allowance))
     timelines = sorted(gathered.ranks, key=_rank_order)
-    captures, unreadable = captures_beside(paths, progress, workers)
+    captures, unreadable = captures_beside(paths, progress, workers, allowance)
     gathered.refused += unreadable
     ranks = (
         Rank(number, timeline, of_rank(captures, timeline.header.rank))
@@ -94,7 +104,9 @@ def _is_folder(path: Path) -> bool:
         raise InputError(f"{path} cannot be opened: {error}.", "Check the path.") from error
 
 
-def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, workers: int | None) -> None:
+def _read_folder(
+    folder: Path, gathered: _Gathered, progress: Progress | None, workers: int | None, allowance: Allowance
+) -> None:
     """Every trace in a folder; what is none is counted, what is a broken one is named."""
     try:
         found = sorted(path for path in folder.iterdir() if path.is_file())
@@ -110,7 +122,7 @@ def _read_folder(folder: Path, gathered: _Gathered, progress: Progress | None, w
             gathered.ignored += 1
             continue
         try:
-            run = reader.read(path, progress, workers)
+            run = reader.read(path, progress, workers, allowance)
         except InputError as error:
             gathered.refused.append(str(error))
             continue

@@ -14,7 +14,8 @@ from findwall.errors import InputError
 
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 18  # a read; chosen by hand
-_ZSTD_INPUT_BYTES = 1 << 14  # compressed, handed to zstd at a time: it does not bound its output
+# Compressed, handed to zstd at a time: it does not bound its output, which may be 32,000 times as much.
+_ZSTD_INPUT_BYTES = 1 << 12
 _FIRST_BYTE_S, _NEXT_BYTE_S = 10.0, 60.0  # how long a pipe may stay silent; chosen by hand
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from findwall.model.run import Run
+from findwall.readers.allowance import Allowance
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
 _HEAD = 256  # bytes by which formats are told apart
@@ -24,7 +25,8 @@ class Reader:
     # Told the path and its first bytes: None of a folder, and where looking is not possible or would take
     # them away (a pipe). Never raises.
     accepts: Callable[[Path, bytes | None], bool]
-    read: Callable[[Path, Progress | None, int | None], Run]  # on so many workers; raises InputError
+    # On so many workers, within what is allowed; raises InputError.
+    read: Callable[[Path, Progress | None, int | None, Allowance], Run]
     alone: bool = False  # a path is a whole job, and nothing else is read with it
 
 

@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -21,10 +22,18 @@ from findwall.model.measurement import (
     RunInfo,
 )
 from findwall.model.run import HostLine, Rank, Run
+from findwall.readers.allowance import Allowance
 from findwall.readers.captures import read_capture
 from findwall.readers.reader import Reader
+from findwall.readers.repair import UNDECODABLE
+from findwall.readers.small_file import inside, read_small
+from findwall.readers.sound import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, step_times
 from findwall.readers.torch_trace import read_trace
+
+_RANK_FOLDER = re.compile(
+    r"rank(0|[1-9][0-9]{0,5})"
+)  # as they are written: `rank٣` or `rank007` are not ours
 
 
 def is_run_folder(path: Path) -> bool:
@@ -36,14 +45,15 @@ def is_run_folder(path: Path) -> bool:
         return False  # opening it says what is wrong
 
 
-def read_run_folder(path: Path) -> Run:
+def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
     """Everything the folder holds, as one run."""
+    allowance = allowance or Allowance()
     notes: list[str] = []
     info = _read_info(path, notes)
     ranks = _read_ranks(path, notes)
     if not ranks:
         raise InputError(
-            f"{path} holds no measurement.",
+            f"{path} holds no measurement that can be read.",
             "The job was killed before its steps were timed, or findwall failed.",
         )
     world_size = info.world_size if info is not None else ranks[0][1].world_size
@@ -53,7 +63,7 @@ def read_run_folder(path: Path) -> Run:
     return Run(
         kind="run-folder",
         paths=(str(path),),
-        ranks=tuple(_rank(folder, measured, info) for folder, measured in ranks),
+        ranks=tuple(_rank(folder, measured, info, allowance) for folder, measured in ranks),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
         environment=first.environment,
         cost=first.cost,
@@ -63,10 +73,11 @@ def read_run_folder(path: Path) -> Run:
     )
 
 
-def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
+def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: Allowance) -> Rank:
     notes: list[str] = []
-    timeline = _read_timeline(folder, measured, notes)
-    captures, replays = _read_captures(folder, measured, notes)
+    measured = made_sound(found, _number(folder), notes)
+    timeline = _read_timeline(folder, measured, notes, allowance)
+    captures, replays = _read_captures(folder, measured, notes, allowance)
     notes.extend(measured.notes)
     timed = step_times(measured, notes)
     return Rank(
@@ -92,12 +103,15 @@ def _rank(folder: Path, measured: Measurement, info: RunInfo | None) -> Rank:
 
 def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
     try:
-        info = msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunInfo, strict=False)
+        info = msgspec.json.decode(read_small(path / RUN_FILE), type=RunInfo, strict=False)
     except FileNotFoundError:
         notes.append(f"{RUN_FILE} is missing")
         return None
-    except (OSError, msgspec.MsgspecError) as error:
-        notes.append(f"{RUN_FILE} cannot be read ({error})")
+    except (InputError, *UNDECODABLE) as error:
+        notes.append(f"{RUN_FILE} cannot be read ({_reason(error)})")
+        return None
+    if not 1 <= info.world_size <= MOST_RANKS:
+        notes.append(f"{RUN_FILE} says that the job has {info.world_size} ranks, which cannot be")
         return None
     if info.schema != RUN_SCHEMA:
         notes.append(f"the folder was written as {info.schema}, this findwall reads {RUN_SCHEMA}")
@@ -105,18 +119,26 @@ def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
 
 
 def _rank_folders(path: Path) -> list[Path]:
-    found = [p for p in path.glob("rank*") if p.is_dir() and p.name[4:].isdigit()]
-    return sorted(found, key=lambda p: int(p.name[4:]))
+    found = [p for p in path.glob("rank*") if _RANK_FOLDER.fullmatch(p.name) and p.is_dir()]
+    return sorted(found, key=_number)
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.removeprefix("rank"))
+
+
+def _reason(error: BaseException) -> str:
+    return error.message if isinstance(error, InputError) else str(error) or type(error).__name__
 
 
 def _read_ranks(path: Path, notes: list[str]) -> list[tuple[Path, Measurement]]:
     ranks = []
     for folder in _rank_folders(path):
         try:
-            content = (folder / MEASUREMENT_FILE).read_bytes()
+            content = read_small(folder / MEASUREMENT_FILE)
             ranks.append((folder, msgspec.json.decode(content, type=Measurement, strict=False)))
-        except (OSError, msgspec.MsgspecError) as error:
-            notes.append(f"{folder.name}/{MEASUREMENT_FILE} cannot be read ({error})")
+        except (OSError, InputError, *UNDECODABLE) as error:
+            notes.append(f"{folder.name}/{MEASUREMENT_FILE} cannot be read ({_reason(error)})")
     return ranks
 
 
@@ -124,25 +146,27 @@ def _lines(rank: Measurement) -> tuple[HostLine, ...]:
     return tuple(HostLine(line.place, line.function, line.share, line.inside) for line in rank.host_lines)
 
 
-def _read_timeline(folder: Path, rank: Measurement, notes: list[str]) -> Timeline | None:
+def _read_timeline(
+    folder: Path, rank: Measurement, notes: list[str], allowance: Allowance
+) -> Timeline | None:
     """The rank's trace; a note where there is none that can be read."""
     if rank.trace.file is None:
         why = rank.trace.why_not or "the measurement did not get there"
         notes.append(f"no trace of rank {rank.rank}: {why}")
         return None
     try:
-        return read_trace(folder / rank.trace.file)
+        return read_trace(inside(folder, rank.trace.file), allowance=allowance)
     except InputError as error:
         notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
         return None
 
 
 def _read_captures(
-    folder: Path, rank: Measurement, notes: list[str]
+    folder: Path, rank: Measurement, notes: list[str], allowance: Allowance
 ) -> tuple[tuple[Timeline, ...], tuple[int, ...]]:
     """What was kept of the captures of replayed graphs; nothing where a file of them cannot be read."""
     try:
-        found = tuple(read_capture(folder / Path(name).name) for name in rank.trace.captures)
+        found = tuple(read_capture(inside(folder, name), allowance=allowance) for name in rank.trace.captures)
     except InputError as error:
         notes.append(f"a graph's capture cannot be read: {error.message}")
         return (), ()
@@ -157,6 +181,6 @@ def _cores(info: RunInfo | None) -> str | None:
 READER = Reader(
     "run-folder",
     accepts=lambda path, head: is_run_folder(path),
-    read=lambda path, progress, workers: read_run_folder(path),
+    read=lambda path, progress, workers, allowance: read_run_folder(path, allowance),
     alone=True,
 )

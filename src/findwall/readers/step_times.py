@@ -20,6 +20,9 @@ def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         notes.append("no step was timed")
         return None
     times = steps.times(kept)
+    if sum(times) <= 0:
+        notes.append("no step was timed: all took no time at all")
+        return None
     if rank.device_kind == "gpu" and len(times) == len(kept) and steps.device_ns[kept[0]] is None:
         notes.append("step times are by the host's clock alone, which may run ahead of the device")
     seconds = tuple(value / 1e9 for value in times)

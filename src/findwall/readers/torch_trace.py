@@ -14,6 +14,7 @@ from typing import Any
 from findwall.errors import InputError
 from findwall.model.events import ReadQuality, Timeline
 from findwall.model.run import Rank, Run
+from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
 from findwall.readers.blocks import LONGEST_UNCUT_BYTES, Block, cut, decode_header, find_events
 from findwall.readers.decode import Decoded, decode_block
@@ -25,22 +26,30 @@ from findwall.readers.reader import Progress, Reader
 _SUFFIX_LIMIT_BYTES = 64 << 20  # what follows the events is small; more than this is not a header
 
 
-def read_trace(path: Path, progress: Progress | None = None, workers: int | None = None) -> Timeline:
+def read_trace(
+    path: Path,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    allowance: Allowance | None = None,
+) -> Timeline:
     """One rank from one trace file. `progress` hears (bytes done, bytes in all; 0 if not known)."""
+    allowance = allowance or Allowance()
     source = RawFile(path)
     try:
-        return _read(source, progress, worker_count(workers))
+        with allowance.given_back_on_refusal():
+            return _read(source, progress, worker_count(workers), allowance)
     finally:
         source.close()
 
 
-def _read(source: RawFile, progress: Progress | None, workers: int) -> Timeline:
+def _read(source: RawFile, progress: Progress | None, workers: int, allowance: Allowance) -> Timeline:
     opening = find_events(source)
     assembler = Assembler()
     reading = _Reading(source, decode_all(source, cut(source, opening), workers))
     done = opening.offset
     for block, decoded in reading.blocks():
-        assembler.add(decoded.chunk)
+        rows, memory = assembler.add(decoded.chunk)
+        allowance.take(source.path, rows, len(block.text or b"") or block.length, memory)
         done = max(done, block.offset + block.length)
         if progress is not None:
             progress(done if source.seekable else source.consumed, source.size or 0)
@@ -128,8 +137,8 @@ def _accepts(path: Path, head: bytes | None) -> bool:
     return head.startswith((b"{", b"[", GZIP_MAGIC, ZSTD_MAGIC))
 
 
-def _one_rank(path: Path, progress: Progress | None, workers: int | None) -> Run:
-    timeline = read_trace(path, progress, workers)
+def _one_rank(path: Path, progress: Progress | None, workers: int | None, allowance: Allowance) -> Run:
+    timeline = read_trace(path, progress, workers, allowance)
     return Run("torch-trace", (str(path),), (Rank(timeline.header.rank or 0, timeline),))
 
 

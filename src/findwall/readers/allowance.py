@@ -1,0 +1,141 @@
+"""How much memory and text reading may take: a file of a megabyte can unpack to events without end.
+
+Half a trace is no honest answer: the profiler writes the host's rows first and the device's last, so the
+first part of a file would look like a job that never used its device. What does not fit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from findwall.errors import InputError
+
+MIB, GIB = 1 << 20, 1 << 30
+
+# Of what is available: others on the machine want some, too. Chosen by hand.
+SHARE_OF_AVAILABLE = 0.5
+WHERE_UNKNOWN_BYTES = 4 * GIB  # where the machine does not say what it has; chosen by hand
+# Measured as the peak of the whole process, verdict included: 1.1 kB a row of kernels alone, 0.7 kB a row where
+# half are ops.
+ROW_BYTES = 1200
+# Chosen by hand, above what a million distinct names took.
+ENTRY_BYTES = 300  # a distinct text's place in tables
+COPIES_OF_TEXT = 3  # it is held as it came, as an object, and once while being sorted
+# Time follows the text. A trace holds a few hundred bytes an event: what goes on for longer than this without
+# events is none. Both chosen by hand.
+FREE_TEXT_BYTES = GIB
+TEXT_A_ROW_BYTES = 4096
+
+_HINT = (
+    "Record fewer steps (torch.profiler.schedule(active=3)), or allow more: --max-memory {}G, on a machine "
+    "that has it."
+)
+
+
+class Allowance:
+    """What one reading may take, whatever the number of its files."""
+
+    def __init__(self, memory: int | None = None) -> None:
+        self.memory = default_memory() if memory is None else memory
+        self.taken = 0
+        self.text = 0
+        self.rows = 0
+
+    def take(self, path: Path, rows: int, text: int, memory: int) -> None:
+        """More rows from more text; raises where that is too much."""
+        self.rows += rows
+        self.text += text
+        self.taken += memory
+        if self.taken > self.memory:
+            more = -(-2 * self.memory // GIB)
+            raise InputError(
+                f"{path} holds more events than {_size(self.memory)} of memory can take: reading stopped "
+                f"after {self.rows:,} of them.",
+                _HINT.format(more),
+            )
+        if self.text > FREE_TEXT_BYTES + TEXT_A_ROW_BYTES * self.rows:
+            raise InputError(
+                f"{path} is hardly a trace: {_size(self.text)} of text hold {self.rows:,} events.",
+                "Give a file written by torch.profiler (export_chrome_trace or tensorboard_trace_handler).",
+            )
+
+    @contextmanager
+    def given_back_on_refusal(self) -> Iterator[None]:
+        """A file that is refused keeps nothing: the next one may fit."""
+        before = self.taken, self.text, self.rows
+        try:
+            yield
+        except InputError:
+            self.taken, self.text, self.rows = before
+            raise
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
+
+
+def default_memory() -> int:
+    """A share of what this process can still get: of the machine, of its container, of its own limit."""
+    known = [found for found in (_of_machine(), *_of_cgroups(), _of_process()) if found is not None]
+    return int(SHARE_OF_AVAILABLE * min(known)) if known else WHERE_UNKNOWN_BYTES
+
+
+def _of_machine() -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    import os
+
+    with suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def _of_process() -> int | None:
+    """What RLIMIT_AS leaves."""
+    with suppress(ImportError, OSError, ValueError, IndexError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return None
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        return max(limit - pages * resource.getpagesize(), 0)
+    return None
+
+
+def _of_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
+    """What the container leaves, at every level that sets a limit."""
+    found = []
+    with suppress(OSError, ValueError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            _, controllers, place = line.split(":", 2)
+            if controllers == "":
+                names, top = ("memory.max", "memory.current", "inactive_file"), root
+            elif "memory" in controllers.split(","):
+                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                top = root / "memory"
+            else:
+                continue
+            # Inside a container the place is often told as the host names it, and lies at the top.
+            folder = top / place.strip("/")
+            for level in dict.fromkeys((folder, *folder.parents, top)):
+                if level == top or top in level.parents:
+                    found += _left(level, *names)
+    return found
+
+
+def _left(level: Path, limit: str, usage: str, cache: str) -> list[int]:
+    with suppress(OSError, ValueError):
+        most = int((level / limit).read_text(encoding="ascii"))  # "max" is no number: no limit
+        used = int((level / usage).read_text(encoding="ascii"))
+        reclaimable = 0
+        with suppress(OSError, ValueError):
+            for line in (level / "memory.stat").read_text(encoding="ascii").splitlines():
+                if line.startswith(f"{cache} "):
+                    reclaimable = int(line.split()[1])
+        return [max(most - max(used - reclaimable, 0), 0)]
+    return []
