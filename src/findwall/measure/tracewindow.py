@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from findwall.measure.captures import CAPTURES
+from findwall.measure.forks import profiler_started
 
 # Set by Nsight tools in the processes they watch: CUPTI has one owner.
 TAKEN_BY = {
@@ -102,6 +103,7 @@ class TraceWindow:
             self._profile = self._torch.profiler._KinetoProfile(
                 activities=activities, record_shapes=True, **_quiet(self._torch)
             )
+            profiler_started()
             self._profile.prepare_trace()
         finally:
             self._job.starting_ours = False
