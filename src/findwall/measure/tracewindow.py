@@ -177,9 +177,10 @@ class TraceWindow:
         """A plain file, put in place whole."""
         assert self._profile is not None
         began = perf_counter_ns()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f"partial-{os.getpid()}.json")
         self._profile.export_chrome_trace(str(temporary))
+        temporary.chmod(0o600)
         temporary.replace(path)
         self._profile = None
         self.export_ns = perf_counter_ns() - began
