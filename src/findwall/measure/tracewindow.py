@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -179,8 +180,24 @@ class TraceWindow:
         began = perf_counter_ns()
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f"partial-{os.getpid()}.json")
-        self._profile.export_chrome_trace(str(temporary))
+        with _spelled(temporary) as name:
+            self._profile.export_chrome_trace(name)
         temporary.chmod(0o600)
         temporary.replace(path)
         self._profile = None
         self.export_ns = perf_counter_ns() - began
+
+
+@contextlib.contextmanager
+def _spelled(path: Path) -> Iterator[str]:
+    """The path as torch takes it: text. A folder whose name is none is reached by its open descriptor."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield f"/proc/self/fd/{folder}/{path.name}"
+        finally:
+            os.close(folder)
+    else:
+        yield str(path)
