@@ -145,8 +145,9 @@ def _about_recording(facts: Facts) -> list[str]:
 
 
 def about_doubt(doubt: str) -> str:
+    reason = f"{doubt[:1].lower()}{doubt[1:]}" if doubt.startswith("Other") else doubt
     return (
-        f"The ceilings may be too low, and the job farther from them than said: {doubt[:1].lower()}{doubt[1:]}. "
+        f"The ceilings may be too low, and the job farther from them than said: {reason}. "
         "Measure them again when it is quiet: findwall ceilings --refresh."
     )
 

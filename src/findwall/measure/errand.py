@@ -17,7 +17,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -172,10 +171,12 @@ def _close_all_but(descriptor: int) -> None:
     for number in (0, 1, 2):
         if number != descriptor:
             os.dup2(nowhere, number)
-    for name in os.listdir("/proc/self/fd") if sys.platform == "linux" else map(str, range(3, 256)):
-        if int(name) > 2 and int(name) != descriptor:
+    listed = Path("/proc/self/fd")
+    numbers = [int(entry.name) for entry in listed.iterdir()] if listed.is_dir() else list(range(256))
+    for number in numbers:
+        if number > 2 and number != descriptor:
             with contextlib.suppress(OSError):
-                os.close(int(name))
+                os.close(number)
 
 
 def _serve(line: socket.socket) -> None:

@@ -70,7 +70,8 @@ def _is_found_by_path(name: str) -> bool:
     spec = getattr(sys.modules[name], "__spec__", None)
     if not isinstance(spec, ModuleSpec) or spec.name != name:
         return False
-    return spec.loader not in (BuiltinImporter, FrozenImporter)
+    loader: object = spec.loader
+    return loader is not BuiltinImporter and loader is not FrozenImporter
 
 
 class _Returning(MetaPathFinder):
@@ -91,7 +92,8 @@ class _Returning(MetaPathFinder):
         spec = self._found(fullname, path, target)
         if not _is_same(spec, module) or any(self._is_the_jobs(name) for name in self._needs(fullname)):
             return spec
-        return ModuleSpec(fullname, _Given(module, self._parts(fullname)), origin=module.__spec__.origin)  # type: ignore[union-attr]
+        loader = _Given(module, self._parts(fullname), self._hidden)
+        return ModuleSpec(fullname, loader, origin=spec.origin if spec is not None else None)
 
     def _found(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in list(sys.meta_path):
@@ -133,18 +135,21 @@ class _Returning(MetaPathFinder):
 
 
 class _Given(Loader):
-    def __init__(self, module: ModuleType, parts: dict[str, Any]) -> None:
-        self._module, self._parts = module, parts
+    def __init__(self, module: ModuleType, parts: dict[str, Any], hidden: dict[str, ModuleType]) -> None:
+        self._module, self._parts, self._hidden = module, parts, hidden
         self._spec = module.__spec__
 
     def create_module(self, _spec: ModuleSpec) -> ModuleType:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It was executed long ago."""
+        """It was executed long ago; what it imports comes back with it, as importing it would bring it."""
         module.__spec__ = self._spec
         for name, part in self._parts.items():
             sys.modules.setdefault(name, part)
+        for name in dict.fromkeys(_imports(module)):
+            if name in self._hidden:
+                importlib.import_module(name)
 
 
 def _is_same(spec: ModuleSpec | None, module: ModuleType) -> bool:

@@ -10,7 +10,17 @@ import re
 
 MASK = "***"
 # A name with one of these words in it, or with one of the others as its last word.
-_STRONG = {"password", "passwd", "passphrase", "pwd", "secret", "secrets", "credential", "credentials", "apikey"}
+_STRONG = {
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "apikey",
+}
 _LAST = {"token", "key", "auth", "authorization", "bearer", "pat", "jwt", "cookie"}
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _ASSIGNED = re.compile(r"([+~-]*[A-Za-z_][\w.@/-]*)([=:])\s*(.+)", re.DOTALL)

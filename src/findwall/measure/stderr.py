@@ -7,8 +7,10 @@ import sys
 
 
 def is_open(descriptor: int) -> bool:
-    """Whether this is a place to write to. A stderr that was closed, at the start or by the job, is none: what
-    has its number now is a file of the job's."""
+    """Whether this is a place to write to.
+
+    A stderr that was closed, at the start or by the job, is none: what has its number now is the job's.
+    """
     if descriptor == 2:
         stream = sys.__stderr__
         if stream is None or stream.closed:

@@ -45,9 +45,7 @@ def run_suite(device: str | int | None, budget_s: float, shapes: tuple[gemm.Shap
     )
 
 
-def _measure(
-    torch: Any, device: Any, allowance: Allowance, shapes: tuple[gemm.Shape, ...]
-) -> CeilingsReport:
+def _measure(torch: Any, device: Any, allowance: Allowance, shapes: tuple[gemm.Shape, ...]) -> CeilingsReport:
     suite = Suite(torch, device, allowance)
     try:
         with torch.no_grad():
