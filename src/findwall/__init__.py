@@ -5,11 +5,13 @@ Nothing heavy is imported here: a training job pays only for what it uses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as typing's, without loading it: for `python -m` the job's folder comes first here
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from findwall.api import measure, read
 
 __all__ = ["__version__", "measure", "read"]

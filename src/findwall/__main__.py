@@ -1,6 +1,14 @@
 """`python -m findwall`: the same as the `findwall` command."""
 
-from findwall.cli import main
+import os
+import sys
 
 if __name__ == "__main__":
+    # `-m` puts the current folder first, where a person's click.py would be taken for ours. The installed
+    # command has the interpreter's folder there; a job gets its own instead.
+    if not getattr(sys.flags, "safe_path", False) and sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
+        sys.path[0] = os.path.dirname(sys.executable)  # noqa: PTH120
+
+    from findwall.cli import main
+
     main()

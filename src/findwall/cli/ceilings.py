@@ -75,6 +75,9 @@ def command(
     instead of the datasheet. Run it while nothing else uses the device.
     """
     report, kept = (None, None) if refresh or shapes else (_kept(device), None)
+    if report is not None and _is_doubtful(report):
+        click.echo("What is kept may have been measured on a busy machine.", err=True)
+        report = None
     if report is None:
         report, kept = _measured(device, budget_s, shapes)
     if json_path is not None:
@@ -101,6 +104,14 @@ def _kept(device: str | None) -> CeilingsReport | None:
     except (RuntimeError, ValueError, AssertionError):  # no such device: measuring will say so in words
         return None
     return cached_report(name, driver_version() or "", str(torch.__version__))
+
+
+def _is_doubtful(report: CeilingsReport) -> bool:
+    """Marked so, or of cores whose load nobody looked at."""
+    from findwall.measure.neighbours import look
+
+    on_cores = not report.driver
+    return bool(report.ceilings.doubt) or (on_cores and report.others_busy is None and look() is not None)
 
 
 def _measured(
@@ -138,6 +149,8 @@ def show(report: CeilingsReport, kept: Path | None) -> None:
         console.print(_curve(report))
     for note in report.notes:
         console.print(Text(f"Note: {note}"))
+    if ceilings.doubt and kept is None:
+        console.print(Text("Not kept: what was measured before is in less doubt."))
     if kept is not None:
         console.print(Text(f"Kept in {kept}; measured in {report.seconds:.0f} s."))
 

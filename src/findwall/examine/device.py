@@ -45,6 +45,8 @@ from findwall.walls import cause_modules
 from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 # Chosen by hand, not calibrated.
+ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
+DOUBTFUL_ROOF = "But that ceiling was measured on a busy machine: first run findwall ceilings --refresh."
 ABOUT_AS_MUCH = 0.9  # of another reading's share
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
@@ -106,7 +108,10 @@ def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: lis
 def _wall(facts: Facts, verdict: Verdict) -> Wall:
     if verdict.cause is not None:
         following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
-        return Wall(verdict.wall, verdict.cause, cause_modules()[verdict.cause].sentence(facts), following)
+        sentence = cause_modules()[verdict.cause].sentence(facts)
+        if facts.ceilings.doubt and verdict.cause in ROOFS:
+            sentence += f" {DOUBTFUL_ROOF}"
+        return Wall(verdict.wall, verdict.cause, sentence, following)
     between = [[WALL_OF[cause], cause] for cause in verdict.between if cause in WALL_OF]
     return Wall(None, None, _undecided(facts, verdict), None, between)
 

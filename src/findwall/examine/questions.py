@@ -98,7 +98,7 @@ def _peak(facts: Facts) -> Question:
             "peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}."
         )
     value = float(floor[known].sum()) / time
-    source = facts.ceilings.source
+    source = "doubtful" if facts.ceilings.doubt else facts.ceilings.source
     reach = f"what this {_device(facts)} can reach on such work ({source} ceilings)"
     text = f"The matmuls run at {format_share(value)} of {reach}."
     return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]

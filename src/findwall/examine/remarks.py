@@ -134,12 +134,22 @@ def _about_recording(facts: Facts) -> list[str]:
     if not facts.ceilings.known:
         device = facts.ceilings.device or "the device's name is missing"
         notes.append(f"No ceilings are known for this device ({device}): `findwall ceilings` measures them.")
+    if facts.ceilings.doubt:
+        notes.insert(0, about_doubt(facts.ceilings.doubt))
     devices = {int(device) for device in facts.timeline.events.device[facts.kernels.row].tolist()}
     if len(devices) > 1:
         notes.append(
             f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process."
         )
     return notes
+
+
+def about_doubt(doubt: str) -> str:
+    reason = f"{doubt[:1].lower()}{doubt[1:]}" if doubt.startswith("Other") else doubt
+    return (
+        f"The ceilings may be too low, and the job farther from them than said: {reason}. "
+        "Measure them again when it is quiet: findwall ceilings --refresh."
+    )
 
 
 def _about_captures(facts: Facts) -> list[str]:

@@ -16,10 +16,11 @@ from typing import Any
 
 import msgspec
 
+from findwall.measure.errand import Helper, Process, send_out
 from findwall.measure.membership import DISTRIBUTED_VARIABLES, Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
-from findwall.measure.stderr import say
+from findwall.measure.stderr import is_open, say
 from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, Measurement
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
@@ -28,13 +29,31 @@ JOB_END_WAIT_S = 300.0
 NICENESS = 10
 
 
+_helper: Helper | None = None
+
+
+def prepare(options: Options, rank: Membership) -> None:
+    """Before the job's first line: whoever starts the verdict later is no child of the job."""
+    global _helper
+    if options.verdict and rank.speaks and _helper is None:
+        _helper = send_out()
+
+
+def forked() -> None:
+    """In a child of the job."""
+    global _helper
+    if _helper is not None:
+        _helper.forget()
+        _helper = None
+
+
 class Analyst:
     """The verdict on this job, begun once, by the rank that speaks."""
 
     def __init__(self, options: Options, rank: Membership) -> None:
         self._options, self._rank = options, rank
         self._folder = Path()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def begun(self) -> bool:
@@ -60,20 +79,39 @@ class Analyst:
         if not done:
             say(f"no verdict; `findwall read {self._folder}` tries again")
         elif self._options.json == "-":
-            sys.stdout.write((self._folder / DIAGNOSIS_FILE).read_text())
+            _put_out(self._folder / DIAGNOSIS_FILE)
 
 
-def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> subprocess.Popen[bytes]:
+def _put_out(document: Path) -> None:
+    """On the job's stdout, if that is still there."""
+    try:
+        sys.stdout.write(document.read_text())
+    except (OSError, ValueError, AttributeError):  # closed, or replaced by something else
+        say(f"stdout is closed: the document is {document}")
+
+
+def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> Process:
     """Begin. What the verdict prints goes to `stdout`, the job's stderr."""
     command = [sys.executable, "-m", "findwall.measure.analyst", str(folder), str(world_size)]
     if options.json is not None and options.json != "-":
         command.append(str(Path(options.json).absolute()))
+    return _start(command, folder, stdout, 2)
+
+
+def _start(command: list[str], folder: Path, stdout: int, stderr: int) -> Process:
+    stdout, stderr = (file if is_open(file) else subprocess.DEVNULL for file in (stdout, stderr))
+    # In the run's folder: the job's may hold modules that shadow others.
+    asked = None if _helper is None else _helper.ask(command, environment(), folder, stdout, stderr)
+    if asked is not None:
+        return asked
+    # A loop that is measured from inside its script, or a job that has closed our line: a child then.
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
+        stderr=stderr,
         env=environment(),
-        cwd=folder,  # the job's folder may hold modules that shadow others
+        cwd=folder,
         start_new_session=True,  # Ctrl-C is the job's
     )
 
@@ -99,17 +137,13 @@ def environment() -> dict[str, str]:
     return environ
 
 
-def wait(process: subprocess.Popen[bytes], timeout: float = JOB_END_WAIT_S) -> bool:
+def wait(process: Process, timeout: float = JOB_END_WAIT_S) -> bool:
     """Wait for the verdict at the job's end. A second Ctrl-C ends that too."""
     try:
-        process.wait(timeout)
-    except subprocess.TimeoutExpired:
+        return process.wait(timeout) == 0
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
         return False
-    except KeyboardInterrupt:
-        process.kill()
-        return False
-    return process.returncode == 0
 
 
 def write_late(folder: Path, options: Options) -> None:
@@ -118,20 +152,16 @@ def write_late(folder: Path, options: Options) -> None:
     Nothing is printed beside it (the job's own last words are what counts), and no rank is waited for: after
     a failure they may never come. A Ctrl-C ends it.
     """
-    process = subprocess.Popen(
-        _read_command(folder),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(),
-        cwd=folder,
-        start_new_session=True,
-    )
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        process = _start(_read_command(folder), folder, nowhere, nowhere)
+    finally:
+        os.close(nowhere)
     document = folder / DIAGNOSIS_FILE
     if not wait(process) or not document.is_file():
         say(f"no verdict; `findwall read {folder}` says why")
     elif options.json == "-":
-        sys.stdout.write(document.read_text())
+        _put_out(document)
     elif options.json is not None:
         shutil.copyfile(document, options.json)
 
@@ -159,7 +189,7 @@ def main(arguments: list[str]) -> Any:
     until = time.monotonic() + RANKS_WAIT_S
     while world_size > 1 and missing_ranks(folder, world_size) and time.monotonic() < until:
         time.sleep(0.2)
-    outcome = subprocess.run(_read_command(folder), check=False).returncode
+    outcome = subprocess.run(_read_command(folder), check=False, umask=0o077).returncode
     if outcome == 0 and len(arguments) > 2 and (folder / DIAGNOSIS_FILE).is_file():
         shutil.copyfile(folder / DIAGNOSIS_FILE, arguments[2])
     return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Protocol
@@ -20,6 +21,7 @@ class Forking(Protocol):
 
 
 _watched = False
+_profiled = False
 
 
 def watch_forks(current: Callable[[], Forking | None]) -> None:
@@ -37,8 +39,34 @@ def watch_forks(current: Callable[[], Forking | None]) -> None:
 
         return told
 
+    def child() -> None:
+        keep_child_out_of_profiler()
+        tell(lambda watcher: watcher.forked())()
+
     os.register_at_fork(
         before=tell(lambda watcher: watcher.before_fork()),
         after_in_parent=tell(lambda watcher: watcher.after_fork()),
-        after_in_child=tell(lambda watcher: watcher.forked()),
+        after_in_child=child,
     )
+
+
+def profiler_started() -> None:
+    """Our trace has set up the profiler's own thread, which no forked child has."""
+    global _profiled
+    _profiled = True
+
+
+def keep_child_out_of_profiler() -> None:
+    """Have a forked child leave without the profiler's destructor, which waits there for a missing thread.
+
+    That destructor is one of C's exit handlers. They run newest first, after Python has shut down: Python's
+    own exit, its handlers and its streams are untouched. The child's newest two are now: flush what C still
+    holds, then leave with the code that exit() was called with.
+    """
+    if not _profiled:
+        return
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "on_exit"):  # only where the C library tells exit handlers the code
+        return
+    libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+    libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)

@@ -11,13 +11,18 @@ import re
 import signal
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from findwall.errors import InputError
+from findwall.measure import analyst
 from findwall.measure.analyst import write_late
+from findwall.measure.hiding import hide_own_modules
+from findwall.measure.membership import this_rank
 from findwall.measure.options import Options, disabled
+from findwall.measure.secrets import mask_text
 from findwall.measure.session import Session
 from findwall.measure.stderr import say
 from findwall.model.measurement import DIAGNOSIS_FILE
@@ -27,12 +32,17 @@ PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 def launch(target: str, arguments: list[str], is_module: bool, options: Options) -> None:
     """Run the job under findwall and leave as it leaves: SystemExit carries its exit code."""
+    hide_own_modules()
     code, module = _load_module(target) if is_module else _load_script(target)
     sys.argv[:] = [str(module.__file__) if is_module else target, *arguments]
     atexit.register(_die_if_interrupted)  # first in, so that it runs after the job's own
-    session = None if disabled() else Session.begin(target, [target, *arguments], options)
+    session = None
+    if not disabled():
+        analyst.prepare(options, this_rank())
+        session = Session.begin(target, [target, *arguments], options)
     _become_main(module)
     _execute(code, module, session)
+    _leave(0)  # the rest of the way out is the interpreter's: it knows what a job may do to its streams
 
 
 def _load_script(target: str) -> tuple[CodeType, ModuleType]:
@@ -50,8 +60,6 @@ def _load_script(target: str) -> tuple[CodeType, ModuleType]:
 
 
 def _is_archive(path: str) -> bool:
-    import zipfile
-
     return zipfile.is_zipfile(path)
 
 
@@ -122,7 +130,7 @@ def _execute(code: CodeType, module: ModuleType, session: Session | None) -> Non
     try:
         exec(code, module.__dict__)
     except SystemExit as leaving:
-        _close(session, "" if leaving.code in (None, 0) else f"exit code {leaving.code}")
+        _close(session, "" if leaving.code in (None, 0) else mask_text(f"exit code {leaving.code}"))
         raise
     except KeyboardInterrupt as error:
         _show(error)

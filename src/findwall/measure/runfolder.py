@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,9 +19,11 @@ import findwall
 from findwall.files import write_atomically
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
+from findwall.measure.secrets import mask_arguments
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
 RUNS = "findwall-runs"
+OWNER_ONLY = 0o700  # of every folder made here: a job's arguments, paths and source lines are in it
 RUNS_BYTES = 2_000_000_000  # of all runs in one folder: beyond that the oldest go; chosen by hand
 RUNS_KEPT = 3  # the newest ones stay, whatever their size
 
@@ -47,8 +50,24 @@ class RunFolder:
         return self.path / "plan.json"
 
     def write_measurement(self, measurement: Measurement) -> None:
-        self.rank_path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.rank_path / MEASUREMENT_FILE, msgspec.json.encode(measurement))
+        self.rank_path.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
+        write_atomically(self.rank_path / MEASUREMENT_FILE, encode(measurement), private=True)
+
+
+def encode(document: Any) -> bytes:
+    """As JSON. Names of files may hold any bytes; where they are no text, they are shown as what they are."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_as_text(msgspec.to_builtins(document)))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return os.fsencode(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(member) for key, member in value.items()}
+    return [_as_text(member) for member in value] if isinstance(value, (list, tuple)) else value
 
 
 def open_folder(
@@ -88,14 +107,14 @@ def safe_name(script: str) -> str:
 
 def _make_unique(parent: Path, name: str, exact: bool) -> Path:
     """mkdir is the lock: of two findwalls that want a name, one gets it and the other the next."""
-    parent.mkdir(parents=True, exist_ok=True)
+    parent.mkdir(0o777 if exact else OWNER_ONLY, parents=True, exist_ok=True)
     if exact:
         path = parent / name
         with contextlib.suppress(FileExistsError):
-            path.mkdir()
+            path.mkdir(OWNER_ONLY)
         with contextlib.suppress(FileExistsError):
             if path.is_dir() and not any(path.iterdir()):  # ours, a person's, or another's that just made it
-                (path / "rank0").mkdir()
+                (path / "rank0").mkdir(OWNER_ONLY)
                 return path
     taken = [
         int(p.name[len(name) + 1 :]) for p in parent.glob(f"{name}-*") if p.name[len(name) + 1 :].isdigit()
@@ -105,7 +124,7 @@ def _make_unique(parent: Path, name: str, exact: bool) -> Path:
         number += 1
         with contextlib.suppress(FileExistsError):
             path = parent / f"{name}-{number}"
-            path.mkdir()
+            path.mkdir(OWNER_ONLY)
             return path
 
 
@@ -114,7 +133,7 @@ def _describe(folder: RunFolder, script: str, argv: list[str], options: Options)
 
     info = RunInfo(
         script=script,
-        argv=argv,
+        argv=mask_arguments(argv),
         world_size=folder.rank.world_size,
         started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         findwall=findwall.__version__,
@@ -122,7 +141,7 @@ def _describe(folder: RunFolder, script: str, argv: list[str], options: Options)
         options=options.as_dict(),
         cores=core_name(),
     )
-    write_atomically(folder.path / RUN_FILE, msgspec.json.encode(info))
+    write_atomically(folder.path / RUN_FILE, encode(info), private=True)
 
 
 def _pointer(parent: Path, rank: Membership) -> Path:

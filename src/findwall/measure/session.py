@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
 
-from findwall.measure import hooks
+from findwall.measure import analyst, hooks
 from findwall.measure.analyst import Analyst
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
@@ -116,6 +116,7 @@ class Session:
 
     def forked(self) -> None:
         global _current
+        analyst.forked()
         self._closed = True
         self._switch_off()
         _current = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 from findwall.measure.captures import CAPTURES
+from findwall.measure.forks import profiler_started
 
 # Set by Nsight tools in the processes they watch: CUPTI has one owner.
 TAKEN_BY = {
@@ -102,6 +104,7 @@ class TraceWindow:
             self._profile = self._torch.profiler._KinetoProfile(
                 activities=activities, record_shapes=True, **_quiet(self._torch)
             )
+            profiler_started()
             self._profile.prepare_trace()
         finally:
             self._job.starting_ours = False
@@ -175,9 +178,26 @@ class TraceWindow:
         """A plain file, put in place whole."""
         assert self._profile is not None
         began = perf_counter_ns()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f"partial-{os.getpid()}.json")
-        self._profile.export_chrome_trace(str(temporary))
+        with _spelled(temporary) as name:
+            self._profile.export_chrome_trace(name)
+        temporary.chmod(0o600)
         temporary.replace(path)
         self._profile = None
         self.export_ns = perf_counter_ns() - began
+
+
+@contextlib.contextmanager
+def _spelled(path: Path) -> Iterator[str]:
+    """The path as torch takes it: text. A folder whose name is none is reached by its open descriptor."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield f"/proc/self/fd/{folder}/{path.name}"
+        finally:
+            os.close(folder)
+    else:
+        yield str(path)

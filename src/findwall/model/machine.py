@@ -28,6 +28,7 @@ class Ceilings(msgspec.Struct, frozen=True, omit_defaults=True):
     launch_s: float | None = None  # host seconds to issue one small kernel eagerly
     graph_launch_s: float | None = None  # device seconds a small kernel takes in a graph
     link_bandwidth: float | None = None  # all-reduce bus bandwidth, bytes/s
+    doubt: str = ""  # why measured figures may be too low; empty: nothing known
 
     @property
     def known(self) -> bool:

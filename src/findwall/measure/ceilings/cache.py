@@ -32,8 +32,15 @@ def path_of(report: CeilingsReport) -> Path:
 
 
 def store(report: CeilingsReport) -> Path | None:
-    """Write the report whole or not at all; None where the folder cannot be written."""
+    """Write the report whole or not at all; None where the folder cannot be written.
+
+    Nor is one in doubt kept in the place of one that is not.
+    """
     path = path_of(report)
+    if report.ceilings.doubt and any(
+        path_of(kept) == path and not kept.ceilings.doubt for kept in _reports()
+    ):
+        return None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, msgspec.json.format(msgspec.json.encode(report), indent=1))
@@ -45,7 +52,10 @@ def store(report: CeilingsReport) -> Path | None:
 def cached_report(
     device: str, driver: str | None = None, torch_version: str | None = None
 ) -> CeilingsReport | None:
-    """The newest report of exactly this device; driver and torch must match where they are given."""
+    """The newest report of exactly this device; driver and torch must match where they are given.
+
+    One in doubt only where there is no other.
+    """
     found = [
         report
         for report in _reports()
@@ -53,7 +63,7 @@ def cached_report(
         and driver in (None, report.driver)
         and torch_version in (None, report.torch)
     ]
-    return max(found, key=lambda report: report.created, default=None)
+    return max(found, key=lambda report: (not report.ceilings.doubt, report.created), default=None)
 
 
 def cached_ceilings(

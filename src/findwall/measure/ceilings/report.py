@@ -54,6 +54,7 @@ class CeilingsReport(msgspec.Struct, frozen=True):
     shapes: tuple[Rate, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
     notes: tuple[str, ...] = ()
+    others_busy: float | None = None  # cores that other processes kept busy meanwhile; None: not known
 
 
 def rate_of(name: str, unit: str, amount: float, times_s: Sequence[float], what: str = "") -> Rate:

@@ -15,9 +15,10 @@ from findwall.errors import FindwallError, InputError
 from findwall.hardware import MIB, SPEC_TOLERANCE, table_ceilings
 from findwall.measure.ceilings import gemm, launch, link, memory
 from findwall.measure.ceilings.cores import core_name, last_level_cache, measure_without_torch
+from findwall.measure.ceilings.load import measure_quietly
 from findwall.measure.ceilings.report import CeilingsReport, CurvePoint, Rate, with_sustained
 from findwall.measure.ceilings.timing import Allowance, Clock, DeviceClock, HostClock, Work
-from findwall.measure.environment import driver_version
+from findwall.measure.environment import audit, driver_version
 from findwall.model.machine import Ceilings
 from findwall.units import format_share
 
@@ -34,8 +35,18 @@ def run_suite(device: str | int | None, budget_s: float, shapes: tuple[gemm.Shap
     except ImportError:
         if device not in (None, "cpu"):
             raise InputError("A GPU can be measured only where torch is installed.") from None
-        return measure_without_torch(allowance, shapes)
-    suite = Suite(torch, _device(torch, device), allowance)
+        return measure_quietly(lambda: measure_without_torch(allowance, shapes), allowance, False, list)
+    chosen = _device(torch, device)
+    return measure_quietly(
+        lambda: _measure(torch, chosen, allowance, shapes),
+        allowance,
+        chosen.type == "cuda",
+        lambda: audit(torch),
+    )
+
+
+def _measure(torch: Any, device: Any, allowance: Allowance, shapes: tuple[gemm.Shape, ...]) -> CeilingsReport:
+    suite = Suite(torch, device, allowance)
     try:
         with torch.no_grad():
             return suite.measure(shapes)
