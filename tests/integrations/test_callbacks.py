@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from findwall.measure.loop import measure
+from findwall.measure.options import Options
+
 
 class Recorder:
     def __init__(self, name: str, **options: Any) -> None:
@@ -34,6 +37,16 @@ def load(monkeypatch: pytest.MonkeyPatch, name: str, stubs: dict[str, dict[str, 
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(loaded, "measure", Recorder)
     return loaded
+
+
+def test_remedies_are_in_the_callers_own_syntax():
+    flags = "--wait 2 --trace-steps 5 --no-trace"
+    assert Options().spelled(flags) == flags
+    assert (
+        Options(caller="FindwallCallback").spelled(flags)
+        == "FindwallCallback(wait=2, trace_steps=5, trace=False)"
+    )
+    assert measure()._options.spelled("--wait 2") == "findwall.measure(wait=2)"
 
 
 def test_hugging_face(monkeypatch):

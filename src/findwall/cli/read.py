@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 @click.option(
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
 )
+@click.option("--brief", "is_brief", is_flag=True, help="Show the verdict and what to try, nothing else.")
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 def command(
-    paths: tuple[str, ...], step_ms: float | None, ceilings: str | None, json_target: str | None
+    paths: tuple[str, ...],
+    step_ms: float | None,
+    ceilings: str | None,
+    is_brief: bool,
+    json_target: str | None,
 ) -> None:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
         raise InputError(
@@ -50,13 +55,13 @@ def command(
         if json_target is not None:
             document.write(diagnosis, json_target)
     finally:  # a full disk must not cost a person the answer
-        show(diagnosis)
+        show(diagnosis, is_brief)
 
 
-def show(diagnosis: Diagnosis) -> None:
+def show(diagnosis: Diagnosis, is_brief: bool = False) -> None:
     """The terminal view on standard output."""
     from rich.console import Console
 
     from findwall.report import terminal
 
-    terminal.render(diagnosis, Console())
+    terminal.render(diagnosis, Console(), is_brief)

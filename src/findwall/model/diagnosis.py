@@ -163,6 +163,7 @@ class NotWorthIt(msgspec.Struct):
     fixes: list[str]
     at_most_speedup: float | None
     why: str
+    obvious: bool = False  # the device is not of the kind it is made for: nobody would have tried it
 
 
 class Mfu(msgspec.Struct):
