@@ -1,7 +1,8 @@
 """Name the wall of a job from files that exist already.
 
 PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), several of these,
-or a run folder that `findwall run` wrote. Needs no GPU and no torch.
+or a run folder that `findwall run` wrote. Without one it is the newest run in
+findwall-runs. Needs no GPU and no torch.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.cli.newest import resolve
 from findwall.errors import InputError
+from findwall.report.names import clean
 
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
 
 
 @click.command("read", help=__doc__)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--step-ms", type=float, metavar="X", help="The true step time, measured without the profiler.")
 @click.option(
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
@@ -37,6 +40,9 @@ def command(
         raise InputError(
             f"--step-ms {step_ms} is no step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
+    chosen, which = resolve(paths)
+    if which:
+        click.echo(f"findwall: {clean(which)}", err=True)
     from findwall import api
     from findwall.cli.progress import progress_bar
     from findwall.report import document
@@ -45,7 +51,7 @@ def command(
     gc.disable()
     try:
         with progress_bar("reading") as progress:
-            diagnosis = api.read(list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress)
+            diagnosis = api.read(chosen, step_ms=step_ms, ceilings=ceilings, progress=progress)
     finally:
         gc.enable()
     if json_target == "-":

@@ -18,9 +18,16 @@ import findwall
 from findwall.files import write_atomically
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
-from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
+from findwall.model.measurement import (
+    MEASUREMENT_FILE,
+    RUN_FILE,
+    RUNS_FOLDER,
+    TRACE_FILE,
+    Measurement,
+    RunInfo,
+)
 
-RUNS = "findwall-runs"
+RUNS = RUNS_FOLDER
 RUNS_BYTES = 2_000_000_000  # of all runs in one folder: beyond that the oldest go; chosen by hand
 RUNS_KEPT = 3  # the newest ones stay, whatever their size
 
@@ -88,7 +95,12 @@ def safe_name(script: str) -> str:
 
 def _make_unique(parent: Path, name: str, exact: bool) -> Path:
     """mkdir is the lock: of two findwalls that want a name, one gets it and the other the next."""
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True)
+    except FileExistsError:
+        pass
+    else:
+        _ignore_in_git(parent)
     if exact:
         path = parent / name
         with contextlib.suppress(FileExistsError):
@@ -107,6 +119,13 @@ def _make_unique(parent: Path, name: str, exact: bool) -> Path:
             path = parent / f"{name}-{number}"
             path.mkdir()
             return path
+
+
+def _ignore_in_git(parent: Path) -> None:
+    """The folder of runs, just made, is nothing to commit. A person who wants to takes the file away."""
+    if parent.name == RUNS:
+        with contextlib.suppress(OSError):
+            write_atomically(parent / ".gitignore", b"*\n")
 
 
 def _describe(folder: RunFolder, script: str, argv: list[str], options: Options) -> None:

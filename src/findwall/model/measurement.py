@@ -20,6 +20,7 @@ MEASUREMENT_SCHEMA = "findwall-measurement/1"
 # A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
 KEEPS_PACE = 0.6
 
+RUNS_FOLDER = "findwall-runs"  # beside the job, if no other is asked for
 RUN_FILE = "run.json"
 MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
