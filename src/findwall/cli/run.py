@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from findwall.errors import InputError
 from findwall.measure.launch import launch
 from findwall.measure.options import Options
 
@@ -30,9 +31,7 @@ from findwall.measure.options import Options
 @click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
 @click.option("--stop", is_flag=True, help="End the job once the verdict is there.")
 @click.option("--out", metavar="DIR", help="The run folder (default: findwall-runs/<script>-<n>).")
-@click.option(
-    "--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here; - for stdout."
-)
+@click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -52,7 +51,12 @@ def command(
     The job runs in this process as it always does; the verdict is printed on stderr as soon as it is
     known, while the job goes on. The exit code is the job's.
     """
-    if json_file not in (None, "-"):
+    if json_file == "-":
+        raise InputError(
+            "--json - is refused: standard output is the job's own",
+            "Name a file (--json diagnosis.json); or, after the job, `findwall read --json -`.",
+        )
+    if json_file is not None:
         json_file = str(Path(json_file).absolute())  # the job may change its folder
     options = Options(
         wait=wait,
