@@ -52,6 +52,14 @@ def test_brief_is_the_verdict_and_what_to_try(
     assert "share" not in out
 
 
+def test_top_adds_the_table(calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["read", "a.json", "--top", "3"]) == 0
+    shown, table = capsys.readouterr().out.split("op or kernel")
+    assert "THE WALL" in shown
+    assert len(table.splitlines()) <= 1 + 3 + 1
+    assert cli._run(["read", "a.json", "--top", "0"]) == 2
+
+
 def test_json_to_stdout_is_all_there_is(
     calls: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
 )
 @click.option("--brief", "is_brief", is_flag=True, help="Show the verdict and what to try, nothing else.")
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
+)
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 def command(
     paths: tuple[str, ...],
     step_ms: float | None,
     ceilings: str | None,
     is_brief: bool,
+    top: int | None,
     json_target: str | None,
 ) -> None:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
@@ -61,13 +65,20 @@ def command(
         if json_target is not None:
             document.write(diagnosis, json_target)
     finally:  # a full disk must not cost a person the answer
-        show(diagnosis, is_brief)
+        show(diagnosis, is_brief, top)
 
 
-def show(diagnosis: Diagnosis, is_brief: bool = False) -> None:
-    """The terminal view on standard output."""
+def show(diagnosis: Diagnosis, is_brief: bool = False, top: int | None = None) -> None:
+    """The terminal view on standard output, and a table of the longest ops where one is asked for."""
     from rich.console import Console
 
     from findwall.report import terminal
 
-    terminal.render(diagnosis, Console(), is_brief)
+    console = Console()
+    terminal.render(diagnosis, console, is_brief)
+    if top is not None:
+        from findwall.report import stream
+        from findwall.report.top import to_text
+
+        width = min(console.width, terminal.WIDEST_LINE)
+        stream.say("\n" + to_text(diagnosis, top, width))

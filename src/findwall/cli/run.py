@@ -31,6 +31,10 @@ from findwall.measure.options import Options
 @click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
 @click.option("--stop", is_flag=True, help="End the job once the verdict is there.")
 @click.option("--out", metavar="DIR", help="The run folder (default: findwall-runs/<script>-<n>).")
+@click.option("--brief", is_flag=True, help="Print the verdict and what to try, nothing else.")
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -42,6 +46,8 @@ def command(
     no_trace: bool,
     stop: bool,
     out: str | None,
+    brief: bool,
+    top: int | None,
     json_file: str | None,
     target: str,
     arguments: tuple[str, ...],
@@ -66,5 +72,7 @@ def command(
         stop=stop,
         out=out,
         json=json_file,
+        brief=brief,
+        top=top,
     )
     launch(target, list(arguments), is_module, options)

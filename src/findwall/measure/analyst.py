@@ -20,7 +20,7 @@ from findwall.measure.membership import DISTRIBUTED_VARIABLES, Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
-from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, Measurement
+from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, RUN_FILE, Measurement, RunInfo
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
 RANKS_WAIT_S = 60.0
@@ -150,7 +150,17 @@ def _is_final(path: Path) -> bool:
 def _read_command(folder: Path) -> list[str]:
     given = os.environ.get(COMMAND_VARIABLE)
     base = shlex.split(given) if given else [sys.executable, "-m", "findwall", "read"]
-    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE)]
+    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE), *_view(folder)]
+
+
+def _view(folder: Path) -> list[str]:
+    """How the job's owner wants to see it."""
+    try:
+        options = msgspec.json.decode((folder / RUN_FILE).read_bytes(), type=RunInfo).options
+    except (OSError, msgspec.MsgspecError):
+        return []
+    top = options.get("top")
+    return [*(["--brief"] if options.get("brief") else []), *(["--top", str(top)] if top else [])]
 
 
 def main(arguments: list[str]) -> Any:

@@ -20,6 +20,8 @@ class Options:
     out: str | None = None  # the run folder, instead of findwall-runs/<script>-<n>
     json: str | None = None
     verdict: bool = True
+    brief: bool = False  # of the verdict only what matters most is printed
+    top: int | None = None  # with a table of so many ops and kernels
     caller: str = "findwall run"  # what a person adjusts: the command, `findwall.measure`, a callback
 
     def spelled(self, flags: str) -> str:
