@@ -144,6 +144,15 @@ def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
     assert run.measurement().job_ended == "RuntimeError"
 
 
+def test_a_crash_after_all_was_measured_is_kept_too(jobs, training):
+    run = jobs.run(
+        training("train(6000)\nsys.exit(3)"), options=("--wait", "2", "--steps", "5", "--no-trace")
+    )
+    assert run.code == 3
+    assert run.measurement().phase == "done"
+    assert run.measurement().job_ended == "exit code 3"
+
+
 def test_an_error_in_the_loader_shows_no_frame_of_findwall(jobs):
     source = """
         import torch

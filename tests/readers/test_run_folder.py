@@ -121,6 +121,18 @@ def test_without_a_trace_the_reason_is_a_note(tmp_path):
     assert run.first.step_times is not None
 
 
+@pytest.mark.parametrize(("ended", "crash"), [("", ""), ("ended", ""), ("RuntimeError", "RuntimeError")])
+def test_a_crash_is_told(tmp_path, ended, crash):
+    run = read_run_folder(write(tmp_path, measurement(job_ended=ended)))
+    assert run.crash == examine(run).source.crash == crash
+
+
+def test_without_steps_and_trace_no_trace_is_blamed(tmp_path):
+    empty = measurement(steps=StepColumns(), loader_seen=False, trace=Trace())
+    said = examine(read_run_folder(write(tmp_path, empty, trace=False))).wall.sentence
+    assert said == "Neither a trace nor step times were measured: no wall can be named."
+
+
 def test_what_was_not_measured_is_unknown(tmp_path):
     empty = measurement(steps=StepColumns(), loader_seen=False, notes=["no step was found"])
     run = read_run_folder(write(tmp_path, empty))

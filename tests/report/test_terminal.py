@@ -117,6 +117,12 @@ def test_without_a_verdict_the_most_that_is_known_is_shown(document: Document) -
     assert phrases.known(diagnosis) == ["9.00 ms (22 %) in k2", "2.00 ms (4.8 %) in aten::mm"]
 
 
+def test_a_crash_is_the_first_note(document: Document) -> None:
+    diagnosis = document("full")
+    diagnosis.source.crash = "OutOfMemoryError\x1b[31m"
+    assert phrases.notes(diagnosis)[0].startswith("The job did not end well (OutOfMemoryError)")
+
+
 def test_plain_text_has_no_escapes_and_colour_has(document: Document) -> None:
     assert "\x1b" not in to_text(document("full"))
     assert "\x1b[" in to_text(document("full"), color=True)

@@ -16,6 +16,7 @@ class Source(msgspec.Struct):
     kind: str
     paths: list[str]
     ranks: int
+    crash: str = ""  # the exception or exit code that the job ended with, where it did not end well
 
 
 class Machine(msgspec.Struct):

@@ -14,6 +14,7 @@ from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.model.measurement import (
+    ENDED,
     MEASUREMENT_FILE,
     RUN_FILE,
     RUN_SCHEMA,
@@ -60,6 +61,7 @@ def read_run_folder(path: Path) -> Run:
         samples_per_step=first.samples_per_step,
         sample_unit=first.sample_unit,
         notes=tuple(notes),
+        crash=next((one.job_ended for _, one in ranks if one.job_ended not in ("", ENDED)), ""),
     )
 
 

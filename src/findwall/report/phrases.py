@@ -317,9 +317,16 @@ def quality(diagnosis: Diagnosis) -> str:
 
 
 def notes(diagnosis: Diagnosis) -> list[str]:
-    """What a person should know besides: environment first, then what was missing or estimated."""
+    """What a person should know besides: first a crash and the environment, then what was missing."""
     problem = quality(diagnosis)
-    found = [*diagnosis.environment, *([f"This input: {problem}."] if problem else []), *diagnosis.notes]
+    crash = diagnosis.source.crash
+    ended = [f"The job did not end well ({crash}): this is what was measured until then."] if crash else []
+    found = [
+        *ended,
+        *diagnosis.environment,
+        *([f"This input: {problem}."] if problem else []),
+        *diagnosis.notes,
+    ]
     said = diagnosis.cost.get("sentence") if _costs(diagnosis.cost) else None
     return [clean(note) for note in [*found, *([str(said)] if said else [])]]
 
