@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from findwall.measure.closing import closing_line
 from findwall.measure.membership import DISTRIBUTED_VARIABLES, Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
@@ -59,7 +60,9 @@ class Analyst:
             return
         if not done:
             say(f"no verdict; `findwall read {self._folder}` tries again")
-        elif self._options.json == "-":
+            return
+        say(closing_line(self._folder))
+        if self._options.json == "-":
             sys.stdout.write((self._folder / DIAGNOSIS_FILE).read_text())
 
 
