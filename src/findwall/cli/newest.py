@@ -6,12 +6,13 @@ from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.model.measurement import RUN_FILE
-from findwall.model.measurement import RUNS_FOLDER as RUNS
 
 
 def resolve(paths: tuple[str, ...]) -> tuple[list[str], str]:
     """The paths to read, and a line that says which was chosen; empty where a person chose."""
     if not paths:
+        from findwall.measure.runfolder import RUNS  # who names a file need not wait for it
+
         if not Path(RUNS).is_dir():
             raise InputError(
                 f"no path was given, and there is no {RUNS} here",

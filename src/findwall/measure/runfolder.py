@@ -18,16 +18,9 @@ import findwall
 from findwall.files import write_atomically
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
-from findwall.model.measurement import (
-    MEASUREMENT_FILE,
-    RUN_FILE,
-    RUNS_FOLDER,
-    TRACE_FILE,
-    Measurement,
-    RunInfo,
-)
+from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
-RUNS = RUNS_FOLDER
+RUNS = "findwall-runs"
 RUNS_BYTES = 2_000_000_000  # of all runs in one folder: beyond that the oldest go; chosen by hand
 RUNS_KEPT = 3  # the newest ones stay, whatever their size
 
@@ -67,12 +60,15 @@ def open_folder(
         found = _follow(parent, rank)
         return None if found is None else RunFolder(found, rank)
     notes: list[str] = []
+    is_first = not parent.exists()
     try:
         path = _make_unique(parent, name, exact=options.out is not None)
     except OSError as error:
         path = Path(tempfile.mkdtemp(prefix="findwall-"))
         notes.append(f"{parent} cannot be written ({error.strerror or error}): the run folder is {path}")
     folder = RunFolder(path, rank, notes)
+    if is_first:
+        _ignore_in_git(parent)
     _describe(folder, script, argv, options)
     if rank.world_size > 1:
         _point_to(parent, folder)
@@ -95,12 +91,7 @@ def safe_name(script: str) -> str:
 
 def _make_unique(parent: Path, name: str, exact: bool) -> Path:
     """mkdir is the lock: of two findwalls that want a name, one gets it and the other the next."""
-    try:
-        parent.mkdir(parents=True)
-    except FileExistsError:
-        pass
-    else:
-        _ignore_in_git(parent)
+    parent.mkdir(parents=True, exist_ok=True)
     if exact:
         path = parent / name
         with contextlib.suppress(FileExistsError):

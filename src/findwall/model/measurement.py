@@ -20,7 +20,6 @@ MEASUREMENT_SCHEMA = "findwall-measurement/1"
 # A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
 KEEPS_PACE = 0.6
 
-RUNS_FOLDER = "findwall-runs"  # beside the job, if no other is asked for
 RUN_FILE = "run.json"
 ENDED = "ended"  # how a job ends that goes well
 MEASUREMENT_FILE = "measurement.json"
