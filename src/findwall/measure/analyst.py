@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from findwall.measure.membership import DISTRIBUTED_VARIABLES, Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
+from findwall.measure.storage import discard, pack, put_in_place
 from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, RUN_FILE, Measurement, RunInfo
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
@@ -172,7 +174,10 @@ def main(arguments: list[str]) -> Any:
     until = time.monotonic() + RANKS_WAIT_S
     while world_size > 1 and missing_ranks(folder, world_size) and time.monotonic() < until:
         time.sleep(0.2)
-    outcome = subprocess.run(_read_command(folder), check=False).returncode
+    with ThreadPoolExecutor(1) as beside:
+        packing = beside.submit(pack, folder)
+        outcome = subprocess.run(_read_command(folder), check=False).returncode
+    (put_in_place if outcome == 0 else discard)(packing.result())
     if outcome == 0 and len(arguments) > 2 and (folder / DIAGNOSIS_FILE).is_file():
         shutil.copyfile(folder / DIAGNOSIS_FILE, arguments[2])
     return outcome

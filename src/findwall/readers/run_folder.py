@@ -133,10 +133,18 @@ def _read_timeline(folder: Path, rank: Measurement, notes: list[str]) -> Timelin
         notes.append(f"no trace of rank {rank.rank}: {why}")
         return None
     try:
-        return read_trace(folder / rank.trace.file)
+        return read_trace(folder / _stored(folder, rank.trace.file))
     except InputError as error:
         notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
         return None
+
+
+def _stored(folder: Path, name: str) -> str:
+    """The name under which a trace is kept: the one it was written under, or packed."""
+    try:
+        return name if (folder / name).exists() or not (folder / f"{name}.gz").exists() else f"{name}.gz"
+    except (OSError, ValueError):
+        return name  # opening it says what is wrong
 
 
 def _read_captures(
@@ -144,7 +152,7 @@ def _read_captures(
 ) -> tuple[tuple[Timeline, ...], tuple[int, ...]]:
     """What was kept of the captures of replayed graphs; nothing where a file of them cannot be read."""
     try:
-        found = tuple(read_capture(folder / Path(name).name) for name in rank.trace.captures)
+        found = tuple(read_capture(folder / _stored(folder, Path(name).name)) for name in rank.trace.captures)
     except InputError as error:
         notes.append(f"a graph's capture cannot be read: {error.message}")
         return (), ()
