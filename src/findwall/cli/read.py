@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.cli.newest import resolve
 from findwall.errors import InputError
 from findwall.report.names import clean
 
@@ -44,6 +43,8 @@ def command(
         raise InputError(
             f"--step-ms {step_ms} is no step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
+    from findwall.cli.newest import resolve
+
     chosen, which = resolve(paths)
     if which:
         click.echo(f"findwall: {clean(which)}", err=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from findwall.measure.loop import measure
+from findwall.loop import measure
 
 
 class FindwallCallback(TrainerCallback):  # type: ignore[misc]

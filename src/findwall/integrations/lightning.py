@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from findwall.measure.loop import measure
+from findwall.loop import measure
 
 try:
     from lightning.pytorch.callbacks import Callback
