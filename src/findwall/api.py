@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from findwall.model.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
-    from findwall.measure.loop import measure as measure
+    from findwall.loop import measure as measure
 
 __all__ = ["measure", "read"]
 
@@ -25,11 +25,12 @@ def read(
     progress: Callable[[int, int], None] | None = None,
     max_memory: int | None = None,
 ) -> Diagnosis:
-    """The Diagnosis of a trace, a folder of ranks or a run folder.
+    """The Diagnosis of a trace, a folder of ranks or a run folder; a notebook shows it, print() does too.
 
     `step_ms` is the true step time, measured without the profiler; `ceilings` a file of measured ceilings.
     `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
     """
+    from findwall import notebook
     from findwall.examine import examine
     from findwall.hardware import load_ceilings
     from findwall.readers import open_run
@@ -37,12 +38,12 @@ def read(
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
-    return examine(run, step_ms=step_ms, ceilings=measured)
+    return notebook.shown(examine(run, step_ms=step_ms, ceilings=measured))
 
 
 def __getattr__(name: str) -> object:
     if name == "measure":
-        from findwall.measure.loop import measure
+        from findwall.loop import measure
 
         return measure
     raise AttributeError(f"module 'findwall.api' has no attribute {name!r}")

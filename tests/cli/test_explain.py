@@ -52,6 +52,27 @@ def test_an_unknown_name_gets_close_ones(capsys: pytest.CaptureFixture[str]) -> 
     assert "lists them all" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("starved", "loader-starved"),
+        ("sync", "host-sync"),
+        ("compile", "torch-compile"),
+        ("launches", "launch-bound"),
+        ("straglers", "straggler"),
+        ("dtype_cast", "dtype-casts"),
+        ("workers", "loader-workers"),
+    ],
+)
+def test_a_part_of_a_name_is_enough_to_be_pointed_to_it(
+    asked: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli._run(["explain", asked]) == 2
+    said = capsys.readouterr().err
+    assert "Did you mean" in said
+    assert meant in said
+
+
 @pytest.mark.parametrize("spelling", ["Compute", "COMPUTE", " compute "])
 def test_spelling_is_forgiven(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli._run(["explain", spelling]) == 0

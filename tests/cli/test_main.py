@@ -102,7 +102,6 @@ def test_debug_shows_the_traceback(
     [
         (["raed"], "Did you mean read?"),
         ([str(Path(__file__))], "findwall read"),
-        (["read"], "Missing argument"),
         (["read", "x", "--nope"], "No such option"),
         (["read", "x", "--step-ms", "fast"], "not a valid float"),
         (["--nope"], "No such option"),

@@ -42,6 +42,24 @@ def test_the_view_goes_to_stdout(calls: list[dict[str, Any]], capsys: pytest.Cap
     assert calls == [{"paths": ["a.json", "b.json"], "step_ms": 41.3, "ceilings": "c.json", "progress": None}]
 
 
+def test_brief_is_the_verdict_and_what_to_try(
+    calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli._run(["read", "a.json", "--brief"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("┏━ THE WALL")
+    assert "try first" in out
+    assert "share" not in out
+
+
+def test_top_adds_the_table(calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["read", "a.json", "--top", "3"]) == 0
+    shown, table = capsys.readouterr().out.split("op or kernel")
+    assert "THE WALL" in shown
+    assert len(table.splitlines()) <= 1 + 3 + 1
+    assert cli._run(["read", "a.json", "--top", "0"]) == 2
+
+
 def test_json_to_stdout_is_all_there_is(
     calls: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from findwall import cli
 from findwall.cli import run as module
 from findwall.measure.options import Options
 
@@ -37,11 +39,28 @@ def test_a_module(launched):
 
 def test_all_options(launched):
     steps = ["--wait", "3", "--steps", "4", "--trace-steps", "2", "--no-trace", "--stop"]
-    words = [*steps, "--out", "d", "--json", "-", "a.py"]
+    words = [*steps, "--out", "d", "--json", "x.json", "--brief", "--top", "9", "a.py"]
     assert invoke(*words) == 0
     assert launched[0][3] == Options(
-        wait=3, steps=4, trace_steps=2, trace=False, stop=True, out="d", json="-", verdict=True
+        wait=3,
+        steps=4,
+        trace_steps=2,
+        trace=False,
+        stop=True,
+        out="d",
+        json=str(Path("x.json").absolute()),
+        brief=True,
+        top=9,
+        verdict=True,
     )
+
+
+def test_the_document_does_not_go_into_the_jobs_output(launched, capsys):
+    assert cli._run(["run", "--json", "-", "a.py"]) == 2
+    said = capsys.readouterr().err
+    assert "standard output is the job's own" in said
+    assert "findwall read --json -" in said
+    assert launched == []
 
 
 def test_wrong_words_are_usage_errors(launched):

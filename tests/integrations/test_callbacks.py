@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from findwall import integrations
+from findwall.loop import measure
+from findwall.measure.options import Options
+
 
 class Recorder:
     def __init__(self, name: str, **options: Any) -> None:
@@ -34,6 +38,16 @@ def load(monkeypatch: pytest.MonkeyPatch, name: str, stubs: dict[str, dict[str, 
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(loaded, "measure", Recorder)
     return loaded
+
+
+def test_remedies_are_in_the_callers_own_syntax():
+    flags = "--wait 2 --trace-steps 5 --no-trace"
+    assert Options().spelled(flags) == flags
+    assert (
+        Options(caller="FindwallCallback").spelled(flags)
+        == "FindwallCallback(wait=2, trace_steps=5, trace=False)"
+    )
+    assert measure()._options.spelled("--wait 2") == "findwall.measure(wait=2)"
 
 
 def test_hugging_face(monkeypatch):
@@ -62,3 +76,65 @@ def test_lightning_steps_when_the_optimizer_did(monkeypatch, package):
         callback.on_train_batch_end(trainer, None, None, None, batch)
     callback.on_exception(trainer, None, ValueError("x"))
     assert callback._measure.calls == ["begin", "step", ValueError]
+
+
+PARTS = ("findwall.integrations.lightning", "findwall.integrations.huggingface")
+LIGHTNING = {
+    "lightning": {},
+    "lightning.pytorch": {},
+    "lightning.pytorch.callbacks": {"Callback": type("Callback", (), {})},
+}
+TRANSFORMERS = {"transformers": {"TrainerCallback": type("TrainerCallback", (), {})}}
+
+
+@pytest.fixture
+def trainers(monkeypatch):
+    """Makes trainers that are there; those that a machine really has are not."""
+    for name in (*PARTS, "lightning", "pytorch_lightning", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in PARTS:
+        monkeypatch.delitem(sys.modules, name)
+
+    def make(stubs):
+        for module, members in stubs.items():
+            stub = types.ModuleType(module)
+            vars(stub).update(members)
+            monkeypatch.setitem(sys.modules, module, stub)
+
+    yield make
+    for name in PARTS:
+        sys.modules.pop(name, None)
+
+
+def test_the_callback_is_of_the_trainer_that_is_there(trainers):
+    trainers(TRANSFORMERS)
+    from findwall.integrations import FindwallCallback
+
+    assert FindwallCallback.__module__.endswith("huggingface")
+    assert issubclass(FindwallCallback, TRANSFORMERS["transformers"]["TrainerCallback"])
+
+
+def test_one_class_serves_both_trainers(trainers, monkeypatch):
+    trainers(TRANSFORMERS | LIGHTNING)
+    callback_class = integrations.FindwallCallback
+    for name in PARTS:
+        monkeypatch.setattr(sys.modules[name], "measure", Recorder)
+    for base in (TRANSFORMERS["transformers"]["TrainerCallback"], *callback_class.__bases__):
+        assert issubclass(callback_class, base)
+    hugging, lightning = callback_class(steps=5), callback_class()
+    hugging.on_train_begin(None, None, None)
+    hugging.on_step_end(None, None, None, model=1)
+    hugging.on_train_end(None, None, None, model=1)
+    trainer = types.SimpleNamespace(global_step=0)
+    lightning.on_train_start(trainer, None)
+    trainer.global_step = 1
+    lightning.on_train_batch_end(trainer, None, None, None, 0)
+    lightning.on_train_end(trainer, None)
+    assert hugging._measure.calls == lightning._measure.calls == ["begin", "step", None]
+
+
+def test_without_a_trainer_it_says_what_else_there_is(trainers):
+    with pytest.raises(ImportError, match=r"findwall\.measure\(\)"):
+        from findwall.integrations import FindwallCallback  # noqa: F401
+    with pytest.raises(AttributeError):
+        integrations.Nothing  # noqa: B018

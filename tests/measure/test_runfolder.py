@@ -25,6 +25,17 @@ def test_folders_are_numbered(tmp_path, monkeypatch):
     assert info.cores == core_name()  # what a CPU job runs on is known even if it is killed at once
 
 
+def test_the_folder_of_runs_ignores_itself_in_git(tmp_path):
+    assert open_folder("x.py", [], Options(), Membership(), tmp_path) is not None
+    ignored = tmp_path / "findwall-runs" / ".gitignore"
+    assert ignored.read_text() == "*\n"
+    ignored.unlink()  # a person who wants to commit runs is not overruled
+    assert open_folder("x.py", [], Options(), Membership(), tmp_path) is not None
+    assert not ignored.exists()
+    assert open_folder("x.py", [], Options(out="mine/run"), Membership(), tmp_path) is not None
+    assert not (tmp_path / "mine" / ".gitignore").exists()
+
+
 def test_many_at_once_get_a_folder_each(tmp_path):
     options = Options(out=str(tmp_path / "out"))
     with ThreadPoolExecutor(8) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -44,12 +45,13 @@ def test_a_plain_loop_is_measured_and_its_results_are_bit_identical(jobs, traini
     assert measured.cost["hook_share"] is not None
     assert (run.folder / "diagnosis.json").is_file()
     assert 0 < sum(measured.steps.optimizer_ns) < sum(measured.steps.host_ns)
-    whole_steps(run.folder / "rank0" / "trace.json")
+    whole_steps(run.folder / "rank0" / "trace.json.gz")
+    assert not (run.folder / "rank0" / "trace.json").exists()
 
 
 def whole_steps(path: Path) -> None:
     """Each optimizer's range lies inside one step's."""
-    events = json.loads(path.read_text())["traceEvents"]
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     named = [e for e in events if "dur" in e]
     steps = [(e["ts"], e["ts"] + e["dur"]) for e in named if e["name"].startswith("ProfilerStep")]
     optimizers = [
@@ -142,6 +144,15 @@ def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
     assert not re.search(r'File ".*/findwall/(measure|cli)/', run.stderr)
     assert "the job ended with RuntimeError; `findwall read" in run.stderr
     assert run.measurement().job_ended == "RuntimeError"
+
+
+def test_a_crash_after_all_was_measured_is_kept_too(jobs, training):
+    run = jobs.run(
+        training("train(6000)\nsys.exit(3)"), options=("--wait", "2", "--steps", "5", "--no-trace")
+    )
+    assert run.code == 3
+    assert run.measurement().phase == "done"
+    assert run.measurement().job_ended == "exit code 3"
 
 
 def test_an_error_in_the_loader_shows_no_frame_of_findwall(jobs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from findwall.measure.engine import NO_STEPS, no_steps
 from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
 
 
@@ -93,3 +94,26 @@ def test_an_explicit_step_wins_over_all():
     ends(finder, "oo")
     assert finder.mark(StepEnd.EXPLICIT)
     assert ends(finder, "oo") == ".."
+
+
+def test_it_tells_what_was_seen_and_how_much_more_it_takes():
+    finder = StepFinder()
+    assert finder.so_far() == []
+    for _ in range(4):
+        assert not finder.mark(StepEnd.FORWARD, 1)
+    ((source, seen, more),) = finder.so_far()
+    assert (source, seen) == (StepEnd.FORWARD, 4)
+    assert [finder.mark(StepEnd.FORWARD, 1) for _ in range(more)] == [False] * (more - 1) + [True]
+    assert finder.so_far() == []
+    expecting = StepFinder()
+    expecting.training_expected = True
+    expecting.mark(StepEnd.LOADER)
+    assert expecting.so_far() == [(StepEnd.LOADER, 1, 256)]
+
+
+def test_a_job_without_steps_is_told_in_those_words():
+    said = no_steps([(StepEnd.FORWARD, 4, 3), (StepEnd.LOADER, 1, 16)], training_expected=False)
+    assert "Seen: 4 calls of a module, 3 more needed; 1 batch from a data loader, 16 more needed." in said
+    assert "no_grad" not in said
+    assert "torch.no_grad() says that none comes" in no_steps([(StepEnd.FORWARD, 4, 253)], True)
+    assert no_steps([], True) == NO_STEPS

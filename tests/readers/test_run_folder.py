@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -119,6 +120,29 @@ def test_without_a_trace_the_reason_is_a_note(tmp_path):
     run = read_run_folder(write(tmp_path, measurement(trace=Trace(why_not="--no-trace")), trace=False))
     assert run.traced == () and run.first.notes == ("no trace of rank 0: --no-trace",)
     assert run.first.step_times is not None
+
+
+@pytest.mark.parametrize(("ended", "crash"), [("", ""), ("ended", ""), ("RuntimeError", "RuntimeError")])
+def test_a_crash_is_told(tmp_path, ended, crash):
+    run = read_run_folder(write(tmp_path, measurement(job_ended=ended)))
+    assert run.crash == examine(run).source.crash == crash
+
+
+def test_without_steps_and_trace_no_trace_is_blamed(tmp_path):
+    empty = measurement(steps=StepColumns(), loader_seen=False, trace=Trace())
+    said = examine(read_run_folder(write(tmp_path, empty, trace=False))).wall.sentence
+    assert said == "Neither a trace nor step times were measured: no wall can be named."
+
+
+def test_a_trace_that_was_packed_is_found(tmp_path):
+    folder = write(tmp_path, measurement())
+    plain = read_run_folder(folder).first.timeline
+    trace = folder / "rank0" / "trace.json"
+    trace.with_name("trace.json.gz").write_bytes(gzip.compress(trace.read_bytes()))
+    trace.unlink()
+    packed = read_run_folder(folder).first.timeline
+    assert plain is not None and packed is not None
+    assert packed.events.start.tolist() == plain.events.start.tolist()
 
 
 def test_what_was_not_measured_is_unknown(tmp_path):

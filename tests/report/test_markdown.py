@@ -15,6 +15,9 @@ def test_verdict_comes_first_and_the_budget_is_a_table(document: Document) -> No
     text = to_markdown(document("full"))
     assert text.startswith("### THE WALL: compute / misaligned-shapes\n")
     assert "| compute | misaligned-shapes | 17.2 ms | 42 % | 12.9 ms |" in text
+    assert (
+        text.index("What helps:") < text.index("| wall |") < text.index("✔ stable") < text.index("Evidence:")
+    )
     assert "- pad-shapes, a step of 28.4 ms at best: pad the vocabulary" in text
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from findwall.model.diagnosis import BudgetRow, Diagnosis, Mfu, Range
+from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, Mfu, NotWorthIt, Range, to_json
 from findwall.report import phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.terminal import render, to_text
@@ -43,7 +43,8 @@ def test_the_full_view_says_everything_once(document: Document) -> None:
         "✔ busy",
         "✘ peak",
         "THE WALL: compute / misaligned-shapes",
-        "what helps",
+        "try first",
+        "what else helps",
         "pad-shapes, a step of 28.4 ms at best:",
         "what will not help",
         "bf16-autocast: already on",
@@ -52,6 +53,74 @@ def test_the_full_view_says_everything_once(document: Document) -> None:
         "forward 12.4 ms",
     ):
         assert text.count(said) == 1, said
+
+
+def test_what_matters_comes_first(document: Document) -> None:
+    text = to_text(document("full"))
+    order = ["THE WALL", "try first", "ms   share", "✔ stable", "evidence", "what will not help", "notes"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert text.startswith("┏━ THE WALL")
+    assert "pad-shapes, a step of 28.4 ms at best" in "".join(text.splitlines(keepends=True)[:10])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_brief_is_how_the_view_begins(document: Document, name: str) -> None:
+    whole, brief = to_text(document(name)), to_text(document(name), is_brief=True)
+    assert whole.startswith(brief)
+    assert len(brief.splitlines()) <= 15
+    assert "✔" not in brief
+
+
+def test_no_more_than_two_fixes_stand_first(document: Document) -> None:
+    diagnosis = document("full")
+    first = to_text(diagnosis, is_brief=True)
+    shown = [item.fixes[0] for item in diagnosis.prescriptions if f"- {item.fixes[0]}" in first]
+    assert shown == [item.fixes[0] for item in diagnosis.prescriptions[:2]]
+
+
+def test_a_refusal_that_is_obvious_is_not_shown(document: Document) -> None:
+    diagnosis = document("full")
+    diagnosis.not_worth_it = [
+        NotWorthIt(["cuda-graphs"], 1.0, "the job runs on the CPU", obvious=True),
+        NotWorthIt(["sdpa"], 1.0, "no attention is written out"),
+    ]
+    for view in (to_text, to_markdown):
+        assert "cuda-graphs" not in view(diagnosis)
+        assert "sdpa" in view(diagnosis)
+    assert b"cuda-graphs" in to_json(diagnosis)
+
+
+def test_own_cost_is_told_where_it_matters(document: Document) -> None:
+    diagnosis = document("full")
+    said = "What findwall cost: its hooks took"
+    diagnosis.cost = {"sentence": f"{said} 0.10 % of a step.", "hook_share": 0.001, "shadow_share": None}
+    assert said not in to_text(diagnosis)
+    diagnosis.cost["shadow_share"] = {"low": -0.02, "mid": 0.03, "high": 0.08}  # no more than noise
+    assert said not in to_text(diagnosis)
+    for dear in (
+        {"hook_share": 0.02},
+        {"shadow_share": {"low": 0.02, "mid": 0.03, "high": 0.04}},
+        {"step_after_trace": 1.1, "trace": {"pause_s": 1.0, "profiler_stays": True}},
+    ):
+        assert said in to_text(msgspec.structs.replace(diagnosis, cost=diagnosis.cost | dear))
+
+
+def test_without_a_verdict_the_most_that_is_known_is_shown(document: Document) -> None:
+    diagnosis = document("full")
+    assert phrases.known(diagnosis) == []
+    diagnosis.wall.wall = diagnosis.wall.cause = None
+    longest = max(diagnosis.budget, key=lambda row: row.ms)
+    assert phrases.known(diagnosis)[0].startswith(f"17.2 ms (42 %) {longest.wall} / {longest.cause}")
+    diagnosis.budget = [BudgetRow(None, "unknown", 41.3, None, None, None)]
+    diagnosis.kernels = [KernelRow("k1", "aten::mm", "matmul", 1, 2.0), KernelRow("k2", None, "copy", 1, 9.0)]
+    assert phrases.known(diagnosis) == ["9.00 ms (22 %) in k2", "2.00 ms (4.8 %) in aten::mm"]
+
+
+def test_a_crash_is_the_first_note(document: Document) -> None:
+    diagnosis = document("full")
+    diagnosis.source.crash = "OutOfMemoryError\x1b[31m"
+    assert phrases.notes(diagnosis)[0].startswith("The job did not end well (OutOfMemoryError)")
 
 
 def test_plain_text_has_no_escapes_and_colour_has(document: Document) -> None:
@@ -93,7 +162,7 @@ def test_without_a_verdict_it_says_between_what_and_what_to_do(document: Documen
     assert "--step-ms" in words
     assert "46.0 ms (38.2–61.3) estimated from the trace" in words
     assert "6.0 (0.9–21.0)" in text
-    assert "the host issues an op every 12 us" in text  # evidence of both sides
+    assert "the host issues an op every 12 us" in words  # evidence of both sides
 
 
 def test_unknown_is_never_zero(document: Document) -> None:

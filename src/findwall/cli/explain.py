@@ -13,6 +13,11 @@ from findwall.errors import InputError
 if TYPE_CHECKING:
     from findwall.report.page import Page
 
+# Chosen by hand: what a person reads at a glance, and words that are likely a slip of the other.
+MOST_NEAR = 3
+SHORTEST_WORD = 3  # letters
+SAME_WORD = 0.8  # of difflib's ratio
+
 
 @click.command("explain", help=__doc__)
 @click.argument("name", required=False)
@@ -31,7 +36,7 @@ def command(name: str | None, folder: str | None) -> None:
     elif _id(name) in pages:
         say(page.to_text(pages[_id(name)]))
     else:
-        close = difflib.get_close_matches(_id(name), pages, n=3)
+        close = _near(_id(name), list(pages))
         hint = f"Did you mean {' or '.join(close)}?" if close else "`findwall explain` lists them all."
         raise InputError(f"no wall, cause or fix is called '{name}'", hint)
 
@@ -39,6 +44,20 @@ def command(name: str | None, folder: str | None) -> None:
 def _id(name: str) -> str:
     """People also write `host_sync`, `Host-Sync` and `overhead/host-sync`."""
     return name.strip().lower().replace("_", "-").rpartition("/")[2].strip()
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    """Names like it: written nearly so, or with one of its words in them (`starved`: loader-starved)."""
+    close = difflib.get_close_matches(name, known, n=MOST_NEAR)
+    words = [word for word in name.split("-") if len(word) >= SHORTEST_WORD]
+    parts = {part for one in known for part in one.split("-") if len(part) >= SHORTEST_WORD}
+    meant = {near for word in words for near in difflib.get_close_matches(word, parts, cutoff=SAME_WORD)}
+    holding = [
+        one
+        for one in known
+        if meant & set(one.split("-")) or any(word in one or one in word for word in words)
+    ]
+    return list(dict.fromkeys([*close, *holding]))[:MOST_NEAR]
 
 
 def all_pages() -> dict[str, Page]:

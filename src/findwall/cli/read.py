@@ -1,7 +1,8 @@
 """Name the wall of a job from files that exist already.
 
 PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), several of these,
-or a run folder that `findwall run` wrote. Needs no GPU and no torch.
+or a run folder that `findwall run` wrote. Without one it is the newest run in
+findwall-runs. Needs no GPU and no torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from findwall.errors import InputError
+from findwall.report.names import clean
 
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
@@ -23,7 +25,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
 
 
 @click.command("read", help=__doc__)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--step-ms", type=float, metavar="X", help="The true step time, measured without the profiler.")
 @click.option(
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
@@ -33,12 +35,18 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     metavar="SIZE",
     help="What reading may take, as in 8G or 512M; by default half of what the machine has left.",
 )
+@click.option("--brief", "is_brief", is_flag=True, help="Show the verdict and what to try, nothing else.")
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
+)
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 def command(
     paths: tuple[str, ...],
     step_ms: float | None,
     ceilings: str | None,
     max_memory: str | None,
+    is_brief: bool,
+    top: int | None,
     json_target: str | None,
 ) -> None:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
@@ -46,6 +54,11 @@ def command(
             f"--step-ms {step_ms} is no step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
     most = None if max_memory is None else bytes_of(max_memory)
+    from findwall.cli.newest import resolve
+
+    chosen, which = resolve(paths)
+    if which:
+        click.echo(f"findwall: {clean(which)}", err=True)
     from findwall import api
     from findwall.cli.progress import progress_bar
     from findwall.report import document
@@ -55,7 +68,7 @@ def command(
     try:
         with progress_bar("reading") as progress:
             diagnosis = api.read(
-                list(paths), step_ms=step_ms, ceilings=ceilings, progress=progress, max_memory=most
+                chosen, step_ms=step_ms, ceilings=ceilings, progress=progress, max_memory=most
             )
     finally:
         gc.enable()
@@ -66,7 +79,7 @@ def command(
         if json_target is not None:
             document.write(diagnosis, json_target)
     finally:  # a full disk must not cost a person the answer
-        show(diagnosis)
+        show(diagnosis, is_brief, top)
 
 
 def bytes_of(size: str) -> int:
@@ -78,10 +91,17 @@ def bytes_of(size: str) -> int:
     return count
 
 
-def show(diagnosis: Diagnosis) -> None:
-    """The terminal view on standard output."""
+def show(diagnosis: Diagnosis, is_brief: bool = False, top: int | None = None) -> None:
+    """The terminal view on standard output, and a table of the longest ops where one is asked for."""
     from rich.console import Console
 
     from findwall.report import terminal
 
-    terminal.render(diagnosis, Console())
+    console = Console()
+    terminal.render(diagnosis, console, is_brief)
+    if top is not None:
+        from findwall.report import stream
+        from findwall.report.top import to_text
+
+        width = min(console.width, terminal.WIDEST_LINE)
+        stream.say("\n" + to_text(diagnosis, top, width))

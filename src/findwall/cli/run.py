@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from findwall.errors import InputError
 from findwall.measure.launch import launch
 from findwall.measure.options import Options
 
@@ -30,9 +31,11 @@ from findwall.measure.options import Options
 @click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
 @click.option("--stop", is_flag=True, help="End the job once the verdict is there.")
 @click.option("--out", metavar="DIR", help="The run folder (default: findwall-runs/<script>-<n>).")
+@click.option("--brief", is_flag=True, help="Print the verdict and what to try, nothing else.")
 @click.option(
-    "--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here; - for stdout."
+    "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
 )
+@click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -43,6 +46,8 @@ def command(
     no_trace: bool,
     stop: bool,
     out: str | None,
+    brief: bool,
+    top: int | None,
     json_file: str | None,
     target: str,
     arguments: tuple[str, ...],
@@ -52,7 +57,12 @@ def command(
     The job runs in this process as it always does; the verdict is printed on stderr as soon as it is
     known, while the job goes on. The exit code is the job's.
     """
-    if json_file not in (None, "-"):
+    if json_file == "-":
+        raise InputError(
+            "--json - is refused: standard output is the job's own",
+            "Name a file (--json diagnosis.json); or, after the job, `findwall read --json -`.",
+        )
+    if json_file is not None:
         json_file = str(Path(json_file).absolute())  # the job may change its folder
     options = Options(
         wait=wait,
@@ -62,5 +72,7 @@ def command(
         stop=stop,
         out=out,
         json=json_file,
+        brief=brief,
+        top=top,
     )
     launch(target, list(arguments), is_module, options)

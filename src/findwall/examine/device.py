@@ -60,7 +60,7 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
     use = utilisation(facts)
     return Diagnosis(
         schema=SCHEMA,
-        source=Source(run.kind, list(run.paths), len(run.ranks)),
+        source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
         machine=machine(run, facts.ceilings),
         step=step_of(facts),
         questions=answer_questions(facts),

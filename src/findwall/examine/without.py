@@ -38,11 +38,12 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
     """Step and questions as far as they go; a verdict only where timing and counters support one."""
     rank = run.first
     timed = rank.step_times
-    verdict = judge_counters(rank) if timed is not None else CounterVerdict(None, (), NO_DEVICE, None)
+    traced_only = timed is None and rank.timeline is not None
+    verdict = CounterVerdict(None, (), NO_DEVICE, None) if traced_only else judge_counters(rank)
     step = _step(timed, step_ms)
     return Diagnosis(
         schema=SCHEMA,
-        source=Source(run.kind, list(run.paths), len(run.ranks)),
+        source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
         machine=machine(run, ceilings),
         step=step,
         questions=_questions(timed, verdict),

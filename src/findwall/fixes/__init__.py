@@ -42,6 +42,7 @@ class NoUse:
     """There is nothing here for it to move."""
 
     why: str
+    obvious: bool = False  # the device is not of the kind it is made for: no person needs to be told
 
 
 @dataclass(frozen=True, slots=True)

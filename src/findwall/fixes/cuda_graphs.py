@@ -42,7 +42,7 @@ MOVES = ("launch-bound",)
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU")
+        return NoUse("the job runs on the CPU", obvious=True)
     if graph_share(facts) > MAJORITY_SHARE:
         return NoUse("the kernels are already replayed from a graph")
     waited = launch_idle(facts)

@@ -26,7 +26,7 @@ MOVES = ("slow-kernels",)
 
 def advise(facts: Facts) -> Outcome:
     if not on_cores(facts):
-        return NoUse("the work is done on the GPU")
+        return NoUse("the work is done on the GPU", obvious=True)
     found = cores_in_use(facts)
     if found is None:
         return CannotTell("nobody counted how many cores the job uses: `findwall run` does")

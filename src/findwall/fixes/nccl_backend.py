@@ -33,7 +33,7 @@ def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
         return NoUse("there is no communication in this step")
     if on_cores(facts):
-        return NoUse("the job runs on the CPU, and NCCL serves GPUs only")
+        return NoUse("the job runs on the CPU, and NCCL serves GPUs only", obvious=True)
     on_host, staged = host_collectives(facts), staged_bytes(facts)
     if not on_host:
         return NoUse("the collectives already run on the device")

@@ -46,7 +46,7 @@ WITHOUT_PCIE = ("GH200", "GB200", "GB300", "GB10", "MI300A", "Thor", "Orin")
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU: nothing is copied to a device")
+        return NoUse("the job runs on the CPU: nothing is copied to a device", obvious=True)
     spent = facts.spent_ms("copy-exposed")
     copies = uploads(facts)
     if copies.ms <= 0 and spent <= 0:

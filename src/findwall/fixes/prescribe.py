@@ -52,7 +52,9 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
     prescriptions = [_prescription(candidate, moved, ledger) for candidate, moved in chosen]
     taken = {candidate.name for candidate, _ in chosen}
     refused = {
-        name: NotWorthIt([name], NO_GAIN, one.why) for name, one in said.items() if isinstance(one, NoUse)
+        name: NotWorthIt([name], NO_GAIN, one.why, one.obvious)
+        for name, one in said.items()
+        if isinstance(one, NoUse)
     }
     if cause is not None:  # without a verdict nobody knows what is worth it
         refused |= {one.name: _refusal(one, ledger) for one in candidates if one.name not in taken}

@@ -38,7 +38,7 @@ MOVES = ("fast-path-off",)
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU, which has no TF32")
+        return NoUse("the job runs on the CPU, which has no TF32", obvious=True)
     if not facts.ceilings.flops:
         return CannotTell("this GPU is not in the table, so it is not known whether it has TF32")
     if "tf32" not in facts.ceilings.flops:

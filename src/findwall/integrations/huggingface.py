@@ -6,14 +6,14 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from findwall.measure.loop import measure
+from findwall.loop import measure
 
 
 class FindwallCallback(TrainerCallback):  # type: ignore[misc]
     """Measures the training as `findwall run` would; takes its options."""
 
     def __init__(self, **options: Any) -> None:
-        self._measure = measure("trainer", **options)
+        self._measure = measure("trainer", caller="FindwallCallback", **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._measure.__enter__()

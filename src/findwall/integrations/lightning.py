@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from findwall.measure.loop import measure
+from findwall.loop import measure
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -16,7 +16,7 @@ class FindwallCallback(Callback):  # type: ignore[misc]
     """Measures the training as `findwall run` would; takes its options."""
 
     def __init__(self, **options: Any) -> None:
-        self._measure = measure("trainer", **options)
+        self._measure = measure("trainer", caller="FindwallCallback", **options)
         self._seen = 0
 
     def on_train_start(self, trainer: Any, module: Any) -> None:

@@ -11,17 +11,20 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from findwall.measure.closing import closing_line
 from findwall.measure.errand import Helper, Process, send_out
 from findwall.measure.membership import DISTRIBUTED_VARIABLES, Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import is_open, say
-from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, Measurement
+from findwall.measure.storage import discard, pack, put_in_place
+from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, RUN_FILE, Measurement, RunInfo
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
 RANKS_WAIT_S = 60.0
@@ -78,7 +81,9 @@ class Analyst:
             return
         if not done:
             say(f"no verdict; `findwall read {self._folder}` tries again")
-        elif self._options.json == "-":
+            return
+        say(closing_line(self._folder))
+        if self._options.json == "-":
             _put_out(self._folder / DIAGNOSIS_FILE)
 
 
@@ -180,7 +185,17 @@ def _is_final(path: Path) -> bool:
 def _read_command(folder: Path) -> list[str]:
     given = os.environ.get(COMMAND_VARIABLE)
     base = shlex.split(given) if given else [sys.executable, "-m", "findwall", "read"]
-    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE)]
+    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE), *_view(folder)]
+
+
+def _view(folder: Path) -> list[str]:
+    """How the job's owner wants to see it."""
+    try:
+        options = msgspec.json.decode((folder / RUN_FILE).read_bytes(), type=RunInfo).options
+    except (OSError, msgspec.MsgspecError):
+        return []
+    top = options.get("top")
+    return [*(["--brief"] if options.get("brief") else []), *(["--top", str(top)] if top else [])]
 
 
 def main(arguments: list[str]) -> Any:
@@ -189,7 +204,10 @@ def main(arguments: list[str]) -> Any:
     until = time.monotonic() + RANKS_WAIT_S
     while world_size > 1 and missing_ranks(folder, world_size) and time.monotonic() < until:
         time.sleep(0.2)
-    outcome = subprocess.run(_read_command(folder), check=False, umask=0o077).returncode
+    with ThreadPoolExecutor(1) as beside:
+        packing = beside.submit(pack, folder)
+        outcome = subprocess.run(_read_command(folder), check=False, umask=0o077).returncode
+    (put_in_place if outcome == 0 else discard)(packing.result())
     if outcome == 0 and len(arguments) > 2 and (folder / DIAGNOSIS_FILE).is_file():
         shutil.copyfile(folder / DIAGNOSIS_FILE, arguments[2])
     return outcome

@@ -16,11 +16,11 @@ from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
-from findwall.measure.stepfinder import Nest, StepEnd, StepFinder
+from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Nest, StepEnd, StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
-from findwall.model.measurement import Later, Measurement
+from findwall.model.measurement import ENDED, Later, Measurement
 
 # Both chosen by hand, not calibrated.
 FEWEST_LATER = 20  # steps after all was measured: fewer say nothing of what comes seldom
@@ -28,8 +28,32 @@ LATER_SHARE = 0.05  # of their time: if what was not seen before takes less, the
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 NO_STEPS = (
     "no step was found: this process called no optimizer, no module often enough, no data loader and no "
-    "no_grad. A job that starts its own worker processes is measured with torchrun -m findwall run"
+    f"no_grad. A call of a module is a step once {PATIENCE[StepEnd.FORWARD] + 1} were seen, with gradients "
+    f"{PATIENCE_IN_TRAINING + 1}: run more of them, or mark steps (with findwall.measure() as m: ... "
+    "m.step()). A job that starts its own worker processes is measured with torchrun -m findwall run"
 )
+MARKS = {  # what may end a step, one and several
+    StepEnd.FORWARD: ("call of a module", "calls of a module"),
+    StepEnd.REPLAY: ("replay of a CUDA graph", "replays of a CUDA graph"),
+    StepEnd.LOADER: ("batch from a data loader", "batches from a data loader"),
+    StepEnd.REGION: ("torch.no_grad() region", "torch.no_grad() regions"),
+}
+
+
+def no_steps(seen: list[tuple[StepEnd, int, int]], training_expected: bool) -> str:
+    """Why there is no step: what was seen, and how much more of it would do."""
+    found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
+    if not found:
+        return NO_STEPS
+    told = "; ".join(
+        f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
+    )
+    waits = " (with gradients on an optimizer is waited for; torch.no_grad() says that none comes)"
+    return (
+        f"no step was found, for the job ended too soon and no optimizer stepped. Seen: {told}"
+        f"{waits if training_expected else ''}. Run more of them, or mark steps: "
+        "with findwall.measure() as m: ... m.step()"
+    )
 
 
 class Stage(Protocol):
@@ -349,13 +373,19 @@ class Engine:
 
     def job_ended(self, failure: str) -> None:
         """Before all was measured: keep what there is."""
-        self.record.job_ended = failure or "ended"
+        self.record.job_ended = failure or ENDED
         if self.stage is not None:
             self.stage.close(self)
         else:
-            self.note(NO_STEPS)
+            text = no_steps(self.finder.so_far(), self.finder.training_expected)
+            self.note(text)
             if self.rank.speaks:
-                say(NO_STEPS)
+                say(text)
+        self.save(final=True)
+
+    def crashed(self, failure: str) -> None:
+        """The job ended badly after all was measured: the folder says so."""
+        self.record.job_ended = failure
         self.save(final=True)
 
     def broke(self, error: BaseException) -> None:

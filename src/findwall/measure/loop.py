@@ -17,7 +17,7 @@ class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
 
     def __init__(self, name: str = "notebook", **options: Any) -> None:
         self._name = name
-        self._options = Options(**options)
+        self._options = Options(**{"caller": "findwall.measure", **options})
         self._session: Session | None = None
         self._is_guest = False
 

@@ -79,12 +79,15 @@ def open_folder(
         found = _follow(parent, rank)
         return None if found is None else RunFolder(found, rank)
     notes: list[str] = []
+    is_first = not parent.exists()
     try:
         path = _make_unique(parent, name, exact=options.out is not None)
     except OSError as error:
         path = Path(tempfile.mkdtemp(prefix="findwall-"))
         notes.append(f"{parent} cannot be written ({error.strerror or error}): the run folder is {path}")
     folder = RunFolder(path, rank, notes)
+    if is_first:
+        _ignore_in_git(parent)
     _describe(folder, script, argv, options)
     if rank.world_size > 1:
         _point_to(parent, folder)
@@ -126,6 +129,13 @@ def _make_unique(parent: Path, name: str, exact: bool) -> Path:
             path = parent / f"{name}-{number}"
             path.mkdir(OWNER_ONLY)
             return path
+
+
+def _ignore_in_git(parent: Path) -> None:
+    """The folder of runs, just made, is nothing to commit. A person who wants to takes the file away."""
+    if parent.name == RUNS:
+        with contextlib.suppress(OSError):
+            write_atomically(parent / ".gitignore", b"*\n")
 
 
 def _describe(folder: RunFolder, script: str, argv: list[str], options: Options) -> None:

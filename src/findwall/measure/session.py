@@ -251,7 +251,9 @@ class Session:
             self._lookout.join()
         if not engine.done:
             engine.job_ended(failure)
-        elif not failure and engine.look_back():
+        elif failure:
+            engine.crashed(failure)
+        elif engine.look_back():
             # What came too seldom to be timed and traced changes the mean: the verdict is worked out again.
             self._analyst.end(quietly=True)
             self._analyst = Analyst(self.options, self.rank)

@@ -246,7 +246,7 @@ def _check_clocks(engine: Engine) -> None:
 def after_timing(engine: Engine) -> None:
     look_around(engine)
     engine.save()
-    why = "" if engine.options.trace else "--no-trace"
+    why = "" if engine.options.trace else engine.options.spelled("--no-trace")
     why = why or barred(engine.torch)
     if why:
         without_trace(engine, why)
@@ -264,10 +264,10 @@ def without_trace(engine: Engine, why: str) -> None:
 def ended_first(engine: Engine) -> None:
     """The job was too short for a trace: say so, and what would give one."""
     if not engine.options.trace:
-        engine.record.trace = Trace(why_not="--no-trace")
+        engine.record.trace = Trace(why_not=engine.options.spelled("--no-trace"))
         return
     seen, before = engine.step_number, WARMED_AT_LEAST + warm_steps(engine) + _notice(engine)
-    fitting = [f", or {flags}," for flags, steps in SHORTER if before + steps <= seen]
+    fitting = [f", or {engine.options.spelled(flags)}," for flags, steps in SHORTER if before + steps <= seen]
     engine.record.trace = Trace(
         why_not=f"the job ended after {seen} steps; a longer run{''.join(fitting[:1])} gives one"
     )

@@ -117,12 +117,7 @@ class StepFinder:
         if source is self.source:
             return True
         self._seen[source] += 1
-        if source is StepEnd.REPLAY and self.optimizer_captured:
-            patience = 0
-        elif self.training_expected and source > StepEnd.OPTIMIZER:
-            patience = PATIENCE_IN_TRAINING
-        else:
-            patience = PATIENCE[source]
+        patience = self._patience(source)
         if self._seen[source] == 1:
             self._first[source] = now
         apart = (now - self._first[source]) / max(1, self._seen[source] - 1)
@@ -133,6 +128,21 @@ class StepFinder:
         if source is StepEnd.OPTIMIZER:
             self.optimizer_captured = False
         return True
+
+    def _patience(self, source: StepEnd) -> int:
+        if source is StepEnd.REPLAY and self.optimizer_captured:
+            return 0
+        if self.training_expected and source > StepEnd.OPTIMIZER:
+            return PATIENCE_IN_TRAINING
+        return PATIENCE[source]
+
+    def so_far(self) -> list[tuple[StepEnd, int, int]]:
+        """While nothing is believed yet: each kind of mark, how many were seen, how many more it takes."""
+        return [
+            (source, seen, max(self._patience(source) + 1 - seen, 1))
+            for source, seen in self._seen.items()
+            if seen and self.source is None
+        ]
 
     @property
     def key(self) -> int | None:

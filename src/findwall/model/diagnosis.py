@@ -16,6 +16,7 @@ class Source(msgspec.Struct):
     kind: str
     paths: list[str]
     ranks: int
+    crash: str = ""  # the exception or exit code that the job ended with, where it did not end well
 
 
 class Machine(msgspec.Struct):
@@ -163,6 +164,7 @@ class NotWorthIt(msgspec.Struct):
     fixes: list[str]
     at_most_speedup: float | None
     why: str
+    obvious: bool = False  # the device is not of the kind it is made for: nobody would have tried it
 
 
 class Mfu(msgspec.Struct):

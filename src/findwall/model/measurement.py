@@ -21,6 +21,7 @@ MEASUREMENT_SCHEMA = "findwall-measurement/1"
 KEEPS_PACE = 0.6
 
 RUN_FILE = "run.json"
+ENDED = "ended"  # how a job ends that goes well
 MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
@@ -161,7 +162,7 @@ class Measurement(msgspec.Struct):
     schema: str = MEASUREMENT_SCHEMA
     phase: str = "starting"  # how far the measurement came: warm-up, timing, trace, control, done
     final: bool = False  # nothing more will be written
-    job_ended: str = ""  # "" while it runs; else how
+    job_ended: str = ""  # "" while it runs; ENDED; else the exception or exit code it ended with
     device_kind: str = "cpu"
     device_name: str | None = None
     step_source: str | None = None  # optimizer, forward, graph-replay, loader, explicit

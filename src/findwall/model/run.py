@@ -121,6 +121,7 @@ class Run:
     samples_per_step: float | None = None  # of one rank
     sample_unit: str | None = None
     notes: tuple[str, ...] = ()
+    crash: str = ""  # how the job ended, where it did not end well
 
     @property
     def first(self) -> Rank:

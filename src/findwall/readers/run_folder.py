@@ -15,6 +15,7 @@ from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.model.measurement import (
+    ENDED,
     MEASUREMENT_FILE,
     RUN_FILE,
     RUN_SCHEMA,
@@ -70,6 +71,7 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         samples_per_step=first.samples_per_step,
         sample_unit=first.sample_unit,
         notes=tuple(notes),
+        crash=next((one.job_ended for _, one in ranks if one.job_ended not in ("", ENDED)), ""),
     )
 
 
@@ -155,10 +157,18 @@ def _read_timeline(
         notes.append(f"no trace of rank {rank.rank}: {why}")
         return None
     try:
-        return read_trace(inside(folder, rank.trace.file), allowance=allowance)
+        return read_trace(inside(folder, _stored(folder, rank.trace.file)), allowance=allowance)
     except InputError as error:
         notes.append(f"the trace of rank {rank.rank} cannot be read: {error.message}")
         return None
+
+
+def _stored(folder: Path, name: str) -> str:
+    """The name under which a trace is kept: the one it was written under, or packed."""
+    try:
+        return name if (folder / name).exists() or not (folder / f"{name}.gz").exists() else f"{name}.gz"
+    except (OSError, ValueError):
+        return name  # opening it says what is wrong
 
 
 def _read_captures(
@@ -166,7 +176,10 @@ def _read_captures(
 ) -> tuple[tuple[Timeline, ...], tuple[int, ...]]:
     """What was kept of the captures of replayed graphs; nothing where a file of them cannot be read."""
     try:
-        found = tuple(read_capture(inside(folder, name), allowance=allowance) for name in rank.trace.captures)
+        found = tuple(
+            read_capture(inside(folder, _stored(folder, name)), allowance=allowance)
+            for name in rank.trace.captures
+        )
     except InputError as error:
         notes.append(f"a graph's capture cannot be read: {error.message}")
         return (), ()

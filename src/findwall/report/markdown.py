@@ -16,11 +16,16 @@ _SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")
 def to_markdown(diagnosis: Diagnosis) -> str:
     """The verdict first, then what carries it."""
     title, sentence = phrases.verdict(diagnosis)
-    blocks = [f"### {escape(title)}", f"**{escape(sentence)}**", _facts(diagnosis), _budget(diagnosis)]
-    blocks += [_list("Evidence", phrases.evidence(diagnosis)), _helps(diagnosis), _refused(diagnosis)]
+    blocks = [f"### {escape(title)}", f"**{escape(sentence)}**"]
+    notes = _list("Notes", phrases.notes(diagnosis)[:5])
+    has_verdict = diagnosis.wall.wall is not None
+    blocks += [_list("What is known", phrases.known(diagnosis)), "" if has_verdict else notes]
+    blocks.append(_helps(diagnosis))
+    blocks += [_budget(diagnosis), _questions(diagnosis), _facts(diagnosis)]
+    blocks += [_list("Evidence", phrases.evidence(diagnosis)), _refused(diagnosis)]
     following = phrases.next_wall(diagnosis)
     blocks.append(f"Next wall: {escape(following)}" if following else "")
-    blocks.append(_list("Notes", phrases.notes(diagnosis)[:5]))
+    blocks.append(notes if has_verdict else "")
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -35,11 +40,14 @@ def _facts(diagnosis: Diagnosis) -> str:
     lines += [escape(text) for text in (phrases.speed(diagnosis), phrases.phases(diagnosis)) if text]
     mfu = phrases.mfu(diagnosis)
     lines += [f"MFU {escape(mfu)}"] if mfu else []
-    lines += [
-        f"{MARKS[question.answer]} {question.id}: {escape(question.sentence)}"
-        for question in diagnosis.questions
-    ]
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _questions(diagnosis: Diagnosis) -> str:
+    return "\n".join(
+        f"- {MARKS[question.answer]} {question.id}: {escape(question.sentence)}"
+        for question in diagnosis.questions
+    )
 
 
 def _budget(diagnosis: Diagnosis) -> str:
@@ -73,9 +81,8 @@ def _helps(diagnosis: Diagnosis) -> str:
 
 
 def _refused(diagnosis: Diagnosis) -> str:
-    return _list(
-        "What will not help", [f"{', '.join(item.fixes)}: {item.why}" for item in diagnosis.not_worth_it[:4]]
-    )
+    refused = phrases.refused(diagnosis)[:4]
+    return _list("What will not help", [f"{', '.join(item.fixes)}: {item.why}" for item in refused])
 
 
 def _list(title: str, lines: list[str]) -> str:

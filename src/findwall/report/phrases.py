@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import PurePath
+from typing import Any
 
-from findwall.model.diagnosis import BudgetRow, Diagnosis, Evidence, Prescription, Range, Step
+from findwall.model.diagnosis import (
+    BudgetRow,
+    Diagnosis,
+    Evidence,
+    KernelRow,
+    NotWorthIt,
+    Prescription,
+    Range,
+    Step,
+)
 from findwall.report.names import clean, fit, kernel_name
 from findwall.units import format_ms, format_share
 
@@ -19,6 +28,8 @@ WHOLE_FROM = 100.0  # units a second: from here on decimals say nothing
 PHASE_SHOWN_SHARE = 0.005  # of the step: shorter phases are left out
 BAD_EVENTS_SHARE = 0.01  # of the events: fewer mended or unlinked ones do not change the answer
 MODELLED_SHARE = 0.9  # of the kernel time: less with known work is said
+COST_SHARE = 0.01  # of a step: what findwall itself costs is said from here on
+KNOWN_ROWS = 3  # of the budget, where there is no verdict
 ABOVE_SPEC_SHARE = 0.01  # of the kernel time: more that beats the ceiling is said
 SAFETY = {"safe": "", "changes-numerics": "changes numerics", "needs-review": "needs review"}
 SAFETY_MEANS = {
@@ -181,12 +192,40 @@ def _fold(rows: list[BudgetRow]) -> Bar:
 
 
 def evidence(diagnosis: Diagnosis, most: int = 3) -> list[str]:
-    """The lines that carry the verdict; without one, those of the causes it is between."""
+    """The lines that carry the verdict."""
+    cause = diagnosis.wall.cause
+    found = [item for row in diagnosis.budget if cause and row.cause == cause for item in row.evidence]
+    return [_evidence(item) for item in found[:most]]
+
+
+def known(diagnosis: Diagnosis) -> list[str]:
+    """Where there is no verdict: the causes it is between, then the longest others, each with its evidence.
+
+    Where no cause is known either: the longest kernels.
+    """
     wall = diagnosis.wall
-    causes = [wall.cause] if wall.cause else [pair[-1] for pair in wall.between or [] if pair]
-    lists = [row.evidence for cause in causes for row in diagnosis.budget if row.cause == cause]
-    in_turn = [item for items in zip_longest(*lists) for item in items if item is not None]
-    return [_evidence(item) for item in in_turn[:most]]
+    if wall.wall is not None:
+        return []
+    between = [pair[-1] for pair in wall.between or [] if pair]
+    rows = [row for row in diagnosis.budget if row.ms > 0 and row.wall is not None]
+    rows.sort(key=lambda row: (row.cause not in between, -row.ms))
+    if not rows:
+        kernels = sorted(diagnosis.kernels, key=lambda row: -row.ms)
+        return [_known_kernel(row, diagnosis.step.ms) for row in kernels[:KNOWN_ROWS] if row.ms > 0]
+    return [_known(row, diagnosis.step.ms) for row in rows[:KNOWN_ROWS]]
+
+
+def _known(row: BudgetRow, step_ms: float | None) -> str:
+    text = f"{_of_step(row.ms, step_ms)} {clean(row.wall or '')} / {clean(row.cause)}"
+    return f"{text}: {_evidence(row.evidence[0])}" if row.evidence else text
+
+
+def _known_kernel(row: KernelRow, step_ms: float | None) -> str:
+    return f"{_of_step(row.ms, step_ms)} in {clean(row.op or '') or fit(kernel_name(row.name), 60)}"
+
+
+def _of_step(part_ms: float, step_ms: float | None) -> str:
+    return format_ms(part_ms) + (f" ({format_share(part_ms / step_ms)})" if step_ms else "")
 
 
 def _evidence(item: Evidence) -> str:
@@ -216,6 +255,11 @@ def _gain(step_ms: Range) -> str:
         ends = f" ({interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
         return f"about {format_ms(step_ms.mid)}{ends}"
     return f"a step of {format_ms(step_ms.low)} at best" if step_ms.low is not None else ""
+
+
+def refused(diagnosis: Diagnosis) -> list[NotWorthIt]:
+    """What will not help, without what nobody would have tried here."""
+    return [item for item in diagnosis.not_worth_it if not item.obvious]
 
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
@@ -273,8 +317,25 @@ def quality(diagnosis: Diagnosis) -> str:
 
 
 def notes(diagnosis: Diagnosis) -> list[str]:
-    """What a person should know besides: environment first, then what was missing or estimated."""
+    """What a person should know besides: first a crash and the environment, then what was missing."""
     problem = quality(diagnosis)
-    found = [*diagnosis.environment, *([f"This input: {problem}."] if problem else []), *diagnosis.notes]
-    cost = diagnosis.cost.get("sentence")
-    return [clean(note) for note in [*found, *([str(cost)] if cost else [])]]
+    crash = diagnosis.source.crash
+    ended = [f"The job did not end well ({crash}): this is what was measured until then."] if crash else []
+    found = [
+        *ended,
+        *diagnosis.environment,
+        *([f"This input: {problem}."] if problem else []),
+        *diagnosis.notes,
+    ]
+    said = diagnosis.cost.get("sentence") if _costs(diagnosis.cost) else None
+    return [clean(note) for note in [*found, *([str(said)] if said else [])]]
+
+
+def _costs(cost: dict[str, Any]) -> bool:
+    """Whether findwall made the steps longer by more than a person would want to know of."""
+    compared = cost.get("shadow_share")
+    shadow = compared if isinstance(compared, dict) else {}
+    after = cost.get("step_after_trace") if isinstance(cost.get("trace"), dict) else None
+    stays = after is not None and bool(cost["trace"].get("profiler_stays"))
+    shares = [cost.get("hook_share"), shadow.get("low"), after - 1 if stays and after is not None else None]
+    return any(isinstance(share, int | float) and share > COST_SHARE for share in shares)

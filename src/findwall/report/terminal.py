@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich import box
@@ -24,6 +24,8 @@ from findwall.units import format_share
 WIDEST_LINE = 100  # columns: longer lines are hard to read
 NARROWEST_LINE = 40  # columns: below that the budget's table breaks
 FIXES_SHOWN = 4
+NOTES_SHOWN = 5
+TRIED_FIRST = 2  # of them stand right under the verdict, the others further down
 SHORTEST_BAR = 6  # columns: with less room for a bar, the intervals beside it go first
 LEGEND_ROOM = 22  # columns that the legend above the bars takes
 WALL_STYLES = {
@@ -50,10 +52,11 @@ UNICODE = Glyphs("✔", "✘", "?", "█", "░")
 ASCII = Glyphs("+", "x", "?", "#", "-")
 
 
-def render(diagnosis: Diagnosis, console: Console) -> None:
+def render(diagnosis: Diagnosis, console: Console, is_brief: bool = False) -> None:
     """Draw the view on a console: in colour if it has any, in ASCII if it has no more."""
     text = to_text(
         diagnosis,
+        is_brief=is_brief,
         width=min(console.width, WIDEST_LINE),
         color=console.color_system is not None,
         unicode=is_unicode(console.encoding),
@@ -62,8 +65,10 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     console.file.flush()
 
 
-def to_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, unicode: bool = True) -> str:
-    """The view as text of at most `width` columns."""
+def to_text(
+    diagnosis: Diagnosis, width: int = 80, color: bool = False, unicode: bool = True, is_brief: bool = False
+) -> str:
+    """The view as text of at most `width` columns; `is_brief`: no more than the verdict and what to try."""
     paper = Console(
         file=io.StringIO(),
         width=max(width, NARROWEST_LINE),
@@ -74,37 +79,57 @@ def to_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, unicode:
         emoji=False,
         legacy_windows=False,
     )
-    paper.print(Group(*_sections(diagnosis, paper.width, UNICODE if unicode else ASCII)))
+    glyphs = UNICODE if unicode else ASCII
+    paper.print(Group(*_first(diagnosis, glyphs)))
+    if not is_brief:
+        paper.print(Group(*_rest(diagnosis, paper.width, glyphs)))
     assert isinstance(paper.file, io.StringIO)
     lines = (line.rstrip() for line in paper.file.getvalue().splitlines())
     text = "\n".join(lines) + "\n"
     return text if unicode else to_ascii(text)
 
 
-def _sections(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
+def _first(diagnosis: Diagnosis, glyphs: Glyphs) -> Iterator[RenderableType]:
+    """What matters: the wall and what to try; without a verdict, the most that is known."""
+    yield _verdict(diagnosis, glyphs)
+    yield from _list("what is known", [Text(brief(line, 200)) for line in phrases.known(diagnosis)], 3)
+    if diagnosis.wall.wall is None:  # the notes say what is missing and how to get it
+        yield from _notes(diagnosis)
+    yield from _fixes("try first", diagnosis.prescriptions[:TRIED_FIRST])
+
+
+def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
+    """What carries it: the budget, the questions, then all else."""
+    yield Text()
     yield Text(phrases.job(diagnosis), style="bold")
-    yield _facts(diagnosis)
+    yield _labelled([("step", phrases.step(diagnosis))])
+    rows = phrases.bars(diagnosis)
+    if rows:
+        yield from _budget(diagnosis, rows, width, glyphs)
     if diagnosis.questions:
         yield Text()
         yield _questions(diagnosis.questions, glyphs)
-    rows = phrases.bars(diagnosis)
-    if rows:
-        yield Text()
-        yield from _budget(diagnosis, rows, width, glyphs)
-    yield Text()
-    yield _verdict(diagnosis, glyphs)
+    yield _labelled(_facts(diagnosis))
     yield from _advice(diagnosis)
-    yield from _list("notes", [Text(brief(note, 240)) for note in phrases.notes(diagnosis)], 5)
+    if diagnosis.wall.wall is not None:
+        yield from _notes(diagnosis)
 
 
-def _facts(diagnosis: Diagnosis) -> Table:
+def _notes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield from _list("notes", [Text(brief(note, 240)) for note in phrases.notes(diagnosis)], NOTES_SHOWN)
+
+
+def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     facts = [
-        ("step", phrases.step(diagnosis)),
         ("speed", phrases.speed(diagnosis)),
         ("MFU", phrases.mfu(diagnosis)),
         ("phases", phrases.phases(diagnosis)),
     ]
-    return _grid((Text(label, style="dim"), Text(text)) for label, text in facts if text)
+    return [(label, text) for label, text in facts if text]
+
+
+def _labelled(facts: list[tuple[str, str]]) -> Table:
+    return _grid((Text(label, style="dim"), Text(text)) for label, text in facts)
 
 
 def _questions(questions: list[Question], glyphs: Glyphs) -> Table:
@@ -193,18 +218,27 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
 
 def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _list("evidence", [Text(brief(line, 200)) for line in phrases.evidence(diagnosis)], 3)
-    yield from _list("what helps", [_prescription(item) for item in diagnosis.prescriptions], FIXES_SHOWN)
-    meaning = phrases.safety(diagnosis.prescriptions[:FIXES_SHOWN])
-    if meaning:
-        yield Padding(Text(f"({meaning})", style="dim"), (0, 0, 0, 2))
+    said = {item.safety for item in diagnosis.prescriptions[:TRIED_FIRST]}
+    yield from _fixes("what else helps", diagnosis.prescriptions[TRIED_FIRST:], said)
     refused = [
         Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {brief(item.why, 130)}")
-        for item in diagnosis.not_worth_it
+        for item in phrases.refused(diagnosis)
     ]
     yield from _list("what will not help", refused, 4)
     following = phrases.next_wall(diagnosis)
     if following:
         yield Text.assemble(("next wall  ", "bold"), following)
+
+
+def _fixes(
+    title: str, items: list[Prescription], explained: Collection[str] = ()
+) -> Iterator[RenderableType]:
+    """Fixes with their numbers, and what the warnings beside them mean where that was not said before."""
+    most = FIXES_SHOWN - TRIED_FIRST
+    yield from _list(title, [_prescription(item) for item in items], most)
+    meaning = phrases.safety([item for item in items[:most] if item.safety not in explained])
+    if meaning:
+        yield Padding(Text(f"({meaning})", style="dim"), (0, 0, 0, 2))
 
 
 def _prescription(item: Prescription) -> Text:

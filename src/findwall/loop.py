@@ -1,0 +1,23 @@
+"""A loop that is measured from inside, and has its verdict when that is there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from findwall.measure import loop
+from findwall.model.measurement import DIAGNOSIS_FILE
+from findwall.notebook import ShownDiagnosis
+
+
+class measure(loop.measure):  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
+    __doc__ = loop.measure.__doc__
+
+    @property
+    def diagnosis(self) -> ShownDiagnosis | None:
+        """The verdict, once it is there: at the latest when the loop has been left. None: there is none."""
+        if self.folder is None:
+            return None
+        try:
+            return msgspec.json.decode((self.folder / DIAGNOSIS_FILE).read_bytes(), type=ShownDiagnosis)
+        except (OSError, msgspec.MsgspecError):
+            return None

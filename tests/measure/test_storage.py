@@ -1,0 +1,51 @@
+"""Traces in a run folder end up gzipped, whole at every moment."""
+
+from __future__ import annotations
+
+import gzip
+
+from findwall.measure.storage import discard, pack, put_in_place
+
+TEXT = b'{"traceEvents": []}' * 200_000
+
+
+def folder_of(tmp_path):
+    for name in ("rank0/trace.json", "rank1/trace.json", "rank1/capture-0.json", "rank0/measurement.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(TEXT)
+    return tmp_path
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_traces_and_captures_are_packed_and_nothing_else(tmp_path):
+    folder = folder_of(tmp_path)
+    packed = pack(folder)
+    assert (folder / "rank0/trace.json").read_bytes() == TEXT  # who reads it now reads on
+    put_in_place(packed)
+    kept = ["rank0/measurement.json", "rank0/trace.json.gz", "rank1/capture-0.json.gz", "rank1/trace.json.gz"]
+    assert names(folder) == kept
+    assert gzip.decompress((folder / "rank1/capture-0.json.gz").read_bytes()) == TEXT
+    assert pack(folder) == {}
+
+
+def test_after_a_failed_verdict_all_stays_as_it_was(tmp_path):
+    folder = folder_of(tmp_path)
+    before = names(folder)
+    discard(pack(folder))
+    assert names(folder) == before
+
+
+def test_what_cannot_be_packed_stays_plain(tmp_path):
+    (tmp_path / "run").mkdir()
+    folder = folder_of(tmp_path / "run")
+    (tmp_path / "elsewhere.json").write_bytes(TEXT)
+    (folder / "rank0/trace.json").unlink()
+    (folder / "rank0/trace.json").symlink_to(tmp_path / "elsewhere.json")
+    packed = pack(folder)
+    (folder / "rank1/trace.json").unlink()
+    put_in_place(packed)
+    assert (folder / "rank0/trace.json").is_symlink()
+    assert (tmp_path / "elsewhere.json").read_bytes() == TEXT
