@@ -38,7 +38,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
     """Step and questions as far as they go; a verdict only where timing and counters support one."""
     rank = run.first
     timed = rank.step_times
-    traced_only = timed is None and rank.timeline is not None
+    traced_only = timed is None and (rank.timeline is not None or run.kind != "run-folder")
     verdict = CounterVerdict(None, (), NO_DEVICE, None) if traced_only else judge_counters(rank)
     step = _step(timed, step_ms)
     return Diagnosis(
