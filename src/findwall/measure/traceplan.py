@@ -16,6 +16,7 @@ MOST_TRACED_STEPS = 24
 KIND_STEPS = 4  # one of a kind with its neighbours, of which the last is not counted
 MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
 FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
+FEWEST_FOR_SPREAD = 20  # steps: from fewer, how much they vary is chance
 TRACED_MEAN_SHARE = 0.1  # of the step: where steps vary, as many are traced as bring their mean so near
 
 
@@ -30,7 +31,8 @@ def plan_trace(engine: Engine, warm: int) -> Window:
     more = max(asked, min(MOST_TRACED_STEPS, int(MORE_STEPS_AT_MOST_NS / usual_ns)))
     plain = [value for value, kind in zip(steps.host_ns, steps.kind, strict=False) if kind == USUAL]
     plain = plain or steps.host_ns
-    spread = pstdev(plain) / max(mean(plain), 1) if len(plain) > 1 else 0.0
+    told = len(plain) >= FEWEST_FOR_SPREAD and engine.options.steps is None
+    spread = pstdev(plain) / max(mean(plain), 1) if told else 0.0
     wanted = min(max(asked, ceil((spread / TRACED_MEAN_SHARE) ** 2)), more)
     seldom = [len(steps) / len(kind.rows) for kind in engine.kinds if kind.every is None]
     wanted = min(max([wanted, *map(ceil, seldom)]), more)
