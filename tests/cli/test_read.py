@@ -39,7 +39,14 @@ def test_the_view_goes_to_stdout(calls: list[dict[str, Any]], capsys: pytest.Cap
     assert "THE WALL: compute / misaligned-shapes" in out
     assert err == ""
     assert "\x1b" not in out
-    assert calls == [{"paths": ["a.json", "b.json"], "step_ms": 41.3, "ceilings": "c.json", "progress": None}]
+    asked = {"paths": ["a.json", "b.json"], "step_ms": 41.3, "ceilings": "c.json", "progress": None}
+    assert calls == [{**asked, "max_memory": None}]
+
+
+def test_the_budget_for_reading_is_handed_on(calls: list[dict[str, Any]]) -> None:
+    assert cli._run(["read", "a.json", "--max-memory", "2G"]) == 0
+    assert calls[0]["max_memory"] == 2 << 30
+    assert cli._run(["read", "a.json", "--max-memory", "lots"]) == 2
 
 
 def test_brief_is_the_verdict_and_what_to_try(

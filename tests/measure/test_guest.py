@@ -162,21 +162,6 @@ OWN = (
     *("click", "statistics", "platform", "random", "tempfile", "socket", "email", "json", "queue"),
     *("msgspec", "rich", "pynvml", "psutil", "threading"),
 )
-    "click",
-    "statistics",
-    "platform",
-    "random",
-    "tempfile",
-    "socket",
-    "email",
-    "json",
-    "queue",
-    "msgspec",
-    "rich",
-    "pynvml",
-    "psutil",
-    "threading",
-]
 
 
 @pytest.mark.parametrize("way", ["-m", "command"])

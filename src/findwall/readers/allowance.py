@@ -17,8 +17,8 @@ MIB, GIB = 1 << 20, 1 << 30
 # Of what is available: others on the machine want some, too. Chosen by hand.
 SHARE_OF_AVAILABLE = 0.5
 WHERE_UNKNOWN_BYTES = 4 * GIB  # where the machine does not say what it has; chosen by hand
-# Measured as the peak of the whole process, verdict included: 1.1 kB a row of kernels alone, 0.7 kB a row
-# where half are ops.
+# Measured as the peak of the process, verdict included: 1.1 kB a row of kernels alone, 0.7 kB a row where
+# half are ops.
 ROW_BYTES = 1200
 # Chosen by hand, above what a million distinct names took.
 ENTRY_BYTES = 300  # a distinct text's place in tables

@@ -1,7 +1,7 @@
 """Names without end: every distinct one is looked at by dozens of patterns, so a million take minutes.
 
-The recorded traces hold at most 300 distinct names of device rows, and 2,000 in all. Where there are far
-more, those that took least time count as one, which no pattern knows.
+Recorded traces hold at most 300 distinct names of device rows, and 2,000 in all. Where there are far more,
+those that took least time count as one, which no pattern knows.
 """
 
 from __future__ import annotations
