@@ -218,7 +218,7 @@ def test_values_changed(data: st.DataObject, file: str) -> None:
         what = data.draw(st.sampled_from(["odd", "drop", "double", "scale"]))
         value = container[key]
         if what == "odd":
-            container[key] = data.draw(st.sampled_from(ODD_VALUES))
+            container[key] = copy.deepcopy(data.draw(st.sampled_from(ODD_VALUES)))
         elif what == "drop":
             container.pop(key)
         elif what == "double" and isinstance(value, list):
