@@ -229,7 +229,7 @@ OTHERS = {
         """,
     "full-disk": """
         import findwall.measure.runfolder as runfolder
-        def full(*a): raise OSError(28, 'No space left on device')
+        def full(*a, **b): raise OSError(28, 'No space left on device')
         whole, runfolder.write_atomically = runfolder.write_atomically, full
         out = list(train(30).shape)
         runfolder.write_atomically = whole
