@@ -340,15 +340,14 @@ def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
     )
 
 
-def claim_trials(atoms: DeviceAtoms, kernels: KernelTable, trials: I64) -> DeviceAtoms:
-    """Kernels that a library only tries out for a new shape: without the trial none of them runs."""
-    tried = np.isin(kernels.op[atoms.index], trials) & (kernels.op[atoms.index] >= 0)
-    if not tried.any():
+def claim_whole(atoms: DeviceAtoms, where: Bool, cause: str) -> DeviceAtoms:
+    """Atoms that run for one cause alone: without it none of them does."""
+    if not where.any():
         return atoms
     return replace(
         atoms,
-        cause=np.where(tried, cause_index("recompilation"), atoms.cause),
-        floor=np.where(tried, 0.0, atoms.floor),
+        cause=np.where(where, cause_index(cause), atoms.cause),
+        floor=np.where(where, 0.0, atoms.floor),
     )
 
 

@@ -151,7 +151,7 @@ class TraceWindow:
     def _keep_raw(self) -> None:
         """A session told to keep its events makes a Python object of each when it ends: 30 s, with the job
         stopped, for three steps of 19,000 kernels. The exported file needs none of them."""
-        session = getattr(self._profile, "profiler", None)
+        session: Any = getattr(self._profile, "profiler", None)
         if hasattr(session, "acc_events"):
             session.acc_events = False
 
