@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from book import Book
 from findwall.model.events import Kind, Timeline

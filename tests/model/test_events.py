@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from findwall.model.events import COLUMN_TYPES, Details, Events, Extra, Inputs, Kind, Launch
@@ -15,7 +13,7 @@ def events(count: int = 4) -> Events:
 
 
 def test_column_types_name_every_column() -> None:
-    assert [column.name for column in fields(Events)] == list(COLUMN_TYPES)
+    assert list(Events.__struct_fields__) == list(COLUMN_TYPES)
 
 
 def test_take_and_kinds() -> None:

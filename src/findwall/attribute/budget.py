@@ -7,9 +7,10 @@ is one atom a cause. Which cause takes which atom is the ranked table below, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.fusion import fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable
@@ -80,8 +81,7 @@ CLASS_CAUSE: dict[tuple[str, str], str] = {
 _SERVERS = tuple(f"{namespace}::" for namespace in SERVERS)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAtoms:
+class DeviceAtoms(msgspec.Struct, frozen=True):
     """Device rows of the window: own time, cause, and what of it must remain."""
 
     index: I64  # into the KernelTable

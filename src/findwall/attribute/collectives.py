@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -20,8 +19,7 @@ from findwall.units import format_bytes, format_ms, ms
 EXPOSED_COLLECTIVE = "exposed-collective"
 
 
-@dataclass(frozen=True, slots=True)
-class HostCollective:
+class HostCollective(msgspec.Struct, frozen=True):
     """Collectives of one name and size."""
 
     name: str  # "gloo:all_reduce"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
@@ -13,15 +12,13 @@ from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 
 
-@dataclass(frozen=True, slots=True)
-class StreamTime:
+class StreamTime(msgspec.Struct, frozen=True):
     stream: int
     rows: int
     busy: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTime:
+class DeviceTime(msgspec.Struct, frozen=True):
     """One device over its span, in ns."""
 
     device: int

@@ -7,9 +7,8 @@ compared, only durations.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms, split_off
 from findwall.attribute.facts import Facts, RankFindings

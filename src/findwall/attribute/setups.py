@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -20,8 +19,7 @@ from findwall.units import ms
 RECOMPILATION = "recompilation"
 
 
-@dataclass(frozen=True, slots=True)
-class SetUp:
+class SetUp(msgspec.Struct, frozen=True):
     """One op that a library sets up inside the step."""
 
     op: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -24,8 +24,7 @@ _ASKED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Host calls of one name, op and line, with the device's idle time that is theirs."""
 
     call: str
@@ -95,8 +94,7 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
     return idle
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """What a person asked for, behind a host call."""
 
     op: str | None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from findwall.model.causes import cause_index
@@ -34,8 +34,7 @@ HOST_WORK_NS = 200_000
 EVENTLESS_NS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(msgspec.Struct, frozen=True):
     """Moments of the host in any order. All columns have one length."""
 
     kind: I64  # -> Node
@@ -61,7 +60,7 @@ def points(kind: Node, time: I64, thread: I64, **columns: I64 | F64) -> Points:
 
 
 def joined(parts: list[Points]) -> Points:
-    columns = Points.__dataclass_fields__
+    columns = Points.__struct_fields__
     return Points(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in columns})
 
 

@@ -6,8 +6,7 @@ case of its own: 10,000 nodes take a few milliseconds a repeat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.intervals import F64, I64
@@ -21,8 +20,7 @@ MANY_STEPS = 4
 LEAP = 1000  # repeats that are skipped where each is like the last but not all is in step yet
 
 
-@dataclass(frozen=True, slots=True)
-class Lags:
+class Lags(msgspec.Struct, frozen=True):
     """What the recursion is played with; `Graph` holds who waits for whom."""
 
     chain: F64
@@ -30,8 +28,7 @@ class Lags:
     own: F64
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """One repeat of the steps in their steady state. Times in ns; columns over the graph's device rows."""
 
     step: float  # the mean over the kinds of steps there are
@@ -88,8 +85,7 @@ def _repeats(graph: Graph) -> int:
     return 2 if graph.steps >= MANY_STEPS else MOST_REPEATS
 
 
-@dataclass(frozen=True, slots=True)
-class _Skeleton:
+class _Skeleton(msgspec.Struct, frozen=True):
     """The graph without the host's moments that wait for nothing but their own thread: those only add up.
 
     Predecessors count from the repeat before: its nodes come first, then this repeat's.
@@ -172,8 +168,7 @@ def waits(graph: Graph, replay: Replay) -> F64:
     return waited
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """The chain of nodes that makes the step as long as it is, last first, and what each adds to it in ns."""
 
     node: I64

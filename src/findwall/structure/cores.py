@@ -10,10 +10,10 @@ An op's way to its kernel is the dispatcher's too: an op on a few numbers takes 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
@@ -105,8 +105,7 @@ def _computing(timeline: Timeline) -> I64:
 
 def _stack(*tables: Events) -> Events:
     columns = {
-        name: np.concatenate([getattr(table, name) for table in tables])
-        for name in Events.__dataclass_fields__
+        name: np.concatenate([getattr(table, name) for table in tables]) for name in Events.__struct_fields__
     }
     order = np.lexsort((columns["kind"], -columns["end"], columns["start"]))
     return Events(**{name: column[order] for name, column in columns.items()})

@@ -6,8 +6,8 @@ Only threads that launch device work count: a logging thread or a pin-memory thr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -53,8 +53,7 @@ OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belon
 OP_WEIGHT, PYTHON_FRAME_WEIGHT = 1000, 250
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
+class Blocking(msgspec.Struct, frozen=True):
     """Calls that make the host wait for the device, in host order."""
 
     row: I64
@@ -63,8 +62,7 @@ class Blocking:
     owner: I64  # -> OWNERS
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """Disjoint activities of the launching threads, by rank, and the weight of recorded events."""
 
     threads: I64

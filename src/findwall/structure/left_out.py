@@ -22,9 +22,10 @@ and the replay leaves it out of the host's time.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
@@ -63,8 +64,7 @@ _CAPTURED = re.compile(r"^(cuda|cu|hip)(StreamEndCapture|GraphInstantiate)")
 _FIRST_COMPILE = re.compile(r"compile_id=\d+/0\b")
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """The stretches, in order. All columns have one length."""
 
     start: I64  # in the file's own time

@@ -6,8 +6,7 @@ they ran in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -18,8 +17,7 @@ from findwall.structure.links import Links
 from findwall.structure.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """The rows, in the order they started. All columns have one length."""
 
     row: I64
