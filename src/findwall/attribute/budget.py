@@ -28,7 +28,6 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
 from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
-from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue
 from findwall.units import NS_PER_S
@@ -280,7 +279,8 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         (DOWNLOAD, "host-sync"),
         (BETWEEN_DEVICES, "exposed-collective"),
     ):
-        where = (kind == Kind.MEMCPY) & names_matching(timeline, direction)[names]
+        where = kind == Kind.MEMCPY
+        where &= timeline.named(direction, kernels.row[index][where])[names]
         _claim(cause, where, found)
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.

@@ -243,19 +243,29 @@ class Timeline(msgspec.Struct, frozen=True, dict=True):
     thread_names: dict[int, str] = msgspec.field(default_factory=dict)
 
     @cached_property
-    def _named(self) -> dict[re.Pattern[str], Bool]:
-        """Which names a pattern was found in, asked once. Not passed on: another timeline may have others."""
+    def _named(self) -> dict[re.Pattern[str], NDArray[np.int8]]:
+        """Which names a pattern is found in; -1: nobody asked. Not passed on: another timeline has others."""
         return {}
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name[row])]
 
-    def named(self, pattern: re.Pattern[str]) -> Bool:
-        """For each interned name, whether the pattern is found in it."""
-        found = self._named.get(pattern)
-        if found is None:
-            found = self._named[pattern] = np.array([bool(pattern.search(name)) for name in self.names], bool)
-        return found
+    def named(self, pattern: re.Pattern[str], rows: I64 | None = None) -> Bool:
+        """For each interned name, whether the pattern is found in it.
+
+        Where `rows` are given, only of the names that they bear: kernels' names are long and many, and most
+        patterns are of calls and ops.
+        """
+        found = self._named.setdefault(pattern, np.full(len(self.names), -1, np.int8))
+        asked = found < 0
+        if rows is not None:
+            borne = np.zeros(len(self.names), bool)
+            borne[self.events.name[rows]] = True
+            asked &= borne
+        for name in np.flatnonzero(asked).tolist():
+            found[name] = pattern.search(self.names[name]) is not None
+        matches: Bool = found == 1
+        return matches
 
     def inputs_of(self, row: int) -> Inputs | None:
         return self.details.inputs_of(int(self.events.inputs[row]))

@@ -275,7 +275,7 @@ def launches_before(timeline: Timeline, links: Links) -> I64:
     device, calls = timeline.rows(*DEVICE_KINDS), timeline.rows(Kind.RUNTIME)
     if len(device) == 0 or len(calls) == 0:
         return calls[:0]
-    calls = calls[timeline.named(ENQUEUES)[events.name[calls]]]
+    calls = calls[timeline.named(ENQUEUES, calls)[events.name[calls]]]
     calls = calls[events.start[calls] < events.start[device].min()]
     lost: I64 = calls[~np.isin(calls, links.launch[device])]
     return lost

@@ -53,7 +53,7 @@ def find_plans(timeline: Timeline, links: Links, mine: Bool) -> Plans:
     ops = timeline.rows(Kind.OP)
     ops = ops[mine[ops] & (last[ops] >= 0)]
     if len(ops):
-        ops = ops[~timeline.named(_NOT_A_LIBRARY_OP)[timeline.events.name[ops]]]
+        ops = ops[~timeline.named(_NOT_A_LIBRARY_OP, ops)[timeline.events.name[ops]]]
     silent = _silences(timeline, links, ops, last)
     silent = _set_up(timeline, ops, silent)
     if len(silent) == 0:
