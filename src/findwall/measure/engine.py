@@ -34,7 +34,7 @@ NO_STEPS = (
     "m.step()). A job that starts its own worker processes is measured with torchrun -m findwall run"
 )
 SEES_LOOPS = (
-    f". No loop of its main thread turned for long, at least once in {SLOWEST_TURN_NS // 10**9} s, either"
+    f". Nor did a loop of its main thread turn for long, once in {SLOWEST_TURN_NS // 10**9} s or sooner"
 )
 NO_LOOPS = ". Under Python 3.12 or later findwall sees the job's loop by itself, without a mark"
 LOOP_NOTE = "a step is one turn of the loop at "

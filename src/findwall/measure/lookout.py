@@ -6,7 +6,6 @@ Taken down as soon as something better ends steps.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 

@@ -1,6 +1,6 @@
 """The last resort for where a step ends: a turn of the job's own loop.
 
-A job of plain functions may call no optimizer, no module and no loader, but it loops. Python tells of a loop's
+A job of plain functions may call no optimizer, no module and no loader, but it loops. Python tells of the
 turns since 3.12 (`sys.monitoring`): events of chosen code objects, at no cost to any other code. A thread
 looks at which loops of the job's own code its main thread stands in, and has their backward jumps told. The
 step is a turn of the outermost loop that turns steadily, every few seconds or sooner: an epoch is no step,
@@ -344,7 +344,7 @@ class JobFiles:
         self._installed = folder if folder and _is_installed(folder) else ""
 
     def of_the_job(self, stands: list[tuple[CodeType, int]]) -> list[tuple[CodeType, int]]:
-        """Of a stack, innermost first: the job's own frames and those of libraries that call it, turned round.
+        """Of a stack, innermost first: the job's frames and those of libraries that call it, outermost first.
 
         A library that calls the job's function in a loop holds the step, not the loops in that function."""
         own = [row for row, (code, _) in enumerate(stands) if self.is_own(code.co_filename)]
