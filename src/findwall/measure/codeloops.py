@@ -29,6 +29,7 @@ NEVER_ON = frozenset(  # instructions that the next one does not follow
     )
 )
 WORD = 2  # bytes
+MAY_RAISE = ("FOR_ITER", "CALL", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "BINARY_", "COMPARE_", "SEND")
 ITERATES = frozenset(("FOR_ITER", "GET_ANEXT"))  # a `for` begins with it, whichever way its turn ended
 
 
@@ -41,6 +42,7 @@ class Loop:
     line: int
     inside: frozenset[int]  # the offsets of its words: a frame may stand in a cache behind its call
     jumps: frozenset[int]  # those of the jumps that end a turn
+    may_raise: frozenset[int]  # those of instructions that an exception may come from
 
     @property
     def key(self) -> int:
@@ -69,7 +71,10 @@ def loops_of(code: CodeType) -> list[Loop]:
     for jump in backward:
         target = _at_or_after(offsets, jump.argval)
         begins = target if names[target] in ITERATES else _test_of(target, lines[jump.offset], offsets, lines)
-        inside.setdefault(begins, set()).update(_natural(jump.offset, target, before))
+        turn = _natural(jump.offset, target, before)
+        if offsets[0] in turn:
+            continue  # from an `except` block, laid out behind, to what follows it
+        inside.setdefault(begins, set()).update(turn)
         jumps.setdefault(begins, set()).add(jump.offset)
     widths = {one: range(one, after, WORD) for one, after in pairwise((*offsets, len(code.co_code)))}
     found = [
@@ -79,6 +84,7 @@ def loops_of(code: CodeType) -> list[Loop]:
             lines[at] or code.co_firstlineno,
             frozenset(word for offset in inside[at] for word in widths[offset]),
             frozenset(jumps[at]),
+            frozenset(offset for offset in inside[at] if names[offset].startswith(MAY_RAISE)),
         )
         for at in inside
     ]

@@ -50,10 +50,14 @@ MARKS = {  # what may end a step, one and several
 }
 
 
-def no_steps(seen: list[tuple[StepEnd, int, int]], training_expected: bool) -> str:
+def no_steps(
+    seen: list[tuple[StepEnd, int, int]], training_expected: bool, looks_at_loops: bool = False
+) -> str:
     """Why there is no step: what was seen, and how much more of it would do."""
     found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
     if not found:
+        if training_expected or not looks_at_loops:
+            return NO_STEPS
         return NO_STEPS + (NO_LOOPS if monitoring() is None else SEES_LOOPS)
     told = "; ".join(
         f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
@@ -226,7 +230,7 @@ class Engine:
 
     @property
     def wants_module(self) -> bool:
-        return not self.off and self.finder.source is None
+        return not self.off and self.finder.source in (None, StepEnd.LOOP)
 
     def step_marked(self) -> None:
         """The job says itself that a step has ended."""
@@ -423,7 +427,7 @@ class Engine:
         if self.stage is not None:
             self.stage.close(self)
         else:
-            text = no_steps(self.finder.so_far(), self.finder.training_expected)
+            text = no_steps(self.finder.so_far(), self.finder.training_expected, self.options.finds_loops)
             self.note(text)
             if self.rank.speaks:
                 say(text)

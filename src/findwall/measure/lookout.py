@@ -26,19 +26,23 @@ class Watcher(LoopWatcher, Protocol):
     def wants_module(self) -> bool:
         """Nothing ends steps yet."""
 
+    def other_marks(self) -> int:
+        """How many were seen, turns of a loop left out."""
+
     def forward_ended(self, key: int, gradients: bool) -> None: ...
     def region_ended(self, key: int) -> None: ...
 
 
 class Lookout:
-    def __init__(self, torch: Any, thread_id: int, watcher: Watcher, with_loops: bool = False) -> None:
+    def __init__(self, torch: Any, thread_id: int, watcher: Watcher, finds_loops: bool) -> None:
         self._torch, self._watcher = torch, watcher
-        self._first_region = 0
+        self._first_region = self._regions = 0
         self._seeker = ForwardSeeker(torch, thread_id, self._module_found)
         self._seeker.start()
         self._unwrap = [watch_regions(torch, thread_id, self._region_left)]  # what takes the wraps off
-        self._loops = LoopFinder(thread_id, watcher, getattr(sys.modules["__main__"], "__file__", None) or "")
-        if with_loops:
+        main_file = getattr(sys.modules["__main__"], "__file__", None)
+        self._loops = LoopFinder(thread_id, watcher, main_file or "", self._marks)
+        if finds_loops:
             self._loops.start()
 
     def stop(self) -> None:
@@ -62,8 +66,13 @@ class Lookout:
     def _wrap(self, module: Any) -> None:
         self._unwrap.append(wrap_call(self._torch, module, self._watcher.gate, self._watcher.forward_ended))
 
+    def _marks(self) -> int:
+        """Of all kinds but turns of a loop, those included that are not counted yet."""
+        return self._watcher.other_marks() + self._regions
+
     def _region_left(self, key: int) -> None:
         """Models are initialised in such regions too: they count only once they keep coming."""
+        self._regions += 1
         now = perf_counter_ns()
         self._first_region = self._first_region or now
         if now - self._first_region > REGION_WAIT_NS:

@@ -71,8 +71,7 @@ class Session:
             self.engine = engine
             for text in hooks.install(torch, engine):
                 engine.note(f"not watched in this torch: {text}")
-            marks_steps = self.options.caller != "findwall run"  # and so the job's loops are not looked at
-            self._lookout = Lookout(torch, self.thread_id, engine, with_loops=not marks_steps)
+            self._lookout = Lookout(torch, self.thread_id, engine, self.options.finds_loops)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
