@@ -197,6 +197,11 @@ class Engine:
     # What the loop finder tells, and asks
 
     @property
+    def finds_loops(self) -> bool:
+        """Whoever else measures a job marks its steps; and several ranks would have to agree on the first."""
+        return self.options.caller == "findwall run" and self.rank.world_size == 1
+
+    @property
     def wants_loop(self) -> bool:
         is_training = self.finder.training_expected  # then an optimizer's steps will come
         return not self.off and not is_training and self.finder.source in (None, StepEnd.LOOP)
@@ -427,7 +432,7 @@ class Engine:
         if self.stage is not None:
             self.stage.close(self)
         else:
-            text = no_steps(self.finder.so_far(), self.finder.training_expected, self.options.finds_loops)
+            text = no_steps(self.finder.so_far(), self.finder.training_expected, self.finds_loops)
             self.note(text)
             if self.rank.speaks:
                 say(text)

@@ -24,11 +24,6 @@ class Options:
     top: int | None = None  # with a table of so many ops and kernels
     caller: str = "findwall run"  # what a person adjusts: the command, `findwall.measure`, a callback
 
-    @property
-    def finds_loops(self) -> bool:
-        """Whoever else measures a job marks its steps: its loops are not looked at."""
-        return self.caller == "findwall run"
-
     def spelled(self, flags: str) -> str:
         """Flags of `findwall run` as the caller writes them: `findwall.measure(wait=2, steps=5)`."""
         if self.caller == "findwall run":

@@ -71,7 +71,7 @@ class Session:
             self.engine = engine
             for text in hooks.install(torch, engine):
                 engine.note(f"not watched in this torch: {text}")
-            self._lookout = Lookout(torch, self.thread_id, engine, self.options.finds_loops)
+            self._lookout = Lookout(torch, self.thread_id, engine, engine.finds_loops)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
