@@ -208,10 +208,10 @@ class Engine:
 
     def at_work(self) -> bool:
         waited = perf_counter_ns() - self._made
-        if waited < UNUSED_MODULES_NS and machine.brings_modules(self.torch):
-            return False
         is_on_device = self.torch.cuda.is_initialized() or not machine.may_use_gpu(self.torch)
-        return bool(is_on_device or waited > UNUSED_GPU_NS)
+        if not is_on_device and waited < UNUSED_GPU_NS:
+            return False
+        return waited > UNUSED_MODULES_NS or not machine.brings_modules(self.torch)
 
     def other_marks(self) -> int:
         return self.finder.marks

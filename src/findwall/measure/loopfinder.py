@@ -25,7 +25,7 @@ from findwall.measure.codeloops import Loop, around, loops_of
 NS = 1_000_000_000
 # All chosen by hand, not calibrated.
 QUIET_NS = 5 * NS  # without any other mark, torch at work, before loops are looked at
-WAIT_PERIOD_S = 0.25
+WAIT_PERIOD_S = 0.5
 LOOK_PERIOD_S = 0.05
 OFTEN_NS = 60 * NS  # from then on looks are rarer: what does not turn by now may never
 SLOWEST_TURN_NS = 8 * NS  # a loop that turns more seldom is one over epochs
@@ -71,11 +71,11 @@ def monitoring() -> Any | None:
 class Turns:
     """Of one loop, while it is watched."""
 
-    __slots__ = ("count", "events", "first", "last", "loop", "since", "too_fast")
+    __slots__ = ("count", "events", "first", "last", "loop", "since", "too_fast", "work")
 
-    def __init__(self, loop: Loop, since: int) -> None:
-        self.loop = loop
-        self.since = since
+    def __init__(self, loop: Loop, since: int, work: int = 0) -> None:
+        self.loop, self.since = loop, since
+        self.work = work  # that the device had been given by then
         self.events = self.count = self.first = self.last = 0
         self.too_fast = False
 
@@ -127,7 +127,8 @@ class LoopFinder:
         self._turns: dict[tuple[int, int], Turns] = {}  # by the id of the code, and the jump
         self._standing: list[Turns] = []
         self._chosen: Chosen | None = None
-        self._marks = self._work = 0
+        self._is_leaving = False
+        self._marks = 0
         self._quiet_since = self._began = perf_counter_ns()
         self._lock = threading.RLock()  # the thread that is watched may end it all, from inside an event
         self._stop = threading.Event()
@@ -142,9 +143,9 @@ class LoopFinder:
         self._switch_off()
 
     def forked(self) -> None:
-        """In a child, which has this thread only: who held the lock is not there."""
+        """In a child, which has this thread only: who held a lock is not there."""
         self._lock = threading.RLock()
-        self.stop()
+        self._switch_off()
 
     def join(self) -> None:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -156,7 +157,9 @@ class LoopFinder:
                 break
             with self._lock:
                 self._watcher.guard(self._go_on)
-        self._switch_off()
+        with self._lock:
+            if not self._is_leaving:
+                self._switch_off()
 
     @property
     def _period(self) -> float:
@@ -172,13 +175,12 @@ class LoopFinder:
         elif not self._is_quiet(now):
             self._switch_off()
         elif self._tool is not None or self._take_tool():
-            if not self._watched:
-                self._began, self._work = now, self._watcher.device_work() or 0
+            self._began = self._began if self._watched else now
             self._watch(now)
 
     def _is_quiet(self, now: int) -> bool:
         marks = self._count_marks()
-        if marks != self._marks or not self._watcher.at_work():
+        if marks != self._marks or (self._tool is None and not self._watcher.at_work()):
             self._marks, self._quiet_since = marks, now
         return now - self._quiet_since >= QUIET_NS
 
@@ -202,14 +204,14 @@ class LoopFinder:
             known = [loop for loop in standing if self._knows(loop)]
             self._standing = [self._turns[id(loop.code), min(loop.jumps)] for loop in known]
         chosen = choose(self._standing, now)
-        if chosen is not None and self._is_working():
+        if chosen is not None and self._is_working(chosen):
             outer = self._standing[: self._standing.index(chosen)]
             self._choose(chosen.loop, [turns.loop for turns in outer], now)
 
-    def _is_working(self) -> bool:
+    def _is_working(self, turns: Turns) -> bool:
         """What only prepares data gives the device nothing."""
         work = self._watcher.device_work()
-        return work is None or work > self._work
+        return work is None or work - turns.work >= turns.count
 
     def _knows(self, loop: Loop) -> bool:
         return (id(loop.code), min(loop.jumps)) in self._turns
@@ -218,7 +220,7 @@ class LoopFinder:
         """Have this loop's turns told from now on."""
         if self._knows(loop) or (id(loop.code) not in self._watched and len(self._watched) >= MOST_CODES):
             return
-        turns = Turns(loop, now)
+        turns = Turns(loop, now, self._watcher.device_work() or 0)
         for jump in loop.jumps:
             self._turns[id(loop.code), jump] = turns
         self._set_events(loop.code, on=False)  # off and on again: jumps that were silenced are told again
@@ -268,9 +270,11 @@ class LoopFinder:
 
         Python believes that no jump raises: what is raised at one passes by the `finally` and `with` around
         the loop. So it is raised at the next instruction that may."""
-        self._switch_off()
-        if self._monitoring is None or not self._take_tool():
-            raise leaving
+        with self._lock:
+            self._is_leaving = True
+            self._switch_off()
+            if self._monitoring is None or not self._take_tool():
+                raise leaving
         monitoring, tool = self._monitoring, self._tool
 
         def reached(where: CodeType, offset: int) -> None:
