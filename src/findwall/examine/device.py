@@ -15,8 +15,9 @@ from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
 from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
-from findwall.examine.remarks import gather_notes, only_start_up
+from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
+from findwall.examine.too_early import TOO_EARLY, too_early
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
@@ -164,8 +165,8 @@ def _no_roof(facts: Facts) -> str:
 
 def _undecided(facts: Facts, verdict: Verdict) -> str:
     reading = facts.reading
-    if verdict.why_not == "start-up":
-        return only_start_up(facts)
+    if verdict.why_not in TOO_EARLY:
+        return too_early(facts, verdict.why_not)
     if verdict.why_not == "dilation":
         causes = " and ".join(verdict.between)
         return (

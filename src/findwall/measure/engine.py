@@ -21,6 +21,7 @@ from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Nest, St
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
+from findwall.model.kinds import MUCH_FASTER
 from findwall.model.measurement import ENDED, Later, Measurement
 
 # Both chosen by hand, not calibrated.
@@ -475,7 +476,8 @@ class Engine:
         timed = sum(steps.host_ns) / max(len(steps), 1)
         added = sum(watch.slow_ns) - len(watch.slow_ns) * self.usual_ns
         known = max(timed - self.usual_ns, 0.0) * watch.count
-        if added - known < LATER_SHARE * watch.ns:
+        is_faster = watch.ns < MUCH_FASTER * timed * watch.count
+        if added - known < LATER_SHARE * watch.ns and not is_faster:
             return False
         self.save(final=True)
         return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from findwall.model.events import Timeline
-from findwall.model.kinds import USUAL, StepKind, even_distance
+from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
 from findwall.model.machine import (
     NO_TELEMETRY,
     UNKNOWN_CEILINGS,
@@ -31,12 +31,18 @@ class StepTimes:
     kind: tuple[str, ...] = ()  # of each step; empty: all are usual
     doing: tuple[tuple[str, str], ...] = ()  # a kind and what its steps do, where a hook saw it
     seldom: StepKind | None = None  # steps that came after all was timed, and too seldom to be among these
+    later_s: float | None = None  # mean of all that came after these
 
     @property
     def mean(self) -> float:
         """Over steps of all kinds: rare work counts."""
         timed = sum(self.seconds) / len(self.seconds)
         return timed if self.seldom is None else timed + self.seldom.share * (self.seldom.mean - timed)
+
+    @property
+    def were_start_up(self) -> bool:
+        """The steps that came later are so much shorter that these say little about them."""
+        return self.later_s is not None and self.later_s < MUCH_FASTER * self.mean
 
     def kinds(self) -> tuple[StepKind, ...]:
         """The kinds of steps there are, the most frequent first."""

@@ -39,6 +39,7 @@ def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         kind=tuple(steps.kind[row] for row in timed) if told_apart else (),
         doing=_doing(rank, timed) if told_apart else (),
         seldom=None if rank.later is None else _seldom(rank, rank.later),
+        later_s=rank.later.ns / rank.later.steps / 1e9 if rank.later and rank.later.steps > 0 else None,
     )
 
 
