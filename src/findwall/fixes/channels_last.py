@@ -43,14 +43,14 @@ def advise(facts: Facts) -> Outcome:
     inside = under_convolution(facts)
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
     if copied + time_of(facts, np.concatenate(slow)) <= 0:
-        return NoUse("no layout copy and no slow convolution is left to move")
+        return NoUse("there is no layout copy or slow convolution left to remove")
     between = (
-        f"leave out every `.contiguous()` and `.permute` between: {a_step(copied)} only turn tensors round"
+        f"drop every `.contiguous()` and `.permute` in between: {a_step(copied)} only reorders tensors"
         if copied > 0
-        else "the convolutions read the other layout now"
+        else "the convolutions read the other layout today"
     )
     return use(
-        f"`model.to(memory_format=torch.channels_last)`, and the same for its input; {between}.",
+        f"Call `model.to(memory_format=torch.channels_last)` and do the same for its input; {between}.",
         _best(facts),
     )
 

@@ -55,10 +55,10 @@ def advise(facts: Facts) -> Outcome:
     else:
         way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
     sync = common_sync(facts)
-    first = f" First take {sync} out: a sync cannot be captured." if sync else ""
+    first = f" Take {sync} out first: a graph cannot hold a sync." if sync else ""
     return use(
-        f"{way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
-        f"{a_step(waited)} for them.{first}",
+        f"Use {way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
+        f"{a_step(waited)} for them today.{first}",
         _best(facts),
     )
 

@@ -30,9 +30,8 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("no time is lost between compiled pieces")
     return use(
-        "`torch.compile(model, fullgraph=True)` stops at the first break; `TORCH_LOGS=graph_breaks` "
-        "lists them: "
-        f"{a_step(spent)} are lost between compiled pieces."
+        "Use `torch.compile(model, fullgraph=True)` to stop at the first break (`TORCH_LOGS=graph_breaks` "
+        f"lists them all): {a_step(spent)} is lost between compiled pieces."
     )
 
 

@@ -31,14 +31,14 @@ MOVES = ("copy-exposed",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("copy-exposed")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse("no copy to the device is waited for")
+        return NoUse("the device hardly waits for copies")
     copies = uploads(facts)
     amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
     pin = "from pinned memory " if copies.pageable else ""
     found = use(
-        f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on a stream of its own while "
-        f"this one is "
-        f"computed, or keep a small dataset on the device: {a_step(spent)} wait for copies.",
+        f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on its own stream while this one "
+        "is "
+        f"computed, or keep a small dataset on the device: the device waits {a_step(spent)} for copies.",
         _best(facts),
     )
     return replace(found, after_others=copies.pageable)  # what is not pinned is copied by the host

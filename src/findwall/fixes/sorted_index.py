@@ -27,12 +27,12 @@ MOVES = ("gather-scatter",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gather-scatter")
     if spent <= 0:
-        return NoUse("nothing is gathered or scattered in the step")
+        return NoUse("the step neither gathers nor scatters")
     ops = ops_named(facts, "gather-scatter")
     return use(
         f"Sort the indices of {ops or 'gathers and scatters'} once, and sum sorted segments "
-        f"(torch.segment_reduce, "
-        f"a CSR product) instead of scattering with atomics: {a_step(spent)} go there. Wide rows gain little."
+        "(torch.segment_reduce, a CSR product) instead of scattering with atomics: they take "
+        f"{a_step(spent)}. Wide rows gain little."
     )
 
 

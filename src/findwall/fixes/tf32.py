@@ -57,8 +57,8 @@ def advise(facts: Facts) -> Outcome:
         "convolutions" if len(conv) == len(slow) else "matmuls and convolutions" if len(conv) else "matmuls"
     )
     return use(
-        f"`{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} go to the "
-        f"tensor cores.",
+        f"Put `{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} moves to the "
+        "tensor cores.",
         at_math(facts, _multiplies(facts), "tf32"),
     )
 

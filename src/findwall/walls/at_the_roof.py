@@ -22,7 +22,7 @@ custom-kernels for the last tenths, better-hardware.
 from __future__ import annotations
 
 from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.carriers import carriers, kernel_evidence
+from findwall.attribute.carriers import carriers, kernel_evidence, named_work
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening
@@ -52,9 +52,9 @@ def sentence(facts: Facts) -> str:
     lower = _lower(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (
-        f"{opening(facts, CAUSE)} are matmuls that already run at {format_share(ROOF_SHARE)} or more of this "
-        f"{device_word(facts)}'s ceiling and no other cause recovers {100 * WORTH_IT:.0f} %, so only "
-        f"{advice}a smaller model or faster hardware makes it shorter."
+        f"{opening(facts, CAUSE)} goes to {named_work(facts, CAUSE)} that already run at "
+        f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and no other cause "
+        f"recovers {100 * WORTH_IT:.0f} %. Only {advice}a smaller model or faster hardware shortens it."
     )
 
 
