@@ -7,7 +7,7 @@ mode="max-autotune")` does it for matmuls, with generated kernels among the cand
 
 When it does not help:
 Kernels already run near the ceiling, or shapes change all the time, so that every step is tuned
-anew.
+again.
 
 Risk:
 Runs are not bit-identical from start to start, as another kernel may win. Tuning takes seconds to

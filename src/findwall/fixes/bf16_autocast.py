@@ -9,8 +9,8 @@ TF32, and activations between matmuls take half the memory and half the bandwidt
 
 When it does not help:
 The matmuls already run in 16 bits. Or the step waits for data, the host or communication: then the
-device only waits longer. Convolutions that read the default layout (NCHW) spend what they win on
-turning 16-bit images round: use channels-last with it. Layer norms, losses, powers and embeddings
+device only waits longer. Convolutions that read the default layout (NCHW) lose what they gain to
+reordering 16-bit images: use channels-last with it. Layer norms, losses, powers and embeddings
 stay in fp32 under autocast and get no shorter. Chains of pointwise kernels on fp32 data that no matmul
 feeds stay fp32 as well; such data must be made bfloat16 itself.
 

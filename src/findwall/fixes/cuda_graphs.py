@@ -12,7 +12,7 @@ region, allocates on the host or changes shape cannot be captured.
 
 Risk:
 Inputs and outputs live at fixed addresses: copy new data into them, and clone results that must
-last. Shapes are fixed. Memory of the graph is held for good.
+last. Shapes are fixed. The graph holds its memory as long as it lives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write, or fetch, a kernel for the one op that carries the time.
+"""Write or find a kernel for the one op that takes the time.
 
 What it does:
 Where neither a library nor the compiler has a good kernel for an op and its shapes, one written for

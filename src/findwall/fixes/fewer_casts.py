@@ -2,7 +2,7 @@
 
 What it does:
 A cast reads a tensor and writes it again in another format. Activations that go to fp32 after every
-layer and back before the next, or weights that autocast converts anew for every micro-batch, are
+layer and back before the next, or weights that autocast converts again for every micro-batch, are
 traffic without arithmetic. Let norms and activations take 16-bit input (they compute in fp32
 inside), keep weights in bfloat16 with fp32 masters in the optimizer, and cast once at the edges.
 

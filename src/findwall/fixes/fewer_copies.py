@@ -1,4 +1,4 @@
-"""Leave tensors where they lie: no `.contiguous()`, `cat`, `clone` or permute that only moves data.
+"""Leave tensors where they are: no `.contiguous()`, `cat`, `clone` or permute that only moves data.
 
 What it does:
 A permuted tensor costs nothing until something wants it contiguous; then the whole of it is read
@@ -11,7 +11,7 @@ Copies are a small part of the step, or a library makes them inside an op: then 
 is what to change.
 
 Risk:
-None for the results; views share memory, so writing in place must be looked at.
+None for the results; views share memory, so check every write in place.
 """
 
 from __future__ import annotations

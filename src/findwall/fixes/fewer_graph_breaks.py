@@ -3,7 +3,7 @@
 What it does:
 At a print, an `.item()`, an unsupported library call or data-dependent control flow the compiler
 ends one graph and starts another. Between them runs plain Python, nothing is fused across, and
-every piece checks its guards anew. `torch.compile(model, fullgraph=True)` raises an error at the
+every piece checks its guards again. `torch.compile(model, fullgraph=True)` raises an error at the
 first break, and `TORCH_LOGS=graph_breaks` lists them all.
 
 When it does not help:

@@ -7,7 +7,7 @@ many times. The fused one reads and writes each once, in a few launches for all 
     torch.optim.AdamW(model.parameters(), lr=…, fused=True)
 
 When it does not help:
-The optimizer is fused already, or its step is short beside forward and backward (large batches, few
+The optimizer is already fused, or its step is short beside forward and backward (large batches, few
 parameters). `foreach=True` saves launches but not traffic and can even be slower.
 
 Risk:

@@ -12,7 +12,7 @@ No cudaMalloc or cudaFree happens in the step: the cache already serves it. The 
 allocate; that is warm-up.
 
 Risk:
-None for the results. Memory that another process on the same GPU needs is not given back.
+None for the results. Another process on the same GPU gets none of the memory back.
 """
 
 from __future__ import annotations

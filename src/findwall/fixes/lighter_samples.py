@@ -6,7 +6,7 @@ augmentation runs on the device on whole batches; many small files become a few 
 shards, Parquet, memory-mapped arrays). Then few workers keep up with any step.
 
 When it does not help:
-The loader is never waited for.
+The device never waits for the loader.
 
 Risk:
 Stored copies take disk. Augmentation on the device draws other random numbers and takes device

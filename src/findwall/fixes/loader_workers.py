@@ -9,7 +9,7 @@ beside the step, several batches ahead:
 The loader keeps up once workers ÷ time per batch exceeds the step rate.
 
 When it does not help:
-The loader is never waited for. Or the cores, the disk or the network are the limit: more workers
+The device never waits for the loader. Or the cores, the disk or the network are the limit: more workers
 then only compete; OMP_NUM_THREADS left unset makes each of them use all cores.
 
 Risk:

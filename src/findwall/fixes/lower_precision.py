@@ -4,7 +4,7 @@ What it does:
 At the roof only fewer bits or fewer FLOPs help. fp8 tensor cores (Ada, Hopper, Blackwell, MI300) do
 twice the products of bf16; weights stored in 8 or 4 bits are read in half or a quarter of the time,
 which is what a decoding step waits for. torchao and Transformer Engine provide both. A job in fp64 has
-the longest way to go: most GPUs multiply fp32 or, on the tensor cores, TF32 many times as fast.
+the most to gain: most GPUs multiply fp32 or, on the tensor cores, TF32 many times as fast.
 
 When it does not help:
 Matmuls are still far from the ceiling in the format they have, or they are not what fills the step.

@@ -1,4 +1,4 @@
-"""Cut the batch into more micro-batches, so that pipeline stages stand idle for less of the step.
+"""Cut the batch into more micro-batches, so that pipeline stages wait for less of the step.
 
 What it does:
 With p stages and m micro-batches a pipeline idles about (p − 1) / m of its working time while it

@@ -1,7 +1,7 @@
 """Write logs and checkpoints beside the step, or less often.
 
 What it does:
-While Python serialises, formats or writes, no kernel is issued and the device stands still. Copy
+While Python serialises, formats or writes, the host issues no kernel and the device waits. Copy
 what is to be saved (`non_blocking=True`, pinned memory) and let a thread write it
 (`torch.distributed.checkpoint.async_save`, a queue for the logger), and do it every n steps.
 

@@ -2,7 +2,7 @@
 
 What it does:
 Gradients can leave as soon as they exist: DDP sends them in buckets during the backward pass, FSDP
-gathers the next layer's parameters while this one computes. What hinders it: a last bucket that
+gathers the next layer's parameters while this one computes. What prevents it: a last bucket that
 holds almost everything, `find_unused_parameters=True`, gathers that are not prefetched, gradients
 clipped layer by layer, and collectives issued by hand on the compute stream.
 

@@ -12,7 +12,7 @@ When it does not help:
 Copies already come from pinned memory, or they run beside kernels and nobody waits for them.
 
 Risk:
-Pinned memory is taken from the system for good; a very large amount slows other programs. A buffer
+The system cannot use pinned memory for anything else; a very large amount slows other programs. A buffer
 must not be overwritten before its copy is done.
 """
 

@@ -1,12 +1,12 @@
 """Copy the next batch to the device while this one is computed.
 
 What it does:
-A copy on a stream of its own runs beside kernels. Start it one batch ahead, from pinned memory, and
+A copy on its own stream runs beside kernels. Start it one batch ahead, from pinned memory, and
 let the compute stream wait for its event only when the batch is needed. A small dataset can stay on
 the device altogether.
 
 When it does not help:
-Copies already run beside kernels. From pageable memory nothing runs beside anything: pin it first.
+Copies already run beside kernels. Copies from pageable memory overlap with nothing: pin it first.
 
 Risk:
 One more batch of device memory. Streams must be synchronised by events and `record_stream`, or data

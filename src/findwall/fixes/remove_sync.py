@@ -2,7 +2,7 @@
 
 What it does:
 `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `print(tensor)`, `nonzero`, indexing with a mask and
-`if` on a device value all stop the host until the queue has run dry; then the device stands still
+`if` on a device value all stop the host until the queue has run dry; then the device waits
 until the host has filled it again. Keep such values on the device, add them up there, and look at
 them every n steps; replace indices by masks (`torch.where`); copy results out with
 `non_blocking=True` into pinned memory and read them a step later.

@@ -9,7 +9,7 @@ length.
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=True)
 
 When it does not help:
-Attention is fused already, or there is none. An arbitrary additive mask rules out the flash kernel,
+Attention is already fused, or there is none. An arbitrary additive mask rules out the flash kernel,
 but the memory-efficient one takes it; `flex_attention` (compiled) covers biases and block masks.
 
 Risk:

@@ -9,7 +9,7 @@ When it does not help:
 The step is not at the roof: something else is in the way, and costs nothing in quality to remove.
 
 Risk:
-It is another model; its quality has to be found out.
+It is a different model: measure its quality.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ used together; sum sorted segments (`torch.segment_reduce`, a CSR matrix product
 `index_add_`; make rows a multiple of 32 bytes; deduplicate lookups (`unique`, then gather).
 
 When it does not help:
-Rows are wide and read once: then the traffic is needed. Sorting alone can do little where atomics
-were not what was waited for; measure it.
+Rows are wide and read once: then the traffic is needed. Sorting alone does little where atomics
+were not the bottleneck; measure it.
 
 Risk:
 Sums in another order differ in the last bits. Sorting costs time: do it once, not every step.

@@ -10,7 +10,7 @@ start of the program:
 Convolutions have a switch of their own, `torch.backends.cudnn.allow_tf32`, which is on by default.
 
 When it does not help:
-The matmuls already run in 16 bits, or the step waits for something else than matmuls. GPUs before
+The matmuls already run in 16 bits, or the step waits for something other than matmuls. GPUs before
 Ampere have no TF32.
 
 Risk:

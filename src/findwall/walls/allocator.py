@@ -1,4 +1,4 @@
-"""Memory is asked from or given back to the driver inside the step.
+"""torch asks the driver for memory, or gives it back, inside the step.
 
 What it finds:
 Idle time in cudaMalloc, cudaFree and their kin, and after frees, which wait for the whole device.

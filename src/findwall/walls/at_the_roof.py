@@ -11,7 +11,7 @@ makes the step shorter.
 How it is told apart:
 By floor over time: FLOPs at the achievable ceiling (measured where a measurement is given, else a
 table's) against the kernel's duration. It is the verdict only where no cause recovers 5 % of the step and
-less than 10 % of it is of unknown cause.
+less than 10 % of it has no known cause.
 
 What helps:
 Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference; fp32 and TF32 where

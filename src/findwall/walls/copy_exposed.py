@@ -14,7 +14,7 @@ fault, though they look like launch gaps. Copies back to the host are host-sync.
 
 What helps:
 pin-memory (pin_memory=True in the loader and .to(device, non_blocking=True)), prefetch-batches (copy the next
-batch on a stream of its own), fewer bytes (send uint8 images and convert on the device), data kept on the
+batch on its own stream), fewer bytes (send uint8 images and convert on the device), data kept on the
 device when it is small.
 """
 

@@ -10,7 +10,7 @@ A collective beside computation is free; alone it is added to the step. Its time
 the other ranks.
 
 How it is told apart:
-By what runs beside it. From one rank it cannot be told whether the time is transfer or waiting: with the
+By what runs beside it. One rank alone cannot tell whether the time is transfer or waiting: with the
 traces of all ranks straggler and slow-link take their parts. Many tiny messages are small-collectives,
 sends and receives between stages pipeline-bubble.
 

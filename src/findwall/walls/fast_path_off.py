@@ -56,7 +56,7 @@ def _faster(facts: Facts, now: str) -> str:
     flops = facts.ceilings.flops
     fast = next((name for name in ("tf32", "bf16", "fp16") if name in flops), None)
     if fast is None or not flops.get(now):
-        return "and the tensor cores stand idle"
+        return "and the tensor cores are not used"
     return f"although the tensor cores do {flops[fast] / flops[now]:.1f} times as much in {fast}"
 
 

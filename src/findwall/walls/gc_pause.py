@@ -6,8 +6,8 @@ of live objects.
 
 Why it costs:
 A full collection looks at every tracked object. With a large dataset or model in Python objects that is
-tens to hundreds of milliseconds in which nothing is launched; on several ranks each stops at another
-moment and all wait for each.
+tens to hundreds of milliseconds in which nothing is launched; several ranks stop at different moments,
+and all wait for each of them.
 
 How it is told apart:
 Collections are not in a profiler's trace unless Python stacks are, or gc.collect() is called: `findwall

@@ -6,8 +6,8 @@ nonzero and masked indexing, print(tensor), a Python `if` on a device value, tor
 and device-to-host copies with nothing beside them.
 
 Why it costs:
-While the host waits it queues nothing. When the wait is over the queue is empty, and the device stands
-still until the host has caught up again. One .item() per step is enough to lose the whole run-ahead.
+While the host waits it queues nothing. When the wait is over the queue is empty, and the device sits
+idle until the host has caught up again. One .item() per step is enough to lose the whole run-ahead.
 
 How it is told apart:
 By counterfactual: the queue is run again without these calls, and the gaps that disappear are theirs,

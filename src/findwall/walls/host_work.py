@@ -1,12 +1,12 @@
-"""The host does something else: Python or library work with no op under it while the device is idle.
+"""The host does something else: it runs Python or library code with no op under it while the device waits.
 
 What it finds:
 Stretches of at least 0.2 ms in which the launching thread runs no op and no CUDA call: logging, writing
 checkpoints, metrics in NumPy, tokenising, progress bars, environment steps of an RL loop.
 
 Why it costs:
-The device can only run what has been queued. Long host work outlasts the queue, and everything after it
-is late by the rest.
+The device can only run what has been queued. Long host work outlasts the queue and delays everything
+after it.
 
 How it is told apart:
 By silence: no op, no runtime call, and not inside the loader, a copy, a synchronisation, the allocator,

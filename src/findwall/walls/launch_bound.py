@@ -1,7 +1,7 @@
 """The host issues ops slower than the device runs them, or kernels are too small to matter.
 
 What it finds:
-Gaps in which ops were being issued one by one while the device stood still, the device's own turn-around
+Gaps in which ops were being issued one by one while the device sat idle, the device's own turn-around
 between queued kernels, and matmuls too small to use the device.
 
 Why it costs:
@@ -51,11 +51,11 @@ def sentence(facts: Facts) -> str:
     kernels, length = _kernels(facts)
     line = sampled(facts)
     where = f", most often at {line.place}" if line is not None else ""
-    size = f"half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
+    size = f"Half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
     fact = f"{waiting(facts, CAUSE)} while the host issues {kernels:,.0f} {pieces(facts)} one by one{where}"
     if facts.reading.likely.idle[CAUSE] < MAJORITY_SHARE * facts.spent()[CAUSE]:
         fact = f"{opening(facts, CAUSE)} goes to {kernels:,.0f} {pieces(facts)} too small to use the device"
-    return told(facts, CAUSE, f"{fact}; {size}", _advice(facts))
+    return told(facts, CAUSE, f"{fact}. {size}", _advice(facts))
 
 
 def _advice(facts: Facts) -> str:

@@ -1,4 +1,4 @@
-"""Kernels already move only what they must: the step stands at the memory's speed.
+"""Kernels already move only what they must: the step runs at the memory's speed.
 
 What it finds:
 Norms, softmax and reductions that stand alone, fused optimizers, memsets, and matmuls with so few rows that
@@ -11,7 +11,7 @@ Bytes over bytes per second. No fusion makes a single pass over a tensor shorter
 How it is told apart:
 By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate, and the kernel reaches at
 least 40 % of that bandwidth; one that does not is slow-kernels, or launch-bound where it is too small. It is
-the verdict only where no cause recovers 5 % of the step and less than 10 % of it is of unknown cause; chains
+the verdict only where no cause recovers 5 % of the step and less than 10 % of it has no known cause; chains
 that could be fused, with the norms and losses inside them, are unfused-pointwise. What 16-bit values would
 take off is what autocast really narrows: layer norms, losses, gathers of fp32 tables and the optimizer's
 state stay fp32 under it.

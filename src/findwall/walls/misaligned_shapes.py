@@ -9,7 +9,7 @@ Tensor cores load operands in pieces of 16 bytes. Rows that do not start on such
 the library to a kernel that loads element by element, often one written for an older generation.
 
 How it is told apart:
-Odd dimensions alone are no proof, nor is "align1" in a name (fp32 kernels are always called so): both
+Odd dimensions alone prove nothing, nor does "align1" in a name (fp32 kernels are always called so): both
 must come together. With even dimensions the same slowness is slow-kernels; on fp32 data it is
 fast-path-off.
 

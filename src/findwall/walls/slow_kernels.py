@@ -1,4 +1,4 @@
-"""Kernels run well under the ceiling for no reason the shapes tell.
+"""Kernels run well under the ceiling, and neither their format nor their shapes explain it.
 
 What it finds:
 Compute-bound kernels on the right number format and with even dimensions that stay under 75 % of what
@@ -17,7 +17,7 @@ held down the time is throttled.
 What helps:
 channels-last for convolutions, autotune-kernels (cudnn.benchmark, or torch.compile with
 mode="max-autotune": they try other kernels on your shapes), bf16-autocast where TF32 is in use, a larger
-batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kernels at last.
+batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kernels as a last resort.
 """
 
 from __future__ import annotations

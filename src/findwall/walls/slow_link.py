@@ -9,8 +9,8 @@ NVLink moves hundreds of gigabytes per second, PCIe tens, Ethernet one to ten. A
 the slowest link of its ring.
 
 How it is told apart:
-It takes the message sizes, the traces of several ranks (to take waiting off) and a link rate to hold
-against: `findwall ceilings` on a machine with several GPUs measures it. Without these the time stays
+It takes the message sizes, the traces of several ranks (to take waiting off) and a link rate to compare
+with: `findwall ceilings` on a machine with several GPUs measures it. Without these the time stays
 exposed-collective.
 
 What helps:

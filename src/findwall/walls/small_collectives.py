@@ -13,7 +13,7 @@ By the message sizes the trace records for NCCL. Without them (older traces) the
 exposed-collective.
 
 What helps:
-bucket-collectives: one flat buffer instead of a collective a tensor (DDP does, hand-written all_reduce
+bucket-collectives: one flat buffer instead of one collective per tensor (DDP does, hand-written all_reduce
 loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step;
 accumulate-gradients sends them less often. nccl-backend where GPU tensors go through gloo.
 """

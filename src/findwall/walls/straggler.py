@@ -9,8 +9,8 @@ A collective ends for all when the last rank has joined. Every rank is as slow a
 
 How it is told apart:
 Collectives are matched across ranks in order. The late rank is the one that waits least. What even the
-last to arrive spends is the transfer: exposed-collective or slow-link. From one rank's trace it cannot be
-told.
+last to arrive spends is the transfer: exposed-collective or slow-link. One rank's trace cannot
+tell.
 
 What helps:
 balance-ranks: the same work for every rank (batch by tokens instead of samples, shard tables by their

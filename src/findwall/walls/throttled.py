@@ -1,4 +1,4 @@
-"""The GPU holds its clocks down for heat or power, so arithmetic is slower than the card can do.
+"""The GPU holds its clocks down for heat or power, so arithmetic runs slower than the card could.
 
 What it finds:
 The share of compute-bound kernel time lost to clocks below the level the card itself held, while it
