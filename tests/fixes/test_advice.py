@@ -295,7 +295,7 @@ def test_the_collector_is_believed_once_it_is_timed() -> None:
     timed = facts_of(facts.timeline, step_times=StepTimes((0.2967,), "measured", gc_s=0.29))
     advice = FIXES["freeze-gc"].advise(timed)
     assert isinstance(advice, Use)
-    assert "If it is" not in advice.how
+    assert "If the garbage collector" not in advice.how
 
 
 def test_sampled_lines_say_where_the_host_stood() -> None:

@@ -82,7 +82,7 @@ def _new_shapes(one: SetUp) -> str:
 
 
 def _shown(one: SetUp) -> Evidence:
-    times = f", {times_text(one.times)} per step" if one.times >= MORE_THAN_ONCE else ""
+    times = f" {times_text(one.times)} per step" if one.times >= MORE_THAN_ONCE else ""
     at = f" at {one.line}" if one.line else ""
     text = f"{one.op}{at} set itself up{times} for {_new_shapes(one)}: the device waited {format_ms(one.ms)}"
     return Evidence(text, None, one.op, one.line, one.ms)
