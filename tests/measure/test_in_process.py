@@ -208,6 +208,21 @@ OTHERS = {
         for _ in range(30): session.engine.graph_replayed(graph)
         vars(torch.cuda).update(whole)
         """,
+    "plain-loop": """
+        session.engine.loop_chosen(5, 'other.py:1')
+        session.engine.loop_chosen(7, 'job.py:3')
+        out = session.engine.wants_loop, session.engine.at_work(), session.engine.device_work()
+        for _ in range(6): session.engine.loop_turned(5)
+        for _ in range(40):
+            torch.ones(8, 8) @ torch.ones(8, 8)
+            session.engine.loop_turned(7)
+        """,
+    "a-loop-before-training": """
+        session.engine.loop_chosen(7, 'job.py:3')
+        for _ in range(5): session.engine.loop_turned(7)
+        train(30)
+        out = session.engine.wants_loop
+        """,
     "findwall-breaks": """
         import findwall.measure.stages as stages
         whole, stages.Timing.close = stages.Timing.close, lambda *a: 1 / 0
@@ -288,10 +303,22 @@ def test_loops_of_many_kinds(jobs, training):
     regions = found["plain-functions"]
     assert (regions["step_source"], regions["trace"]["file"]) == ("no-grad-region", "trace.json")
     assert regions["steps_seen"] in (43, 44)  # 16 are waited for
+    check_loops(found["plain-loop"], found["a-loop-before-training"])
     assert found["pickled-and-copied"]["steps_seen"] == 30
     check_failures(found, stderr)
     check_forward(found["forward"])
     check_gpu(found["a-gpu-in-name-only"])
+
+
+def check_loops(plain: dict[str, Any], trained: dict[str, Any]) -> None:
+    """The document says which loop's turn is the step, the last one; anything better takes over."""
+    assert plain["out"] == [True, True, None]
+    assert (plain["step_source"], plain["trace"]["file"]) == ("loop", "trace.json")
+    assert [note for note in plain["notes"] if "one turn of the loop at" in note] == [
+        "a step is one turn of the loop at job.py:3: nothing else in this job says where a step ends"
+    ]
+    assert (trained["step_source"], trained["out"]) == ("optimizer", False)
+    assert not [note for note in trained["notes"] if "one turn of the loop" in note]
 
 
 def check_inference_first(found: dict[str, Any]) -> None:

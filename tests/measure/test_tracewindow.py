@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from findwall.measure import tracewindow
 from findwall.measure.tracewindow import TEARDOWN, JobProfilers, TraceWindow
 
 
@@ -87,3 +88,22 @@ def test_making_room_for_the_jobs_own_profiler_leaves_it_attached():
     one.start(5)
     one.abort()
     assert Profile.ended_with is None and TEARDOWN not in os.environ
+
+
+def test_no_object_is_made_of_each_event():
+    """A session that keeps its events parses them all when it ends, with the job stopped."""
+    session = types.SimpleNamespace(acc_events=True)
+    one = window("13.0")
+    one.prepare()
+    one._profile.profiler = session
+    one.start(5)
+    one.stop()
+    assert session.acc_events is False
+
+
+@pytest.mark.parametrize("part_bytes", [3, 8, 9, 10, 1000])
+def test_kernels_are_counted_across_the_parts_of_a_file(tmp_path, monkeypatch, part_bytes):
+    monkeypatch.setattr(tracewindow, "PART_BYTES", part_bytes)
+    file = tmp_path / "trace.json"
+    file.write_bytes(b'[{"cat": "kernel"}, {"cat": "cpu_op"}, {"cat": "kernel"},{"cat": "kernel"}]')
+    assert tracewindow._count(file, tracewindow.KERNEL) == 3

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from findwall.errors import InputError
+from findwall.measure.storage import pack, put_in_place
 from findwall.model.events import Kind
 from findwall.model.measurement import Measurement, RunInfo, Trace
 from findwall.readers import open_run
@@ -151,6 +152,14 @@ def test_a_run_folder_holds_the_captures_that_were_replayed(tmp_path: Path) -> N
     (rank,) = read_run_folder(folder_with(tmp_path, execution(node(3, "aten::mm")))).ranks
     assert [capture.names for capture in rank.captures] == [["aten::mm"]]
     assert rank.replays == (0, -1)
+
+
+def test_a_packed_run_folder_holds_them_too(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, execution(node(3, "aten::mm")))
+    put_in_place(pack(folder))
+    assert not (folder / "rank0" / "capture-0.json").exists()
+    (rank,) = read_run_folder(folder).ranks
+    assert [capture.names for capture in rank.captures] == [["aten::mm"]]
 
 
 def test_a_damaged_capture_in_a_run_folder_is_a_note(tmp_path: Path) -> None:

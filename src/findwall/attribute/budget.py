@@ -16,6 +16,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
 from findwall.attribute.slices import share_out
+from findwall.attribute.updates import kept_share
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.attribute.workmodel.serving import SERVERS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
@@ -29,7 +30,6 @@ from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue
-from findwall.structure.steps import optimizers
 from findwall.units import NS_PER_S
 
 # Chosen by hand, not calibrated, as are the sizes and counts of messages below.
@@ -249,34 +249,9 @@ def _claim_optimizer(timeline: Timeline, kernels: KernelTable, index: I64, cause
     _claim(cause, is_fused, "memory-roof")
     rest = mine & ~is_fused
     total = float(np.nansum(kernels.floor[index][rest]))
-    least = _fused_optimizer_share(timeline)
-    if rest.any() and total > 0 and least is not None:
-        floor[rest] = kernels.floor[index][rest] * least
-
-
-# Bytes an element that a fused step must move (in units of one parameter), and that the unfused
-# default moves: reads and writes of parameter, gradient and states.
-_OPTIMIZER_TRAFFIC: dict[str, tuple[float, float]] = {
-    "adam": (7, 20),
-    "adamw": (7, 22),
-    "nadam": (7, 24),
-    "radam": (7, 24),
-    "adamax": (7, 18),
-    "lamb": (7, 24),
-    "rmsprop": (5, 14),
-    "adagrad": (5, 12),
-    "sgd": (5, 8),
-    "lion": (5, 12),
-}
-
-
-def _fused_optimizer_share(timeline: Timeline) -> float | None:
-    """What of an unfused optimizer's traffic a fused one keeps, by the optimizer's name."""
-    for name in optimizers(timeline):
-        if name.lower() in _OPTIMIZER_TRAFFIC:
-            must, does = _OPTIMIZER_TRAFFIC[name.lower()]
-            return must / does
-    return None
+    kept = kept_share(timeline, kernels.op[index[rest]])
+    if total > 0 and kept is not None:
+        floor[rest] = kernels.floor[index][rest] * kept
 
 
 def _claim_attention(
@@ -365,15 +340,14 @@ def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
     )
 
 
-def claim_trials(atoms: DeviceAtoms, kernels: KernelTable, trials: I64) -> DeviceAtoms:
-    """Kernels that a library only tries out for a new shape: without the trial none of them runs."""
-    tried = np.isin(kernels.op[atoms.index], trials) & (kernels.op[atoms.index] >= 0)
-    if not tried.any():
+def claim_whole(atoms: DeviceAtoms, where: Bool, cause: str) -> DeviceAtoms:
+    """Atoms that run for one cause alone: without it none of them does."""
+    if not where.any():
         return atoms
     return replace(
         atoms,
-        cause=np.where(tried, cause_index("recompilation"), atoms.cause),
-        floor=np.where(tried, 0.0, atoms.floor),
+        cause=np.where(where, cause_index(cause), atoms.cause),
+        floor=np.where(where, 0.0, atoms.floor),
     )
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_trials, device_atoms
+from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.counted import Counted, settle
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
@@ -28,6 +28,7 @@ from findwall.structure.captures import noted_replays, with_captured_ops
 from findwall.structure.cores import core_ceilings, cores_as_device
 from findwall.structure.host import Host, watch_host
 from findwall.structure.links import Links, link
+from findwall.structure.questions import asked_for
 from findwall.structure.queue import Queue, line_up
 from findwall.structure.steps import Steps, find_steps
 from findwall.structure.window import Whole, representative, survey
@@ -238,7 +239,10 @@ def establish(
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
-    atoms = claim_trials(atoms, kernels, host.trials)
+    # Kernels that a library only tries out, and those that only answer a question of the host.
+    atoms = claim_whole(atoms, np.isin(kernels.op[atoms.index], host.trials), "recompilation")
+    asked = asked_for(timeline, links, host.questions, kernels.row[atoms.index])
+    atoms = claim_whole(atoms, asked, "host-sync")
     atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
     return Facts(
         run=run,

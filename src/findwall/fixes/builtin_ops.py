@@ -72,8 +72,9 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts, atoms: I64) -> Change:
-    """Chains at their floor, and what these atoms take to launch saved."""
-    return to_floor(facts, facts.atoms_of("unfused-pointwise")) + free_launches(facts, atoms)
+    """Chains and kernels too small for the device at their floor, and these atoms' launches saved."""
+    small = (to_floor(facts, facts.atoms_of(cause)) for cause in MOVES)
+    return sum(small, free_launches(facts, atoms))
 
 
 def _called_already(facts: Facts) -> str | None:

@@ -22,13 +22,13 @@ import numpy as np
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.job import graph_share, is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.replay.change import Change, HostWork, Ready
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.replay.change import Change, HostWork, Ready, without
 
 # A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels,
 # captured as a whole, their time fell to 0.94 and 0.97 of what the trace had.
@@ -38,6 +38,7 @@ SHORT_IN_GRAPH_SHARE = 0.9  # of its time: below both, as no real graph should b
 # is work of its own that no graph holds, such as saving. Chosen by hand, not calibrated.
 PYTHON_BETWEEN_LAUNCHES_NS = 5_000_000.0
 MOVES = ("launch-bound",)
+NOT_CAPTURED = ("host-sync", "allocator", "recompilation")
 
 
 def advise(facts: Facts) -> Outcome:
@@ -56,6 +57,8 @@ def advise(facts: Facts) -> Outcome:
         way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
     sync = common_sync(facts)
     first = f" Take {sync} out first: a graph cannot hold a sync." if sync else ""
+    if facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts):
+        first += " Pad the inputs to fixed shapes: a graph takes no others."
     return use(
         f"Use {way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
         f"{a_step(waited)} for them today.{first}",
@@ -65,10 +68,11 @@ def advise(facts: Facts) -> Outcome:
 
 def _best(facts: Facts) -> Change:
     """One launch and no Python between, kernel upon kernel, the start of a short one hidden behind the end of
-    the one before."""
+    the one before. What cannot be captured is gone: waits, new memory, set-up for new shapes."""
     atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] < SHORT_KERNEL_NS)
     return (
         free_launches(facts)
+        + sum((without(cause) for cause in NOT_CAPTURED), Change())
         + Change((HostWork("host-work", 0.0, PYTHON_BETWEEN_LAUNCHES_NS),))
         + Change((Ready(facts.queue.row, turn=0.0),))
         + at_most(facts, atoms, SHORT_IN_GRAPH_SHARE)

@@ -66,8 +66,8 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Nobody waits, and what was launched only to be read is not launched: the copies out."""
-    outer = np.unique(outermost(facts, sync_rows(facts)))
+    """Nobody waits, and what was launched only to be read is not launched: comparisons, the copies out."""
+    outer = np.union1d(outermost(facts, sync_rows(facts)), facts.host.questions)
     issued = facts.queue.issued
     events = facts.timeline.events
     inside = union(events.start[outer], events.end[outer]).covered_within(issued, issued + 1) > 0

@@ -12,6 +12,7 @@ from findwall.measure.captures import CAPTURES
 from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
+from findwall.measure.loopfinder import SLOWEST_TURN_NS, monitoring
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
@@ -32,19 +33,32 @@ NO_STEPS = (
     f"{PATIENCE_IN_TRAINING + 1}: run more of them, or mark steps (with findwall.measure() as m: ... "
     "m.step()). Measure a job that starts its own worker processes with torchrun -m findwall run"
 )
+SEES_LOOPS = (
+    f". Nor did a loop of its main thread turn for long, once in {SLOWEST_TURN_NS // 10**9} s or sooner"
+)
+NO_LOOPS = ". Under Python 3.12 or later findwall sees the job's loop by itself, without a mark"
+LOOP_NOTE = "a step is one turn of the loop at "
+# Chosen by hand: until then the job may yet come to its device, or to its modules.
+UNUSED_GPU_NS = 30_000_000_000
+UNUSED_MODULES_NS = 60_000_000_000
 MARKS = {  # what may end a step, one and several
     StepEnd.FORWARD: ("call of a module", "calls of a module"),
     StepEnd.REPLAY: ("replay of a CUDA graph", "replays of a CUDA graph"),
     StepEnd.LOADER: ("batch from a data loader", "batches from a data loader"),
     StepEnd.REGION: ("torch.no_grad() region", "torch.no_grad() regions"),
+    StepEnd.LOOP: ("turn of a loop", "turns of a loop"),
 }
 
 
-def no_steps(seen: list[tuple[StepEnd, int, int]], training_expected: bool) -> str:
+def no_steps(
+    seen: list[tuple[StepEnd, int, int]], training_expected: bool, looks_at_loops: bool = False
+) -> str:
     """Why there is no step: what was seen, and how much more of it would do."""
     found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
     if not found:
-        return NO_STEPS
+        if training_expected or not looks_at_loops:
+            return NO_STEPS
+        return NO_STEPS + (NO_LOOPS if monitoring() is None else SEES_LOOPS)
     told = "; ".join(
         f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
     )
@@ -127,6 +141,8 @@ class Engine:
         self.done = False
         self.guard = owner.guard
         self._owner = owner
+        self._made = perf_counter_ns()
+        self._loops: dict[int, str] = {}  # where they are, by their key
         self._optimizers = Nest()
         self._optimizer_began = self._optimizer_steps = 0
 
@@ -178,9 +194,48 @@ class Engine:
     def region_ended(self, key: int) -> None:
         self._mark_or_pass(StepEnd.REGION, key)
 
+    # What the loop finder tells, and asks
+
+    @property
+    def finds_loops(self) -> bool:
+        """Whoever else measures a job marks its steps; and several ranks would have to agree on the first."""
+        return self.options.caller == "findwall run" and self.rank.world_size == 1
+
+    @property
+    def wants_loop(self) -> bool:
+        is_training = self.finder.training_expected  # then an optimizer's steps will come
+        return not self.off and not is_training and self.finder.source in (None, StepEnd.LOOP)
+
+    def at_work(self) -> bool:
+        waited = perf_counter_ns() - self._made
+        is_on_device = self.torch.cuda.is_initialized() or not machine.may_use_gpu(self.torch)
+        if not is_on_device and waited < UNUSED_GPU_NS:
+            return False
+        return waited > UNUSED_MODULES_NS or not machine.brings_modules(self.torch)
+
+    def other_marks(self) -> int:
+        return self.finder.marks
+
+    def device_work(self) -> int | None:
+        return machine.allocations(self.torch)
+
+    def loop_chosen(self, key: int, place: str) -> None:
+        self._loops[key] = place
+
+    def loop_turned(self, key: int) -> None:
+        self._mark_or_pass(StepEnd.LOOP, key)
+
+    def say_what_ends_a_step(self) -> None:
+        """A person can then see what was taken for a step; the other kinds have a name of their own."""
+        notes = self.record.notes
+        notes[:] = [text for text in notes if not text.startswith(LOOP_NOTE)]
+        place = self._loops.get(self.finder.key or 0)
+        if self.finder.source is StepEnd.LOOP and place is not None:
+            self.note(f"{LOOP_NOTE}{place}: nothing else in this job says where a step ends")
+
     @property
     def wants_module(self) -> bool:
-        return not self.off and self.finder.source is None
+        return not self.off and self.finder.source in (None, StepEnd.LOOP)
 
     def step_marked(self) -> None:
         """The job says itself that a step has ended."""
@@ -377,7 +432,7 @@ class Engine:
         if self.stage is not None:
             self.stage.close(self)
         else:
-            text = no_steps(self.finder.so_far(), self.finder.training_expected)
+            text = no_steps(self.finder.so_far(), self.finder.training_expected, self.finds_loops)
             self.note(text)
             if self.rank.speaks:
                 say(text)

@@ -71,7 +71,7 @@ class Session:
             self.engine = engine
             for text in hooks.install(torch, engine):
                 engine.note(f"not watched in this torch: {text}")
-            self._lookout = Lookout(torch, self.thread_id, engine)
+            self._lookout = Lookout(torch, self.thread_id, engine, engine.finds_loops)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
@@ -119,6 +119,8 @@ class Session:
         analyst.forked()
         self._closed = True
         self._switch_off()
+        if self._lookout is not None:
+            self._lookout.forked()
         _current = None
 
     def _stop_threads(self) -> None:
@@ -193,6 +195,7 @@ class Session:
         engine.take_passed()
         engine.step_number += 1
         engine.enter(Warmup(engine))
+        engine.say_what_ends_a_step()
         if engine.finder.source in (StepEnd.EXPLICIT, StepEnd.OPTIMIZER) and self._lookout is not None:
             self._lookout.stop()
 
@@ -211,7 +214,7 @@ class Session:
     def _rest(self, engine: Engine) -> None:
         if self.rank.world_size == 1:
             engine.watch_on()
-        inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION)
+        inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION, StepEnd.LOOP)
         if inferred and self._starts_left and self.rank.world_size == 1:
             self.gate.shut_until_better(engine.finder.source)
         else:

@@ -400,13 +400,11 @@ class Tracing:
 
     def _keep(self, engine: Engine) -> None:
         self.window.stop()
-        trace = Trace(steps=self.traced, first_step=self.first_step, kernels=self.window.device_events)
+        trace = Trace(steps=self.traced, first_step=self.first_step)
         lengths = [after - before for before, after in pairwise(self.ended)]
         trace.kinds = labels_of_traced(engine.kinds, engine.usual_ns, lengths)
         engine.record.trace = trace
-        if engine.device is not None and trace.kernels == 0:
-            trace.why_not = "the profiler gave no kernels"
-        elif engine.folder is None:
+        if engine.folder is None:
             trace.why_not = "no run folder"
         else:
             self._export(engine, trace)
@@ -417,6 +415,11 @@ class Tracing:
         assert engine.folder is not None
         try:
             self.window.export(engine.folder.trace_path)
+            trace.kernels = self.window.kernels
+            if engine.device is not None and trace.kernels == 0:
+                engine.folder.trace_path.unlink()
+                trace.why_not = "the profiler gave no kernels"
+                return
             trace.file = engine.folder.trace_path.name
             trace.captures, trace.replays = CAPTURES.keep(engine.folder.rank_path)
             if CAPTURES.failure:

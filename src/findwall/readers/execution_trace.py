@@ -14,7 +14,7 @@ import numpy as np
 
 from findwall.errors import InputError
 from findwall.model.events import COLUMN_TYPES, Details, Events, Header, Inputs, Kind, ReadQuality, Timeline
-from findwall.readers.small_file import read_small
+from findwall.readers.rawfile import RawFile
 
 _HEAD_BYTES = 256  # its first words are "schema", where a profiler's trace says "schemaVersion"
 _SCHEMA = re.compile(rb'"schema"\s*:')
@@ -58,16 +58,30 @@ class _Execution(msgspec.Struct):
 
 def is_execution_trace(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            return _SCHEMA.search(file.read(_HEAD_BYTES)) is not None
-    except OSError:
+        return _SCHEMA.search(_text(path, _HEAD_BYTES)[:_HEAD_BYTES]) is not None
+    except InputError:
         return False
+
+
+def _text(path: Path, enough: int) -> bytes:
+    """What a file holds, plain or packed, up to the piece in which it has enough."""
+    file = RawFile(path)
+    try:
+        parts: list[bytes] = []
+        while sum(map(len, parts)) < enough and (part := file.read()):
+            parts.append(part)
+    finally:
+        file.close()
+    return b"".join(parts)
 
 
 def read_execution_trace(path: Path) -> Timeline:
     """Its ops as rows; times only order and nest them."""
     try:
-        execution = msgspec.json.decode(read_small(path, _MOST_BYTES), type=_Execution, strict=False)
+        text = _text(path, _MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise InputError(f"{path} is longer than {_MOST_BYTES >> 20} MiB.", "Record a shorter one.")
+        execution = msgspec.json.decode(text, type=_Execution, strict=False)
         return _timeline(path, sorted(execution.nodes, key=lambda node: node.id))
     except InputError:
         raise

@@ -16,6 +16,7 @@ from findwall.structure.comms import HOST_COLLECTIVE, inside_collective
 from findwall.structure.copies import PAGEABLE, UPLOAD
 from findwall.structure.links import Links
 from findwall.structure.plans import Plans, find_plans
+from findwall.structure.questions import find_questions
 from findwall.structure.trials import find_trials
 
 # Every generation's name of "the loop waits for the next batch".
@@ -73,6 +74,7 @@ class Host:
     blocking: Blocking
     plans: Plans  # inside ops: a library sets itself up for a new shape
     trials: I64  # ops in which it tries kernels out for one
+    questions: I64  # ops that run only so that the host can look, the reads with them
     event_time: I64  # start of every host event that costs the profiler something
     event_weight: I64  # cumulative weight, one longer than event_time; thousandths of an event
 
@@ -94,11 +96,15 @@ def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Hos
     trying = union(events.start[trials], events.end[trials])
     blocking = _blocking_calls(timeline, links, mine, trying)
     plans = find_plans(timeline, links, mine)
+    questions = find_questions(
+        timeline, links, mine, blocking.row[blocking.owner == OWNERS.index("host-sync")]
+    )
     copying = blocking.owner == OWNERS.index("copy-exposed")
     syncing = blocking.owner == OWNERS.index("host-sync")
     activities = {
         "copy-exposed": union(blocking.start[copying], blocking.end[copying]),
-        "host-sync": union(blocking.start[syncing], blocking.end[syncing]),
+        "host-sync": union(blocking.start[syncing], blocking.end[syncing])
+        | union(events.start[questions], events.end[questions]),
         "exposed-collective": _host_collectives(timeline, links, mine),
         "loader-starved": _named(timeline, mine, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON),
         "allocator": _named(timeline, mine, ALLOCATOR, Kind.RUNTIME),
@@ -120,6 +126,7 @@ def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Hos
         blocking=blocking,
         plans=plans,
         trials=trials,
+        questions=questions,
         event_time=time,
         event_weight=weight,
     )

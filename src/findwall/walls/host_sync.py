@@ -12,7 +12,8 @@ idle until the host has caught up again. One .item() per step is enough to lose 
 How it is told apart:
 By counterfactual: the queue is run again without these calls, and the gaps that disappear are theirs,
 even if they look like slow launching. Waiting inside the call itself is no loss while the device works.
-A host-to-device copy that blocks is copy-exposed; a free that waits is allocator.
+Comparisons right before a read, such as torch.isnan(x).any(), run only for it and count with it. A
+host-to-device copy that blocks is copy-exposed; a free that waits is allocator.
 
 What helps:
 remove-sync: keep metrics on the device and read them every n steps, gather several values in one
