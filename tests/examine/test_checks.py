@@ -294,6 +294,7 @@ NUMBERS = st.one_of(st.floats(-2.0, 3.0), st.sampled_from([0.0, 1.0, 1e-6, 1e6])
 TEXTS = st.sampled_from(
     [
         "capture the step in a CUDA graph: saves up to 1.00 ms",
+        "Capture the step in a CUDA graph; that saves up to 1.00 ms",
         "Nothing of the step",
         "num_workers=64",
         "they come from pageable memory: saves up to 3 us",

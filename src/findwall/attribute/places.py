@@ -104,7 +104,7 @@ def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
     lines = _sampled(facts, between_ops)[:LINES_SHOWN]
     return [
         Evidence(
-            f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "
+            f"{line.place} in {line.function}: the host was here in {format_share(line.share)} of the "
             "samples",
             line=line.place,
         )

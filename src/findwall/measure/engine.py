@@ -32,7 +32,7 @@ NO_STEPS = (
     "no step was found: this process called no optimizer, no module often enough, no data loader and no "
     f"no_grad. A call of a module is a step once {PATIENCE[StepEnd.FORWARD] + 1} were seen, with gradients "
     f"{PATIENCE_IN_TRAINING + 1}: run more of them, or mark steps (with findwall.measure() as m: ... "
-    "m.step()). A job that starts its own worker processes is measured with torchrun -m findwall run"
+    "m.step()). Measure a job that starts its own worker processes with torchrun -m findwall run"
 )
 SEES_LOOPS = (
     f". Nor did a loop of its main thread turn for long, once in {SLOWEST_TURN_NS // 10**9} s or sooner"
@@ -63,9 +63,9 @@ def no_steps(
     told = "; ".join(
         f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
     )
-    waits = " (with gradients on an optimizer is waited for; torch.no_grad() says that none comes)"
+    waits = " (with gradients on, findwall waits for an optimizer; torch.no_grad() says that none comes)"
     return (
-        f"no step was found, for the job ended too soon and no optimizer stepped. Seen: {told}"
+        f"no step was found: the job ended too soon, and no optimizer stepped. Seen: {told}"
         f"{waits if training_expected else ''}. Run more of them, or mark steps: "
         "with findwall.measure() as m: ... m.step()"
     )

@@ -58,7 +58,7 @@ class Session:
             when_imported("torch", session._torch_imported)
             atexit.register(session.close, "")
         except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
-            say(f"cannot measure this job ({type(error).__name__}: {error}); it runs as if without findwall")
+            say(f"cannot measure this job ({type(error).__name__}: {error}); it runs on without findwall")
             return None
         return session
 
@@ -187,7 +187,7 @@ class Session:
         self._starts_left -= 1
         what = engine.record.step_source or "other"
         engine.start_over()
-        engine.note(f"before its first training step the job ran steps of another kind ({what}): not in here")
+        engine.note(f"the job ran other steps before its first training step ({what}); they are left out")
         self._analyst = Analyst(self.options, self.rank)
 
     def _first_step(self, engine: Engine) -> None:
@@ -247,7 +247,7 @@ class Session:
     def _close(self, failure: str) -> None:
         engine = self.engine
         if engine is None:
-            say("the job did not import torch: nothing to measure")
+            say("the job did not import torch, so there is nothing to measure")
             return
         self._stop_threads()
         if self._lookout is not None:

@@ -87,5 +87,5 @@ def measure_without_torch(allowance: Allowance, shapes: tuple[Shape, ...]) -> Ce
         matmul=(gemm,),
         memory=(copy,),
         shapes=tuple(own),
-        notes=("Measured by numpy: torch may use the cores differently.",),
+        notes=("Measured with numpy; torch may use the cores differently.",),
     )

@@ -104,8 +104,8 @@ def checked_shapes(shapes: tuple[Shape, ...], free_bytes: int) -> tuple[Shape, .
     """A job's shapes, refused in words when they cannot be run here."""
     for shape in shapes:
         if len(shape) != 3 or min(shape) < 1:
-            raise InputError(f"{shape} is no matmul shape.", "Give three positive sizes: M,N,K.")
+            raise InputError(f"{shape} is not a matmul shape.", "Give three positive sizes: M,N,K.")
         m, n, k = shape
         if SHAPE_BYTES * (m * k + n * k + m * n) > free_bytes:
-            raise InputError(f"A matmul of {m} x {n} x {k} does not fit into the memory that is free.")
+            raise InputError(f"A matmul of {m} x {n} x {k} does not fit into the free memory.")
     return shapes

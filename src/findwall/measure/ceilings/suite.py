@@ -68,7 +68,7 @@ def _device(torch: Any, device: str | int | None) -> Any:
     try:
         chosen = torch.device(f"cuda:{device}" if isinstance(device, int) else device)
     except RuntimeError as error:
-        raise InputError(f"{device} is no device: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{device} is not a device: {str(error).splitlines()[0]}") from error
     if chosen.type not in ("cuda", "cpu"):
         raise InputError(f"findwall measures GPUs and CPUs, not {chosen.type}.")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
@@ -235,7 +235,7 @@ class Suite:
     def _out_of_time(self, what: str) -> bool:
         if self.allowance.left_s > self.allowance.sustained_s:
             return False
-        self.notes.append(f"Not measured for lack of time: {what}.")
+        self.notes.append(f"Not measured, for lack of time: {what}.")
         return True
 
     def _try(self, what: str, measure: Callable[[], Any], otherwise: Any) -> Any:
