@@ -3,12 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+# For the demo, where the machine has no torch: the one the tests use, built for CPUs.
+TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_SIZE := about 200 MB
+HAS_TORCH := import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)
 
 .PHONY: demo test lint format types contracts pytest docs bench clean
 
+# The machine's torch is used if it has one that can be imported.
 $(VENV)/.runtime: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Setting up findwall in $(VENV) (half a minute, once)."
+	@if $(PYTHON) -c "import torch" 2>/dev/null; \
+	then $(PYTHON) -m venv --system-site-packages $(VENV); \
+	else $(PYTHON) -m venv $(VENV); fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml
@@ -17,7 +26,11 @@ $(VENV)/.dev: pyproject.toml
 	@touch $@ $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
-	$(BIN)/findwall demo
+	@$(BIN)/python -c '$(HAS_TORCH)' || { \
+	echo "This machine has no torch: fetching $(TORCH) for CPUs into $(VENV), $(TORCH_SIZE), once."; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --index-url $(TORCH_INDEX) $(TORCH) \
+	|| echo "It could not be fetched: the demo reads a recorded trace instead."; }
+	@$(BIN)/findwall demo
 
 test: lint types contracts pytest
 
