@@ -17,7 +17,8 @@ $(VENV)/.runtime: pyproject.toml
 	@if $(PYTHON) -c "import torch" 2>/dev/null; \
 	then $(PYTHON) -m venv --system-site-packages $(VENV); \
 	else $(PYTHON) -m venv $(VENV); fi
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . 2>$(VENV)/pip.log \
+	|| { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml
@@ -28,8 +29,9 @@ $(VENV)/.dev: pyproject.toml
 demo: $(VENV)/.runtime
 	@$(BIN)/python -c '$(HAS_TORCH)' || { \
 	echo "This machine has no torch: fetching $(TORCH) for CPUs into $(VENV), $(TORCH_SIZE), once."; \
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --index-url $(TORCH_INDEX) $(TORCH) \
-	|| echo "It could not be fetched: the demo reads a recorded trace instead."; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+	--index-url $(TORCH_INDEX) $(TORCH) 2>$(VENV)/pip.log \
+	|| echo "It could not be fetched ($(VENV)/pip.log says why): a recorded trace is read instead."; }
 	@$(BIN)/findwall demo
 
 test: lint types contracts pytest
