@@ -12,6 +12,7 @@ from typing import Any
 
 from findwall.measure.captures import CAPTURES
 from findwall.measure.forks import profiler_started
+from findwall.measure.kineto import quiet
 
 # Set by Nsight tools in the processes they watch: CUPTI has one owner.
 TAKEN_BY = {
@@ -114,7 +115,8 @@ class TraceWindow:
     def start(self, step: int) -> None:
         assert self._profile is not None
         began = perf_counter_ns()
-        self._profile.start_trace()
+        with quiet(self._torch):
+            self._profile.start_trace()
         CAPTURES.window(True)
         self.state = "recording"
         self._open_step(step)
@@ -141,7 +143,8 @@ class TraceWindow:
         began = perf_counter_ns()
         self._close_step()
         CAPTURES.window(False)
-        self._profile.stop_trace()
+        with quiet(self._torch):
+            self._profile.stop_trace()
         self.state = "stopped"
         self.device_events = self._count_device_events()
         self.stop_ns = perf_counter_ns() - began
@@ -153,8 +156,9 @@ class TraceWindow:
             self.stop()
         elif self.state == "prepared" and self._profile is not None:
             # A prepared session has no end of its own: it is started and stopped, and thrown away.
-            self._profile.start_trace()
-            self._profile.stop_trace()
+            with quiet(self._torch):
+                self._profile.start_trace()
+                self._profile.stop_trace()
         self.state = "aborted"
 
     @property
