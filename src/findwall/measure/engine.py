@@ -121,6 +121,8 @@ class Engine:
         self.stage: Stage | None = None
         self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
         self.batch_size: tuple[float, str] | None = None
+        self.parameters = 0  # that had a gradient at a traced update
+        self.micro_steps: int | None = None  # calls of the model per step
         self.prefetched = 0  # batches that loader workers may have ready
         self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
@@ -162,8 +164,14 @@ class Engine:
             return
         began, self._optimizer_began = self._optimizer_began, 0
         if not failed:
+            if not self.parameters and self.recording():
+                self.guard(lambda: self._count_parameters(optimizer))
             self._optimizer_steps += 1
             self._mark(StepEnd.OPTIMIZER, key, began)
+
+    def _count_parameters(self, optimizer: Any) -> None:
+        groups = optimizer.param_groups
+        self.parameters = sum(one.grad is not None for group in groups for one in group["params"])
 
     def graph_replayed(self, graph: Any) -> None:
         self._mark(StepEnd.REPLAY, id(graph))
@@ -304,7 +312,8 @@ class Engine:
         self.telemetry = Gauges()
         self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
-        self.deferred = None
+        self.deferred = self.micro_steps = None
+        self.parameters = 0
         self.every = 1
         self.kinds = []
         self.done = False

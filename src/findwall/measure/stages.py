@@ -15,6 +15,7 @@ from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
+from findwall.measure.inputs import Inputs, count_inputs, micro_steps
 from findwall.measure.kinds import Kind, Window, find_kinds, labels, told_by
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import measured_every
@@ -404,6 +405,8 @@ class Tracing:
         lengths = [after - before for before, after in pairwise(self.ended)]
         trace.kinds = labels_of_traced(engine.kinds, engine.usual_ns, lengths)
         engine.record.trace = trace
+        if engine.record.samples_per_step is None:
+            engine.micro_steps = micro_steps(engine, self.traced)
         if engine.device is not None and trace.kernels == 0:
             trace.why_not = "the profiler gave no kernels"
         elif engine.folder is None:
@@ -454,7 +457,9 @@ class Lines:
         # Over whole periods: what every tenth step does is then seen as often as it is done.
         self.lasts = max([LINES_AT_LEAST_NS, *(_period_ns(engine, kind) for kind in engine.kinds)])
         self.lasts = min(self.lasts, LINES_AT_MOST_NS)
-        self.sampler = LineSampler(engine.thread_id, self.lasts / NS)
+        self.inputs = Inputs(engine.torch)
+        wanted = engine.record.samples_per_step is None and engine.micro_steps is not None
+        self.sampler = LineSampler(engine.thread_id, self.lasts / NS, self.inputs.look if wanted else None)
         self.began = 0
 
     def step(self, engine: Engine, now: int) -> None:
@@ -471,6 +476,7 @@ class Lines:
         self.sampler.stop()
         engine.record.host_samples = self.sampler.samples
         engine.record.host_lines = self.sampler.lines()
+        count_inputs(engine, self.inputs)
 
 
 def _period_ns(engine: Engine, kind: Kind) -> int:

@@ -178,6 +178,11 @@ class TraceWindow:
         cpu = self._torch.autograd.DeviceType.CPU
         return sum(1 for event in results.events() if event.device_type() != cpu)
 
+    def count(self, name: str) -> int:
+        """Events of this name; 0 where the profiler does not say."""
+        results = getattr(getattr(self._profile, "profiler", None), "kineto_results", None)
+        return 0 if results is None else sum(1 for event in results.events() if event.name() == name)
+
     def export(self, path: Path) -> None:
         """A plain file, put in place whole."""
         assert self._profile is not None
