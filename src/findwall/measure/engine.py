@@ -13,7 +13,7 @@ from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
 from findwall.measure.membership import Membership
-from findwall.measure.options import Options
+from findwall.measure.options import COMMAND, Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Nest, StepEnd, StepFinder
@@ -32,6 +32,7 @@ NO_STEPS = (
     f"{PATIENCE_IN_TRAINING + 1}: run more of them, or mark steps (with findwall.measure() as m: ... "
     "m.step()). A job that starts its own worker processes is measured with torchrun -m findwall run"
 )
+DEFAULTS = Options()
 MARKS = {  # what may end a step, one and several
     StepEnd.FORWARD: ("call of a module", "calls of a module"),
     StepEnd.REPLAY: ("replay of a CUDA graph", "replays of a CUDA graph"),
@@ -40,19 +41,20 @@ MARKS = {  # what may end a step, one and several
 }
 
 
-def no_steps(seen: list[tuple[StepEnd, int, int]], training_expected: bool) -> str:
+def no_steps(
+    seen: list[tuple[StepEnd, int, int]], training_expected: bool, options: Options = DEFAULTS
+) -> str:
     """Why there is no step: what was seen, and how much more of it would do."""
     found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
     if not found:
-        return NO_STEPS
+        return NO_STEPS if options.caller == COMMAND else f"no step was found. {options.more_steps}"
     told = "; ".join(
         f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
     )
     waits = " (with gradients on an optimizer is waited for; torch.no_grad() says that none comes)"
     return (
         f"no step was found, for the job ended too soon and no optimizer stepped. Seen: {told}"
-        f"{waits if training_expected else ''}. Run more of them, or mark steps: "
-        "with findwall.measure() as m: ... m.step()"
+        f"{waits if training_expected else ''}. {options.more_steps}"
     )
 
 
@@ -386,7 +388,7 @@ class Engine:
         if self.stage is not None:
             self.stage.close(self)
         else:
-            text = no_steps(self.finder.so_far(), self.finder.training_expected)
+            text = no_steps(self.finder.so_far(), self.finder.training_expected, self.options)
             self.note(text)
             if self.rank.speaks:
                 say(text)

@@ -247,7 +247,7 @@ def _check_clocks(engine: Engine) -> None:
 def after_timing(engine: Engine) -> None:
     look_around(engine)
     engine.save()
-    why = "" if engine.options.trace else engine.options.spelled("--no-trace")
+    why = "" if engine.options.trace else engine.options.why_no_trace
     why = why or barred(engine.torch)
     if why:
         without_trace(engine, why)
@@ -265,7 +265,7 @@ def without_trace(engine: Engine, why: str) -> None:
 def ended_first(engine: Engine) -> None:
     """The job was too short for a trace: say so, and what would give one."""
     if not engine.options.trace:
-        engine.record.trace = Trace(why_not=engine.options.spelled("--no-trace"))
+        engine.record.trace = Trace(why_not=engine.options.why_no_trace)
         return
     seen, before = engine.step_number, WARMED_AT_LEAST + warm_steps(engine) + _notice(engine)
     fitting = [f", or {engine.options.spelled(flags)}," for flags, steps in SHORTER if before + steps <= seen]
