@@ -331,7 +331,7 @@ def check_evaluation(found: dict[str, Any]) -> None:
     """An evaluation inside training is no step."""
     assert found["steps_seen"] == 32
     assert sum(found["steps"]["evaluated"]) in (6, 7)
-    assert found["trace"]["why_not"] == "--no-trace"
+    assert found["trace"]["why_not"] == "--no-trace was given; leave it out"
     assert found["samples_per_step"] == pytest.approx(4, rel=0.3)  # and its batches are none of training's
 
 
@@ -349,7 +349,7 @@ def check_short_jobs(short: dict[str, Any], none: dict[str, Any], stderr: str) -
     assert len(short["steps"]["host_ns"]) in (5, 6)
     assert "12 steps, before its warm-up was over" in short["notes"][0]
     assert short["trace"]["why_not"] == (
-        "the job ended after 12 steps; a longer run, or --wait 2 --steps 5, gives one"
+        "the job ended after 12 steps; a longer run, or findwall run --wait 2 --steps 5 …, gives one"
     )
     assert none["out"] == 2.0
     assert "no step was found" in none["notes"][0]

@@ -14,7 +14,7 @@ from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
 from findwall.measure.loopfinder import SLOWEST_TURN_NS, monitoring
 from findwall.measure.membership import Membership
-from findwall.measure.options import Options
+from findwall.measure.options import COMMAND, Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Nest, StepEnd, StepFinder
@@ -42,6 +42,7 @@ LOOP_NOTE = "a step is one turn of the loop at "
 # Chosen by hand: until then the job may yet come to its device, or to its modules.
 UNUSED_GPU_NS = 30_000_000_000
 UNUSED_MODULES_NS = 60_000_000_000
+DEFAULTS = Options()
 MARKS = {  # what may end a step, one and several
     StepEnd.FORWARD: ("call of a module", "calls of a module"),
     StepEnd.REPLAY: ("replay of a CUDA graph", "replays of a CUDA graph"),
@@ -52,11 +53,16 @@ MARKS = {  # what may end a step, one and several
 
 
 def no_steps(
-    seen: list[tuple[StepEnd, int, int]], training_expected: bool, looks_at_loops: bool = False
+    seen: list[tuple[StepEnd, int, int]],
+    training_expected: bool,
+    options: Options = DEFAULTS,
+    looks_at_loops: bool = False,
 ) -> str:
     """Why there is no step: what was seen, and how much more of it would do."""
     found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
     if not found:
+        if options.caller != COMMAND:
+            return f"no step was found. {options.more_steps}"
         if training_expected or not looks_at_loops:
             return NO_STEPS
         return NO_STEPS + (NO_LOOPS if monitoring() is None else SEES_LOOPS)
@@ -66,8 +72,7 @@ def no_steps(
     waits = " (with gradients on, findwall waits for an optimizer; torch.no_grad() says that none comes)"
     return (
         f"no step was found: the job ended too soon, and no optimizer stepped. Seen: {told}"
-        f"{waits if training_expected else ''}. Run more of them, or mark steps: "
-        "with findwall.measure() as m: ... m.step()"
+        f"{waits if training_expected else ''}. {options.more_steps}"
     )
 
 
@@ -136,6 +141,8 @@ class Engine:
         self.stage: Stage | None = None
         self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
         self.batch_size: tuple[float, str] | None = None
+        self.parameters = 0  # that had a gradient at a traced update
+        self.micro_steps: int | None = None  # calls of the model per step
         self.prefetched = 0  # batches that loader workers may have ready
         self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
@@ -179,8 +186,14 @@ class Engine:
             return
         began, self._optimizer_began = self._optimizer_began, 0
         if not failed:
+            if not self.parameters and self.recording():
+                self.guard(lambda: self._count_parameters(optimizer))
             self._optimizer_steps += 1
             self._mark(StepEnd.OPTIMIZER, key, began)
+
+    def _count_parameters(self, optimizer: Any) -> None:
+        groups = optimizer.param_groups
+        self.parameters = sum(one.grad is not None for group in groups for one in group["params"])
 
     def graph_replayed(self, graph: Any) -> None:
         self._mark(StepEnd.REPLAY, id(graph))
@@ -360,7 +373,8 @@ class Engine:
         self.telemetry = Gauges()
         self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
-        self.deferred = None
+        self.deferred = self.micro_steps = None
+        self.parameters = 0
         self.every = 1
         self.kinds = []
         self.done = False
@@ -433,7 +447,8 @@ class Engine:
         if self.stage is not None:
             self.stage.close(self)
         else:
-            text = no_steps(self.finder.so_far(), self.finder.training_expected, self.finds_loops)
+            is_training = self.finder.training_expected
+            text = no_steps(self.finder.so_far(), is_training, self.options, self.finds_loops)
             self.note(text)
             if self.rank.speaks:
                 say(text)

@@ -61,12 +61,17 @@ class ForwardSeeker:
                 return
 
 
-def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
+def outermost_call(frame: FrameType | None, call: CodeType) -> FrameType | None:
     found = None
     while frame is not None:
         if frame.f_code is call:
             found = frame
         frame = frame.f_back
+    return found
+
+
+def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
+    found = outermost_call(frame, call)
     return None if found is None else found.f_locals.get("self")
 
 

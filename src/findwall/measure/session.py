@@ -21,6 +21,7 @@ from findwall.measure.membership import this_rank
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.stages import Warmup
+from findwall.measure.statusline import StatusLine
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import StepEnd
 
@@ -46,6 +47,7 @@ class Session:
         self.thread_id = threading.get_ident()
         self._closed = self._stop_now = False
         self._appointment: Appointment | None = None
+        self._status: StatusLine | None = None
 
     @classmethod
     def begin(cls, script: str, argv: list[str], options: Options) -> Session | None:
@@ -56,6 +58,8 @@ class Session:
             _current = session
             watch_forks(lambda: _current)
             when_imported("torch", session._torch_imported)
+            if session.rank.speaks:
+                session._status = StatusLine.begin(lambda: session.engine)
             atexit.register(session.close, "")
         except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
             say(f"cannot measure this job ({type(error).__name__}: {error}); it runs on without findwall")
@@ -89,6 +93,7 @@ class Session:
         if self.off:
             return
         self._switch_off()
+        self._hide_status()
         say(f"stopped measuring ({type(error).__name__}: {error}); the job runs on")
         stops: list[Callable[[], None]] = [self._stop_threads]
         engine = self.engine
@@ -117,6 +122,8 @@ class Session:
     def forked(self) -> None:
         global _current
         analyst.forked()
+        if self._status is not None:
+            self._status.forked()
         self._closed = True
         self._switch_off()
         if self._lookout is not None:
@@ -128,6 +135,11 @@ class Session:
             self._lookout.stop()
         if self.engine is not None:
             self.engine.telemetry.stop()
+
+    def _hide_status(self) -> None:
+        status, self._status = self._status, None
+        if status is not None:
+            status.stop()
 
     # What the engine tells
 
@@ -204,12 +216,19 @@ class Session:
     def _finished(self, engine: Engine) -> None:
         self._stop_threads()
         engine.save(final=True)
-        self._analyst.begin(self._folder)
+        self._begin_verdict()
         if self.options.stop and self.rank.world_size == 1:
             self._analyst.end()
             self._stop()
         elif not self.options.stop:
             self._rest(engine)
+
+    def _begin_verdict(self) -> None:
+        if self._analyst.begun:
+            return
+        self._analyst.begin(self._folder)
+        if self._status is not None and self._analyst.begun:
+            self._status.think()
 
     def _rest(self, engine: Engine) -> None:
         if self.rank.world_size == 1:
@@ -221,6 +240,7 @@ class Session:
             self.gate.shut_for_good()
 
     def _stop(self) -> None:
+        self._hide_status()
         self._closed = self._stop_now = True
         self._switch_off()
 
@@ -242,6 +262,7 @@ class Session:
         self._closed = True
         if not self.off:
             self.guard(lambda: self._close(failure))
+        self._hide_status()
         self._switch_off()
 
     def _close(self, failure: str) -> None:
@@ -266,7 +287,7 @@ class Session:
             self._end_after_failure(failure)
         else:
             if engine.record.steps.host_ns or engine.done:
-                self._analyst.begin(self._folder)
+                self._begin_verdict()
             self._analyst.end()
 
     def _end_after_failure(self, failure: str) -> None:

@@ -104,6 +104,7 @@ class Rank:
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()
+    why_no_trace: str = ""  # no trace was made, for this reason
     device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
     device_name: str | None = None
     peak_memory: int | None = None  # bytes, from the allocator

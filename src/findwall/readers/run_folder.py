@@ -85,6 +85,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
     return Rank(
         number=measured.rank,
         timeline=timeline,
+        why_no_trace="" if measured.trace.file else measured.trace.why_not,
         captures=captures,
         replays=replays,
         traced_kinds=tuple(measured.trace.kinds),

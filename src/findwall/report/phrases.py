@@ -220,7 +220,7 @@ def known(diagnosis: Diagnosis) -> list[str]:
     if wall.wall is not None:
         return []
     between = [pair[-1] for pair in wall.between or [] if pair]
-    rows = [row for row in diagnosis.budget if row.ms > 0 and row.wall is not None]
+    rows = [row for row in diagnosis.budget if row.ms > 0 and (row.wall is not None or row.evidence)]
     rows.sort(key=lambda row: (row.cause not in between, -row.ms))
     if not rows:
         kernels = sorted(diagnosis.kernels, key=lambda row: -row.ms)
@@ -229,7 +229,8 @@ def known(diagnosis: Diagnosis) -> list[str]:
 
 
 def _known(row: BudgetRow, step_ms: float | None) -> str:
-    text = f"{_of_step(row.ms, step_ms)} {clean(row.wall or '')} / {clean(row.cause)}"
+    named = "of unknown cause" if row.wall is None else f"{clean(row.wall)} / {clean(row.cause)}"
+    text = f"{_of_step(row.ms, step_ms)} {named}"
     return f"{text}: {_evidence(row.evidence[0])}" if row.evidence else text
 
 
