@@ -324,7 +324,7 @@ def check_loops(plain: dict[str, Any], trained: dict[str, Any]) -> None:
 def check_inference_first(found: dict[str, Any]) -> None:
     """The training is what counts, also where it began while the inference before it was measured."""
     assert found["step_source"] == "optimizer" and found["steps"]["host_ns"]
-    assert "of another kind (forward)" in found["notes"][0]
+    assert "other steps before its first training step (forward)" in found["notes"][0]
 
 
 def check_evaluation(found: dict[str, Any]) -> None:
