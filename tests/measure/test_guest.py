@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from findwall.measure.analyst import COMMAND_VARIABLE
 from findwall.measure.errand import Helper
 from findwall.measure.secrets import MASK, mask_arguments, mask_text
+from jobs import HANG_S
 
 TRACED = ("--wait", "2", "--steps", "5")
 
@@ -43,7 +44,7 @@ FORKED = """
     child = os.fork()
     if child == 0:
         {how}
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     status = None
     while status is None and time.monotonic() < until:
         pid, found = os.waitpid(child, os.WNOHANG)
@@ -101,12 +102,12 @@ def of_this_run(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_of_ours_outlives_a_job_that_was_killed(jobs, number):
-    job = jobs.start("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    job = jobs.start("import time\nprint('ready', flush=True)\ntime.sleep(600)")
     assert job.stdout is not None and job.stdout.readline() == "ready\n"
     assert len(of_this_run(jobs.folder)) == 2  # the job and the helper
     job.send_signal(number)
-    job.communicate(timeout=20)  # ends only when nobody holds its streams
-    until = time.monotonic() + 20
+    job.communicate(timeout=HANG_S)  # ends only when nobody holds its streams
+    until = time.monotonic() + HANG_S
     while of_this_run(jobs.folder) and time.monotonic() < until:
         time.sleep(0.02)
     assert not of_this_run(jobs.folder)
@@ -152,7 +153,7 @@ except subprocess.TimeoutExpired:
 second.kill()
 print(second.wait(5) != 0, helper.ask(["no-such-command"], env, here, 1, 2).wait(20), flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=HANG_S, check=True)
     assert done.stdout == b"\xff3 3\nlate\nTrue 1\n"
 
 
@@ -239,7 +240,7 @@ def test_streams_that_were_closed_from_the_start(jobs, closed):
     command = jobs.command("job.py")
     line = f"exec {' '.join(command)} {closed}"
     done = subprocess.run(
-        ["sh", "-c", line], cwd=jobs.folder, env=jobs.environment(), timeout=60, check=False
+        ["sh", "-c", line], cwd=jobs.folder, env=jobs.environment(), timeout=HANG_S, check=False
     )
     assert done.returncode == 0
     assert (jobs.folder / "mine").read_text() == "kept\n"
@@ -255,7 +256,7 @@ def test_names_that_are_no_text(jobs, training):
         out = folder / f"run{len(extra)}{odd}"
         command = [sys.executable, "-m", "findwall", "run", *TRACED, "--out", str(out), f"{odd}.py", odd]
         env = jobs.environment(**extra)
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, timeout=HANG_S, check=False)
         assert (done.returncode, done.stdout) == (0, b"2\n"), done.stderr
         assert b"THE VERDICT" in done.stderr and b"stopped measuring" not in done.stderr
         assert json.loads((out / "run.json").read_text())["argv"][1] == r"n\xff\xe9"

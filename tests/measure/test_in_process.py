@@ -219,7 +219,7 @@ OTHERS = {
         import findwall.measure.stages as stages
         usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
-            end = time.monotonic() + 20
+            end = time.monotonic() + 120
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
         until_done(lambda: (time.sleep(0.0005), session.engine.forward_ended(id(model), False)))
         out = session.engine.record.phase, session.engine.record.step_source
