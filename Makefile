@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+# The laws that hypothesis tries on drawn examples.
+LAWS := tests/readers/test_trace_fuzz.py tests/readers/test_run_folder_fuzz.py tests/examine/test_never_wrong.py \
+	tests/examine/test_checks.py tests/walls/test_laws.py
 
-.PHONY: demo test lint format types contracts pytest docs bench clean
+.PHONY: demo test lint format types contracts pytest soak docs bench clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +40,12 @@ contracts: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
+# FINDWALL_FUZZ_EXAMPLES set how many.
+soak: $(VENV)/.dev
+	cd tests && $(abspath $(BIN))/python -m soak
+	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-2000} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m findwall explain --write docs

@@ -8,8 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,6 +17,7 @@ from findwall.measure.analyst import COMMAND_VARIABLE
 from findwall.measure.errand import Helper
 from findwall.measure.secrets import MASK, mask_arguments, mask_text
 from jobs import HANG_S
+from soak.odd_jobs import OWN_NAMES, left_running, processes
 
 TRACED = ("--wait", "2", "--steps", "5")
 
@@ -88,37 +87,14 @@ def test_the_verdict_is_no_child_of_the_job(jobs, training):
     assert run.stdout == "no child\n" and "THE VERDICT" in run.stderr
 
 
-def of_this_run(folder: Path) -> list[str]:
-    """Processes whose command line names the test's folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if os.fsencode(folder) in path.read_bytes():
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_of_ours_outlives_a_job_that_was_killed(jobs, number):
     job = jobs.start("import time\nprint('ready', flush=True)\ntime.sleep(600)")
     assert job.stdout is not None and job.stdout.readline() == "ready\n"
-    assert len(of_this_run(jobs.folder)) == 2  # the job and the helper
+    assert len(processes(jobs.folder)) == 2  # the job and the helper
     job.send_signal(number)
     job.communicate(timeout=HANG_S)  # ends only when nobody holds its streams
-    until = time.monotonic() + HANG_S
-    while of_this_run(jobs.folder) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not of_this_run(jobs.folder)
-
-
-def test_a_job_that_closes_all_files_still_gets_its_verdict(jobs, training):
-    pytest.importorskip("torch")
-    run = same(
-        jobs, training("import os\nos.closerange(3, 4096)\ntrain(40)\nprint(open('/dev/null').fileno())")
-    )
-    assert "THE VERDICT" in run.stderr
+    assert not left_running(jobs.folder)
 
 
 def test_a_helper_whose_line_is_the_jobs_file_by_now_is_not_written_to(tmp_path):
@@ -159,20 +135,15 @@ print(second.wait(5) != 0, helper.ask(["no-such-command"], env, here, 1, 2).wait
 
 # Names.
 
-OWN = (
-    *("click", "statistics", "platform", "random", "tempfile", "socket", "email", "json", "queue"),
-    *("msgspec", "rich", "pynvml", "psutil", "threading"),
-)
-
 
 @pytest.mark.parametrize("way", ["-m", "command"])
 def test_modules_beside_the_script_are_the_ones_it_gets(jobs, way):
-    for name in OWN:
+    for name in OWN_NAMES:
         jobs.write(f"print('own {name}')", f"{name}.py")
-    source = "\n".join(f"import {name}" for name in OWN)
+    source = "\n".join(f"import {name}" for name in OWN_NAMES)
     jobs.write(source)
     plain = jobs.plain("job.py")
-    assert plain.stdout.count("own") == len(OWN)
+    assert plain.stdout.count("own") == len(OWN_NAMES)
     if way == "-m":
         run = jobs.run(None, options=())
     else:
@@ -183,14 +154,6 @@ def test_modules_beside_the_script_are_the_ones_it_gets(jobs, way):
 
 
 ENTRY = "from findwall.cli import main; main()"
-
-
-def test_a_module_on_a_path_that_the_job_adds_later(jobs):
-    jobs.write("print('own click')", "lib/click.py")
-    jobs.write("print('own random')\nfrom _random import Random", "lib/random.py")
-    source = "import sys\nsys.path.insert(0, 'lib')\nimport click\nimport statistics"
-    run = same(jobs, source, options=())
-    assert "own random" in run.stdout  # what the standard library's own modules need is looked for there too
 
 
 SHOWN = """
@@ -218,20 +181,6 @@ def test_a_job_with_modules_of_our_names_is_measured(jobs, training):
 
 
 # Streams.
-
-STREAMS = {
-    "stdout": "import sys; print('a'); sys.stdout.close()",
-    "stderr": "import sys; print('a'); sys.stderr.close()",
-    "both": "import sys; sys.stdout.close(); sys.stderr.close(); sys.exit(3)",
-    "none": "import sys; sys.stdout = sys.stderr = None",
-    "descriptors": "import os; print('a', flush=True); os.close(1); os.close(2)",
-    "full": "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); print('a')",
-}
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_streams_that_the_job_closes(jobs, name):
-    same(jobs, STREAMS[name], options=())
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

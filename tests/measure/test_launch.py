@@ -46,28 +46,6 @@ def test_a_folder_with_a_main_runs(jobs):
     assert jobs.run(None, target=("app",), options=()).stdout == jobs.plain("app").stdout == "__main__ 3\n"
 
 
-ENDINGS = {
-    "exit-code": "import sys; print('a'); sys.exit(7)",
-    "exit-text": "raise SystemExit('gone')",
-    "exit-zero": "import sys; sys.exit()",
-    "hard-exit": "import os; print('a', flush=True); os._exit(9)",
-    "pipe": "raise BrokenPipeError('p')",
-    "atexit": "import atexit; atexit.register(print, 'late'); print('early')",
-    "thread": "import threading as t; t.Thread(target=lambda: (t.Event().wait(.05), print('t'))).start()",
-    "hook": "import sys; sys.excepthook = lambda *e: print('mine', e[0]); raise KeyError(1)",
-}
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-def test_endings_pass_through(jobs, name):
-    jobs.write(ENDINGS[name])
-    plain, run = jobs.plain("job.py"), jobs.run(None, options=())
-    assert (run.code, run.stdout) == (plain.code, plain.stdout)
-    assert [line for line in run.stderr.splitlines(True) if not line.startswith("findwall:")] == (
-        plain.stderr.splitlines(True)
-    )
-
-
 def test_a_traceback_is_the_one_plain_python_prints(jobs):
     jobs.write(
         """

@@ -36,8 +36,8 @@ class Lookout:
         self._torch, self._watcher = torch, watcher
         self._first_region = 0
         self._seeker = ForwardSeeker(torch, thread_id, self._module_found)
-        self._seeker.start()
         self._unwrap = [watch_regions(torch, thread_id, self._region_left)]  # what takes the wraps off
+        self._seeker.start()
 
     def stop(self) -> None:
         self._seeker.stop()
