@@ -1,4 +1,4 @@
-"""Odd jobs are under findwall what they are in plain python; killed ones too. `make soak` runs all, and more."""
+"""Odd jobs are under findwall what they are in plain python, and killed ones too. `make soak` runs more."""
 
 from __future__ import annotations
 

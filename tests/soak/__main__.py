@@ -124,15 +124,15 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    parts = {}
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    parts: dict[str, Any] = {}
     for part in options.only or PARTS:
-        parts[part] = soak(part, getattr(options, part), options.seed, options.first, options.processes)
-        found = parts[part]
+        found = soak(part, getattr(options, part), options.seed, options.first, options.processes)
+        parts[part] = found
         told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found["outcomes"].items()))
         print(f"{part:8} {found['cases']:6} cases in {found['seconds']:7.1f} s: {told}", flush=True)
-    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    told = {"date": date, "versions": versions(), "seed": options.seed, "parts": parts}
-    options.results.write_text(json.dumps(told, indent=1) + "\n")
+        result = {"date": date, "versions": versions(), "seed": options.seed, "parts": parts}
+        options.results.write_text(json.dumps(result, indent=1) + "\n")  # also of a soak that is stopped
     return 1 if any(found["failures"] for found in parts.values()) else 0
 
 
