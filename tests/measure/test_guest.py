@@ -85,8 +85,8 @@ def test_the_verdict_is_no_child_of_the_job(jobs, training):
     slow = jobs.folder / "slow_verdict.py"
     slow.write_text("import time; time.sleep(0.5); print('THE VERDICT')")
     command = {COMMAND_VARIABLE: f"{sys.executable} {slow}"}
-    run = same(jobs, training(WAITING), **command)
-    assert run.stdout == "no child\n" and "THE VERDICT" in run.stderr
+    run = jobs.run(training(WAITING), options=TRACED, **command)
+    assert (run.code, run.stdout) == (0, "no child\n") and "THE VERDICT" in run.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -178,7 +178,11 @@ def test_a_job_with_modules_of_our_names_is_measured(jobs, training):
     pytest.importorskip("torch")
     for name in ("click", "statistics", "msgspec", "shlex", "rich", "pynvml"):
         jobs.write(f"print('own {name}')", f"{name}.py")
-    run = same(jobs, training("import statistics, click\ntrain(60)\nimport msgspec, shlex"))
+    run = jobs.run(training("import statistics, click\ntrain(60)\nimport msgspec, shlex"), options=TRACED)
+    assert (run.code, run.stdout.split("own ")[1:]) == (
+        0,
+        ["statistics\n", "click\n", "msgspec\n", "shlex\n"],
+    )
     assert "THE VERDICT" in run.stderr and run.measurement().trace.file
 
 
@@ -203,15 +207,14 @@ def test_names_that_are_no_text(jobs, training):
     folder = jobs.folder / odd
     folder.mkdir()
     (folder / f"{odd}.py").write_text(training("train(40)\nprint(len(sys.argv))"))
-    for extra in ({}, {"LC_ALL": "C"}):
-        out = folder / f"run{len(extra)}{odd}"
-        command = [sys.executable, "-m", "findwall", "run", *TRACED, "--out", str(out), f"{odd}.py", odd]
-        env = jobs.environment(**extra)
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, timeout=HANG_S, check=False)
-        assert (done.returncode, done.stdout) == (0, b"2\n"), done.stderr
-        assert b"THE VERDICT" in done.stderr and b"stopped measuring" not in done.stderr
-        assert json.loads((out / "run.json").read_text())["argv"][1] == r"n\xff\xe9"
-        assert (out / "rank0" / "trace.json.gz").is_file()
+    out = folder / f"run{odd}"
+    command = [sys.executable, "-m", "findwall", "run", *TRACED, "--out", str(out), f"{odd}.py", odd]
+    env = jobs.environment(LC_ALL="C")
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, timeout=HANG_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"2\n"), done.stderr
+    assert b"THE VERDICT" in done.stderr and b"stopped measuring" not in done.stderr
+    assert json.loads((out / "run.json").read_text())["argv"][1] == r"n\xff\xe9"
+    assert (out / "rank0" / "trace.json.gz").is_file()
 
 
 # Secrets.

@@ -137,7 +137,6 @@ def test_disabled_it_is_plain_python(jobs, training):
 LEAVING = {
     "early": ("train(6); sys.exit(5)", 5),
     "late": ("train(40); sys.exit(5)", 5),
-    "raising": ("train(6); raise ValueError('lost')", 1),
     "without-steps": ("sys.exit(5)", 5),
 }
 

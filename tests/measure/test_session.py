@@ -139,8 +139,11 @@ def test_training_in_a_thread(jobs, training):
 
 
 def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
-    run = jobs.run(training("train(20)\nraise RuntimeError('CUDA out of memory')"))
-    assert run.code == 1
+    run = jobs.run(
+        training("train(20)\nraise RuntimeError('CUDA out of memory')"),
+        options=("--wait", "2", "--steps", "6", "--json", "kept.json"),
+    )
+    assert (run.code, (jobs.folder / "kept.json").read_text()) == (1, "{}")
     assert "\nRuntimeError: CUDA out of memory\n" in run.stderr
     assert not re.search(r'File ".*/findwall/(measure|cli)/', run.stderr)
     assert "the job ended with RuntimeError; `findwall read" in run.stderr
