@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 # The laws that hypothesis tries on drawn examples.
-LAWS := tests/readers/test_trace_fuzz.py tests/readers/test_run_folder_fuzz.py tests/examine/test_never_wrong.py \
-	tests/examine/test_checks.py tests/walls/test_laws.py
+LAWS := tests/readers/test_trace_fuzz.py tests/examine/test_never_wrong.py tests/examine/test_checks.py \
+	tests/walls/test_laws.py tests/structure tests/replay tests/attribute tests/fixes/test_bounds.py
 
 .PHONY: demo test lint format types contracts pytest soak docs bench clean
 
@@ -45,7 +45,7 @@ pytest: $(VENV)/.dev
 # FINDWALL_FUZZ_EXAMPLES set how many.
 soak: $(VENV)/.dev
 	cd tests && $(abspath $(BIN))/python -m soak
-	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-2000} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
+	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-500} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m findwall explain --write docs

@@ -247,7 +247,8 @@ def test_the_cores_are_measured() -> None:
     assert 1e6 < ceilings.flops["fp32"] < 1e14
     assert 1e6 < (ceilings.bandwidth or 0) < 1e13
     assert 1e-8 < (ceilings.launch_s or 0) < 1e-1
-    assert [rate.what for rate in found.shapes] == ["64 x 96 x 32"]
+    late = any("64 x 96 x 32" in note for note in found.notes)  # on a busy machine: named, then
+    assert late or [rate.what for rate in found.shapes] == ["64 x 96 x 32"]
 
 
 class MadeUpCores:
@@ -423,7 +424,7 @@ def test_a_gpu_session_fills_every_ceiling(monkeypatch: pytest.MonkeyPatch) -> N
         memory, "host_copies", lambda torch, device: [Rate("h2d pinned", "bytes/s", burst=5e10)]
     )
     monkeypatch.setattr(Suite, "_flush", lambda self: lambda: None)
-    suite = Suite(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0))
+    suite = Suite(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0, lambda: 0.0))
     with torch.no_grad():
         found = suite.measure(((16, 32, 8),))
     assert [rate.name for rate in found.matmul] == ["bf16", "fp16", "fp8", "tf32", "fp32"]
