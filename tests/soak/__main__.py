@@ -80,16 +80,21 @@ def _chunks(part: str, seed: int, first: int, count: int) -> Iterator[tuple[str,
 
 
 def soak(part: str, count: int, seed: int, first: int, jobs: int) -> dict[str, Any]:
+    """All cases of a part; those that were tried where Ctrl-C ends it."""
     began, outcomes, failures = time.monotonic(), Counter[str](), []
     with ProcessPoolExecutor(jobs) as pool:
-        for done in pool.map(_try_cases, _chunks(part, seed, first, count)):
-            for number, outcome, failure in done:
-                outcomes[outcome] += 1
-                if failure:
-                    failures.append({"part": part, "case": number, "failure": failure})
-                    print(f"{part} {number} failed:\n{failure}", file=sys.stderr, flush=True)
+        try:
+            for done in pool.map(_try_cases, _chunks(part, seed, first, count)):
+                for number, outcome, failure in done:
+                    outcomes[outcome] += 1
+                    if failure:
+                        failures.append({"part": part, "case": number, "failure": failure})
+                        print(f"{part} {number} failed:\n{failure}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
     return {
-        "cases": count,
+        "cases": sum(outcomes.values()),
+        "asked": count,
         "seconds": round(time.monotonic() - began, 1),
         "outcomes": dict(outcomes),
         "failures": failures,
