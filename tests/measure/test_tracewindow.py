@@ -87,3 +87,24 @@ def test_making_room_for_the_jobs_own_profiler_leaves_it_attached():
     one.start(5)
     one.abort()
     assert Profile.ended_with is None and TEARDOWN not in os.environ
+
+
+@pytest.mark.parametrize("prepared_only", [False, True])
+def test_a_session_whose_end_was_interrupted_is_not_ended_again(monkeypatch, prepared_only):
+    """torch takes the process down with it otherwise."""
+    ends = []
+
+    def interrupted(self: Profile) -> None:
+        ends.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Profile, "stop_trace", interrupted)
+    one = window("13.0")
+    one.prepare()
+    if not prepared_only:
+        one.start(5)
+    end = one.abort if prepared_only else one.stop
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    one.abort()
+    assert len(ends) == 1 and one.state == "aborted"

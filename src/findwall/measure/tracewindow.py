@@ -89,7 +89,7 @@ class TraceWindow:
         self._detaching = Detaching(torch, job)
         self._profile: Any | None = None
         self._range: Any | None = None
-        self.state = "new"  # new, prepared, recording, stopped, aborted
+        self.state = "new"  # new, prepared, recording, stopping, stopped, aborted
         self.device_events: int | None = None
         self.prepare_ns = self.stop_ns = self.export_ns = 0
 
@@ -141,6 +141,8 @@ class TraceWindow:
         began = perf_counter_ns()
         self._close_step()
         CAPTURES.window(False)
+        # Before the call: Ctrl-C may fall into it, and a session that is ended twice takes the process down.
+        self.state = "stopping"
         self._profile.stop_trace()
         self.state = "stopped"
         self.device_events = self._count_device_events()
@@ -153,6 +155,7 @@ class TraceWindow:
             self.stop()
         elif self.state == "prepared" and self._profile is not None:
             # A prepared session has no end of its own: it is started and stopped, and thrown away.
+            self.state = "stopping"
             self._profile.start_trace()
             self._profile.stop_trace()
         self.state = "aborted"
