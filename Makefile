@@ -10,8 +10,11 @@ TORCH_SIZE := about 200 MB
 HAS_TORCH := import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)
 TORCH_HOME := import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])
 SITE := import sysconfig; print(sysconfig.get_path("purelib"))
+# The laws that hypothesis tries on drawn examples.
+LAWS := tests/readers/test_trace_fuzz.py tests/examine/test_never_wrong.py tests/examine/test_checks.py \
+	tests/walls/test_laws.py tests/structure tests/replay tests/attribute tests/fixes/test_bounds.py
 
-.PHONY: demo test lint format types contracts pytest docs bench clean
+.PHONY: demo test lint format types contracts pytest soak docs bench clean
 
 # The machine's torch is used if it has one that can be imported. A Python that is in an environment itself does
 # not hand that environment on: then the path is.
@@ -57,6 +60,12 @@ contracts: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
+# FINDWALL_FUZZ_EXAMPLES set how many.
+soak: $(VENV)/.dev
+	cd tests && $(abspath $(BIN))/python -m soak
+	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-500} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m findwall explain --write docs

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import findwall
 from captures import FIXTURES
 from contradictions import Known, contradictions
+from examples import drawn
 from findwall.examine import checks
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances
@@ -332,7 +333,7 @@ FIELDS = (
 NAMES = ("eager_training", "compiled_training", "cuda_graph_replay", "inference")
 
 
-@settings(max_examples=1500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@drawn(500)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_whatever_is_wrong_nothing_contradictory_is_left(data: st.DataObject, name: str) -> None:
     raw = json.loads(_read(name))

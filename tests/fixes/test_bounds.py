@@ -6,9 +6,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+import examples
 from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import channels_last
 from findwall.attribute.whatif import best_step
@@ -69,13 +70,13 @@ def checked(facts: Facts) -> None:
         assert stack <= min(best[first], best[second]) + ROUNDING_NS, (first, second)
 
 
-@settings(max_examples=60, deadline=None)
+@examples.drawn(20)
 @given(DRAWINGS)
 def test_best_is_no_worse_than_likely_and_a_stack_no_worse_than_its_parts(drawing: Drawing) -> None:
     checked(drawing.facts)
 
 
-@settings(max_examples=40, deadline=None)
+@examples.drawn(13)
 @given(st.permutations(["vv", "tt", "ww", "rr", "mm", "kk"]))
 def test_whatever_the_order_of_kernels_no_best_is_above_the_step(order: list[str]) -> None:
     checked(drawn("".join(one.upper() if at % 2 else one for at, one in enumerate(order))))

@@ -234,7 +234,7 @@ OTHERS = {
         import findwall.measure.stages as stages
         usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
-            end = time.monotonic() + 20
+            end = time.monotonic() + 120
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
         until_done(lambda: (time.sleep(0.0005), session.engine.forward_ended(id(model), False)))
         out = session.engine.record.phase, session.engine.record.step_source
@@ -299,7 +299,7 @@ def test_loops_of_many_kinds(jobs, training):
         "optimizer",
         "done",
     )
-    assert trained["trace"]["file"] == "trace.json" and "of another kind (forward)" in trained["notes"][0]
+    assert trained["trace"]["file"] == "trace.json" and "training step (forward)" in trained["notes"][0]
     regions = found["plain-functions"]
     assert (regions["step_source"], regions["trace"]["file"]) == ("no-grad-region", "trace.json")
     assert regions["steps_seen"] in (43, 44)  # 16 are waited for

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import drawn
 from findwall.attribute.facts import Facts
 from findwall.model.events import Timeline
 from findwall.structure.host import watch_host
@@ -24,7 +25,7 @@ def plans_of(timeline: Timeline) -> Plans:
 LENGTHS = st.lists(st.integers(100, 900), min_size=4, max_size=5, unique=True)
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(LENGTHS, st.floats(1.1, 80), st.integers(1, 4), st.booleans())
 def test_every_new_shape_is_set_up_and_nothing_else(
     lengths: list[int], silent_ms: float, layers: int, again: bool
@@ -35,7 +36,7 @@ def test_every_new_shape_is_set_up_and_nothing_else(
     assert (plans.end - plans.start).sum() == pytest.approx(2 * len(lengths) * silent_ms * MS, rel=0.02)
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(LENGTHS, st.floats(1.1, 80), st.integers(1, 4))
 def test_the_same_silence_outside_an_op_is_no_set_up(
     lengths: list[int], silent_ms: float, layers: int
@@ -43,7 +44,7 @@ def test_the_same_silence_outside_an_op_is_no_set_up(
     assert len(plans_of(lengths_job(list(lengths), silent_ms, layers, outside=True))) == 0
 
 
-@settings(max_examples=20, deadline=None)
+@drawn(12)
 @given(LENGTHS, st.floats(5, 80))
 def test_its_idle_time_is_recompilation_inside_and_host_work_outside(
     lengths: list[int], silent_ms: float
@@ -58,7 +59,7 @@ def test_its_idle_time_is_recompilation_inside_and_host_work_outside(
         assert facts.spent_ms(other) < 0.1 * silent_ms
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(67)
 @given(st.lists(st.integers(100, 900), min_size=1, max_size=4), st.floats(1.1, 50), st.integers(2, 5))
 def test_an_op_that_takes_the_time_on_shapes_it_knows_does_not_set_up(
     lengths: list[int], silent_ms: float, times: int

@@ -38,12 +38,12 @@ class Lookout:
         self._torch, self._watcher = torch, watcher
         self._first_region = self._regions = 0
         self._seeker = ForwardSeeker(torch, thread_id, self._module_found)
-        self._seeker.start()
         self._unwrap = [watch_regions(torch, thread_id, self._region_left)]  # what takes the wraps off
         main_file = getattr(sys.modules["__main__"], "__file__", None)
         self._loops = LoopFinder(thread_id, watcher, main_file or "", self._marks)
         if finds_loops:
             self._loops.start()
+        self._seeker.start()
 
     def stop(self) -> None:
         self._seeker.stop()

@@ -93,7 +93,7 @@ class TraceWindow:
         self._detaching = Detaching(torch, job)
         self._profile: Any | None = None
         self._range: Any | None = None
-        self.state = "new"  # new, prepared, recording, stopped, aborted
+        self.state = "new"  # new, prepared, recording, stopping, stopped, aborted
         self.kernels: int | None = None  # in the file, once there is one
         self.gradients = 0  # in the file: parameters whose gradient was added up
         self.prepare_ns = self.stop_ns = self.export_ns = 0
@@ -148,6 +148,8 @@ class TraceWindow:
         self._close_step()
         CAPTURES.window(False)
         self._keep_raw()
+        # Before the call: Ctrl-C may fall into it, and a session that is ended twice takes the process down.
+        self.state = "stopping"
         with quiet(self._torch):
             self._profile.stop_trace()
         self.state = "stopped"
@@ -167,6 +169,7 @@ class TraceWindow:
             self.stop()
         elif self.state == "prepared" and self._profile is not None:
             # A prepared session has no end of its own: it is started and stopped, and thrown away.
+            self.state = "stopping"
             with quiet(self._torch):
                 self._profile.start_trace()
                 self._profile.stop_trace()
