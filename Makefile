@@ -3,12 +3,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+# For the demo, where the machine has no torch: the one the tests use, built for CPUs.
+TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_SIZE := about 200 MB
+HAS_TORCH := import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)
+TORCH_HOME := import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])
+SITE := import sysconfig; print(sysconfig.get_path("purelib"))
+# The laws that hypothesis tries on drawn examples.
+LAWS := tests/readers/test_trace_fuzz.py tests/examine/test_never_wrong.py tests/examine/test_checks.py \
+	tests/walls/test_laws.py tests/structure tests/replay tests/attribute tests/fixes/test_bounds.py
 
-.PHONY: demo test lint format types contracts pytest docs bench clean
+.PHONY: demo test lint format types contracts pytest soak docs bench clean
 
+# The machine's torch is used if it has one that can be imported. A Python that is in an environment itself does
+# not hand that environment on: then the path is.
 $(VENV)/.runtime: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Setting up findwall in $(VENV) (half a minute, once)."
+	@if $(PYTHON) -c "import torch" 2>/dev/null; \
+	then $(PYTHON) -m venv --system-site-packages $(VENV) \
+	&& { $(BIN)/python -c '$(HAS_TORCH)' \
+	|| $(PYTHON) -c '$(TORCH_HOME)' >"$$($(BIN)/python -c '$(SITE)')/machine-torch.pth"; }; \
+	else $(PYTHON) -m venv $(VENV); fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . 2>$(VENV)/pip.log \
+	|| { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml
@@ -17,7 +35,12 @@ $(VENV)/.dev: pyproject.toml
 	@touch $@ $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
-	$(BIN)/findwall demo
+	@$(BIN)/python -c '$(HAS_TORCH)' || { \
+	echo "This machine has no torch: fetching $(TORCH) for CPUs into $(VENV), $(TORCH_SIZE), once."; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+	--index-url $(TORCH_INDEX) $(TORCH) 2>$(VENV)/pip.log \
+	|| echo "It could not be fetched ($(VENV)/pip.log says why): a recorded trace is read instead."; }
+	@$(BIN)/findwall demo
 
 test: lint types contracts pytest
 
@@ -37,6 +60,12 @@ contracts: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
+# FINDWALL_FUZZ_EXAMPLES set how many.
+soak: $(VENV)/.dev
+	cd tests && $(abspath $(BIN))/python -m soak
+	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-500} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m findwall explain --write docs

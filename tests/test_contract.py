@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-import findwall
 from captures import FIXTURES, SHARED
 from disguise import load, save
 from findwall.errors import InputError
+from findwall.examine import examine
 from findwall.model.diagnosis import to_json
+from findwall.model.run import Run
+from findwall.readers import open_run
 
 Document = dict[str, Any]
 
@@ -39,8 +41,12 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def read(path: Path, step_ms: float | None = None) -> Document:
-    document: Document = json.loads(to_json(findwall.read(path, step_ms=step_ms)), parse_constant=_refuse)
+def read(path: Path) -> Document:
+    return examined(open_run([path]))
+
+
+def examined(run: Run, step_ms: float | None = None) -> Document:
+    document: Document = json.loads(to_json(examine(run, step_ms=step_ms)), parse_constant=_refuse)
     return document
 
 
@@ -120,13 +126,14 @@ def _check_row(row: Document) -> None:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.partition(".")[0])
 def test_a_document_keeps_its_promises(path: Path) -> None:
-    document = read(path)
+    run = open_run([path])
+    document = examined(run)
     check(document)
     traced, busy = document["step"]["profiled_ms"], document["step"]["busy_ms"]
     for name, of in GIVEN.items():
         wanted = of(traced, busy)
         try:
-            given = read(path, wanted)
+            given = examined(run, wanted)
         except InputError:  # a step far shorter than the device's work is refused, and only that
             assert wanted < busy / 1.09, name
             continue

@@ -9,6 +9,12 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False) and sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
         sys.path[0] = os.path.dirname(sys.executable)  # noqa: PTH120
 
-    from findwall.cli import main
+    try:
+        from findwall.cli import main
+    except KeyboardInterrupt:  # before there is anything to say: no traceback of ours
+        import signal
 
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise
     main()

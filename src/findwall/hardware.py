@@ -382,7 +382,7 @@ def check_ceilings(raw: dict[str, object], where: str) -> Ceilings:
     strange = sorted(set(raw) - set(Ceilings.__struct_fields__))
     if strange:
         raise InputError(
-            f"{where} has fields that are no ceilings: {', '.join(map(str, strange[:5]))}.", _LOAD_HINT
+            f"{where} has fields that are not ceilings: {', '.join(map(str, strange[:5]))}.", _LOAD_HINT
         )
     try:
         given = msgspec.convert(raw, Ceilings)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import drawn
 from findwall.attribute.budget import CLASS_CAUSE, DeviceAtoms, split_off
 from findwall.attribute.kernels import BOUNDS
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
@@ -21,7 +22,7 @@ def test_every_class_and_regime_has_a_cause() -> None:
     assert set(CLASS_CAUSE.values()) <= {*WALL_OF, "unknown"}
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(27)
 @given(DRAWINGS)
 def test_the_budget_sums_to_the_step(drawing: Drawing) -> None:
     facts = drawing.facts
@@ -31,7 +32,7 @@ def test_the_budget_sums_to_the_step(drawing: Drawing) -> None:
         assert (spent.values >= 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(DRAWINGS, st.floats(0.9, 3.0))
 def test_the_budget_sums_to_a_true_step(drawing: Drawing, factor: float) -> None:
     facts = drawing.facts
@@ -41,7 +42,7 @@ def test_the_budget_sums_to_a_true_step(drawing: Drawing, factor: float) -> None
     assert given_step.spent().total / 1e6 == pytest.approx(step_ms, rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(DRAWINGS)
 def test_recoverable_is_never_more_than_spent(drawing: Drawing) -> None:
     facts = drawing.facts
@@ -50,7 +51,7 @@ def test_recoverable_is_never_more_than_spent(drawing: Drawing) -> None:
     assert (gain[known] <= spent[known] + 1).all()
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(DRAWINGS)
 def test_busy_time_is_the_union_and_no_more(drawing: Drawing) -> None:
     facts = drawing.facts

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from book import Book
+from examples import drawn
 from findwall.attribute.facts import Facts
 from findwall.examine import examine
 from findwall.hardware import table_ceilings
@@ -123,7 +124,7 @@ def test_without_unknown_kernels_counters_change_nothing() -> None:
 
 
 @given(dram=st.floats(0, 100), tensor=st.floats(0, 100), vector=st.floats(0, 100), share=st.floats(0.1, 0.95))
-@settings(deadline=None, max_examples=60)
+@drawn(20)
 def test_what_is_said_agrees_with_the_figures(
     dram: float, tensor: float, vector: float, share: float
 ) -> None:

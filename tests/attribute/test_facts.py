@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from examples import drawn
 from findwall.attribute.facts import establish
 from findwall.model.causes import CAUSES
 from findwall.model.run import Rank, Run
@@ -42,7 +43,7 @@ def test_atoms_sum_to_the_busy_time() -> None:
     assert float(facts.own.sum()) == pytest.approx(facts.reading.likely.busy)
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(13)
 @given(DRAWINGS, st.integers(0, 10**15), st.randoms(use_true_random=False))
 def test_order_and_origin_of_the_file_change_nothing(drawing: Drawing, shift: int, random) -> None:  # type: ignore[no-untyped-def]
     facts = drawing.facts

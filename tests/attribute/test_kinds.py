@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import kinds_of, what_it_does
+from findwall.attribute.kinds_told import kinds_of, told_of_kind, what_it_does
 from findwall.examine import examine
 from findwall.model.events import Timeline
 from findwall.model.run import HostLine, Rank, Run, StepTimes
+from findwall.report.terminal import to_text
 from findwall.structure.window import _one_of_each
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
@@ -48,7 +49,7 @@ def test_the_slow_steps_are_told_by_the_device() -> None:
     assert usual.mean == pytest.approx(USUAL, rel=0.05)
     assert slow.mean == pytest.approx(SLOW, rel=0.05)
     assert slow.every == 16
-    assert what_it_does(facts, slow) == "the device waits there for host-work (train.py:31 in rollout)"
+    assert what_it_does(facts, slow) == "waiting for host-work at train.py:31 in rollout"
     assert decide(job(4)).cause == "host-work"
 
 
@@ -76,10 +77,31 @@ def test_the_document_says_it() -> None:
     facts = job(16, doing="saving")
     document = examine(Run("run-folder", ("run",), (facts.rank,)), ceilings=facts.ceilings)
     usual, slow = document.kinds
-    assert (usual.kind, slow.kind, slow.every, slow.what) == ("usual", "slow", 16, "a checkpoint is saved")
+    assert (usual.kind, slow.kind, slow.every, slow.what) == ("usual", "slow", 16, "saving a checkpoint")
     stable = document.questions[0]
     assert stable.answer == "no"
-    assert "1 step in 16 takes 46.0 ms, the usual one 6.00 ms: a checkpoint is saved." in stable.sentence
+    assert "1 step in 16 takes 46.0 ms instead of 6.00 ms (saving a checkpoint)." in stable.sentence
+
+
+BOX = "1 step in 4 takes 46.0 ms instead of 6.00 ms (saving a checkpoint)."
+
+
+def test_the_box_says_which_steps_the_wall_is_in() -> None:
+    facts = job(4, doing="saving")
+    document = examine(Run("run-folder", ("run",), (facts.rank,)), ceilings=facts.ceilings)
+    assert document.wall.cause == "host-work" and BOX in document.wall.sentence
+    for brief in (True, False):
+        assert BOX in " ".join(to_text(document, is_brief=brief).replace("┃", " ").split())
+
+
+def test_a_kind_of_step_that_does_not_carry_the_wall_stays_out_of_the_box() -> None:
+    facts = job(4, doing="saving")
+    assert told_of_kind(facts, "host-work", "") == f" {BOX}"
+    assert told_of_kind(facts, "host-work", "so said of 1 step in 4 already") == ""
+    assert told_of_kind(facts, "launch-bound", "") == ""
+    assert told_of_kind(job(4), "host-work", "").startswith(" 1 step in 4 takes 46.0 ms")  # seen by the trace
+    assert told_of_kind(job(4), "launch-bound", "") == ""
+    assert told_of_kind(facts_of(window()), "host-work", "") == ""
 
 
 def test_a_run_of_steps_holds_one_of_each() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,15 +11,32 @@ from findwall import cli
 from findwall.cli import demo
 
 
-def test_planted_walls_are_found_in_jobs_that_run_here() -> None:
+def test_planted_walls_are_found_and_taken_down_here(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, "-m", "findwall", "demo"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "findwall", "demo"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
     assert "planted: data / loader-starved: found" in done.stderr
     assert "planted: overhead / host-work: found" in done.stderr
     assert "chatty_logger.py:" in done.stderr  # the line is the job's own
+    for one in demo.PLANTED:
+        assert re.search(rf"{one.job}: [\d.]+ (ms|us) → [\d.]+ (ms|us) per step, ", done.stderr)
+    # How much faster is the machine's matter, and so is whether it is quiet enough to tell.
+    assert done.returncode == 0 or "No faster" in done.stderr, done.stderr
+    again = re.findall(r"`findwall read (\S+)` shows it again", done.stderr)
+    assert len(again) == 2 and all(Path(folder).is_dir() for folder in again)
+
+
+@pytest.mark.parametrize("one", demo.PLANTED, ids=lambda one: one.job)
+def test_a_fix_changes_two_or_three_lines_and_is_a_program(one: demo.Planted) -> None:
+    changed = list(demo._changed(one.source, one.repaired))
+    assert sum(line.startswith("-") for line in changed) in (1, 2)
+    assert sum(line.startswith("+") for line in changed) == 2
+    compile(one.repaired, one.job, "exec")
 
 
 def test_without_torch_a_recorded_trace_is_shown(
@@ -30,9 +49,44 @@ def test_without_torch_a_recorded_trace_is_shown(
     assert "torch is not installed" in shown.err
 
 
-def test_a_wall_that_is_not_found_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Both acts without their jobs: whether the walls are found, and whether it gets faster without them."""
+    played = {"found": True, "faster": True}
+    monkeypatch.setattr(demo, "find_spec", lambda name: object())
+    monkeypatch.setattr(demo, "_find", lambda one: played["found"] or one.job != "chatty_logger")
+    monkeypatch.setattr(
+        demo,
+        "_time",
+        lambda job, source: 40.0 if "torch.tensor(wave)" in source or not played["faster"] else 4.0,
+    )
+    return played
+
+
+def test_the_speed_up_is_told_beside_the_lines_that_gave_it(
+    staged: dict[str, bool], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "_run", lambda name: ("data", "loader-starved"))
+    monkeypatch.setattr(demo, "PLANTED", demo.PLANTED[:1])
+    assert cli._run(["demo"]) == 0
+    shown = capsys.readouterr().err
+    assert "starved_loader: 40.0 ms → 4.00 ms per step, 10.0 times faster" in shown
+    assert "  -        return torch.tensor(wave), index % 10" in shown
+    assert "  +        return wave, index % 10" in shown
+
+
+def test_a_wall_that_is_not_found_is_a_failure(
+    staged: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    staged["found"] = False
     assert cli._run(["demo"]) == 1
-    assert "chatty_logger" in capsys.readouterr().err
+    assert "not found in: chatty_logger" in capsys.readouterr().err
+
+
+def test_a_fix_that_gives_nothing_is_a_failure(
+    staged: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    staged["faster"] = False
+    assert cli._run(["demo"]) == 1
+    shown = capsys.readouterr().err
+    assert "40.0 ms → 40.0 ms per step, NOT faster" in shown
+    assert "No faster without its planted wall: starved_loader, chatty_logger" in shown

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from findwall import __version__, cli
 from findwall.errors import FindwallError, InputError
+from jobs import with_default_signals
 
 
 @pytest.fixture
@@ -69,7 +71,6 @@ def test_every_command_can_be_loaded_and_has_help(capsys: pytest.CaptureFixture[
             1,
             "findwall failed: ZeroDivisionError: oh (this is a bug; --debug shows where)\n",
         ),
-        (KeyboardInterrupt(), 130, "\n"),
     ],
 )
 def test_errors_become_one_line_and_an_exit_code(
@@ -115,6 +116,25 @@ def test_wrong_usage_is_exit_2_with_a_hint(
     assert said in err
     assert "--help'" in err
     assert "Traceback" not in err
+
+
+MODULE = (
+    "import runpy, sys\nsys.argv = ['findwall', 'read']\nrunpy.run_module('findwall', run_name='__main__')"
+)
+INTERRUPTED = {
+    "working": "import findwall.cli\ndef stop(*_, **__): raise KeyboardInterrupt\n"
+    "findwall.cli.commands.main = stop",
+    "loading": "import sys\nclass Stop:\n    def find_spec(self, name, *_):\n"
+    "        if name == 'click': raise KeyboardInterrupt\nsys.meta_path.insert(0, Stop())",
+}
+
+
+@pytest.mark.parametrize("when", INTERRUPTED)
+def test_ctrl_c_ends_it_by_the_signal_and_without_a_traceback(when: str) -> None:
+    """As an interrupted python ends, also while findwall is still loading."""
+    command = [sys.executable, "-c", f"{INTERRUPTED[when]}\n{MODULE}"]
+    run = subprocess.run(command, capture_output=True, text=True, preexec_fn=with_default_signals)
+    assert (run.returncode, run.stderr) == (-signal.SIGINT, "")
 
 
 def test_a_closed_pipe_is_quiet() -> None:

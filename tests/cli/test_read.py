@@ -98,7 +98,7 @@ def test_a_step_time_that_is_none_is_refused(
     calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], value: str
 ) -> None:
     assert cli._run(["read", "a.json", f"--step-ms={value}"]) == 2
-    assert "is no step time" in capsys.readouterr().err
+    assert "is not a step time" in capsys.readouterr().err
     assert calls == []
 
 

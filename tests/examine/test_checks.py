@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import findwall
 from captures import FIXTURES
 from contradictions import Known, contradictions
+from examples import drawn
 from findwall.examine import checks
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances
@@ -294,6 +295,7 @@ NUMBERS = st.one_of(st.floats(-2.0, 3.0), st.sampled_from([0.0, 1.0, 1e-6, 1e6])
 TEXTS = st.sampled_from(
     [
         "capture the step in a CUDA graph: saves up to 1.00 ms",
+        "Capture the step in a CUDA graph; that saves up to 1.00 ms",
         "Nothing of the step",
         "num_workers=64",
         "they come from pageable memory: saves up to 3 us",
@@ -331,7 +333,7 @@ FIELDS = (
 NAMES = ("eager_training", "compiled_training", "cuda_graph_replay", "inference")
 
 
-@settings(max_examples=1500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@drawn(500)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_whatever_is_wrong_nothing_contradictory_is_left(data: st.DataObject, name: str) -> None:
     raw = json.loads(_read(name))

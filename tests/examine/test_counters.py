@@ -85,7 +85,7 @@ def test_a_rank_without_device_events_says_so_and_nothing_else() -> None:
     ("run", "touched"),
     [
         (measured(STARVED, loader_s=0.09), "loader-starved"),
-        (measured(TINY_KERNELS), "launch-bound and host-work and host-sync"),
+        (measured(TINY_KERNELS), "launch-bound, host-work and host-sync"),
         (measured(BF16_MATMULS), None),
     ],
 )
@@ -93,8 +93,8 @@ def test_a_verdict_on_the_host_is_doubted_where_others_had_its_cores(run: Run, t
     sentence = "Other processes kept 1.4 of 2 cores busy."
     found = Finding("cpu-contended", "warning", sentence, "run it alone")
     run = replace(run, environment=Environment((found,)))
-    doubt = f"{sentence[:-1]}: part of the time of {touched} may be theirs." if touched else sentence
-    assert examine(run).environment == [f"{doubt} run it alone"]
+    doubt = f"{sentence[:-1]}, so part of {touched} may be their doing." if touched else sentence
+    assert examine(run).environment == [f"{doubt} Fix: run it alone."]
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_where_more_is_unknown_than_known_no_wall_is_named(run: Run, cause: str)
     wall = examine(run).wall
     assert wall.cause is None and wall.between is not None
     assert [pair[1] for pair in wall.between] == [cause]
-    assert "only a trace would tell" in wall.sentence
+    assert "Only a trace would show where" in wall.sentence

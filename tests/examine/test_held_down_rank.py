@@ -66,7 +66,7 @@ def test_waiting_for_it_is_explained_by_its_clocks() -> None:
     cool, hot = facts_of(EARLY, telemetry=COOL).rank, facts_of(LATE, telemetry=HOT).rank
     document = examine(Run("run-folder", ("run",), (cool, hot)))
     assert document.wall.cause == "straggler"
-    assert f"rank 1 arrives last in 3 of 3 of them; cool it or look at its power ({HELD})" in (
+    assert f"rank 1 arrives last in 3 of 3 of them. Cool it or check its power ({HELD})" in (
         document.wall.sentence
     )
     (row,) = (row for row in document.budget if row.cause == straggler.CAUSE)

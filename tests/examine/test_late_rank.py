@@ -20,7 +20,7 @@ def document() -> Diagnosis:
 def test_the_late_rank_is_the_wall_and_its_line_is_named() -> None:
     wall = document().wall
     assert (wall.wall, wall.cause) == ("comms", "straggler")
-    assert "rank 1 (most often it was seen at ddp.py:7)" in wall.sentence
+    assert "rank 1 (most often at ddp.py:7)" in wall.sentence
 
 
 def test_waiting_for_it_is_no_transfer() -> None:
@@ -31,6 +31,6 @@ def test_waiting_for_it_is_no_transfer() -> None:
 
 def test_the_evidence_names_ranks_and_lines() -> None:
     (row,) = (row for row in document().budget if row.cause == "straggler")
-    assert row.evidence[0].text.startswith("time waiting for others per step: rank 0: ")
+    assert row.evidence[0].text.startswith("each rank waits for the others per step: rank 0: ")
     assert row.evidence[1].line == "ddp.py:7"
     assert document().prescriptions[0].fixes[0] == "balance-ranks"

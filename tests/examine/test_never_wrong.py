@@ -1,34 +1,25 @@
 """The laws, on jobs drawn at random: the unknown weighs, a roof is near, nothing contradicts a figure.
 
-FINDWALL_FUZZ_EXAMPLES sets how many jobs of each kind are drawn (by default 400).
+FINDWALL_FUZZ_EXAMPLES sets how many jobs of each kind are drawn (by default 150).
 """
 
 from __future__ import annotations
 
 import json
-import os
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contradictions import Known, contradictions
 from drawn_jobs import JOBS, Job
+from examples import drawn
 from findwall.errors import InputError
 from findwall.examine import examine
 from findwall.model.diagnosis import to_json
 from findwall.model.machine import Counters, Telemetry
 from findwall.model.run import Rank, Run, StepTimes
 
-EXAMPLES = int(os.environ.get("FINDWALL_FUZZ_EXAMPLES", "400"))
-
-
-MANY = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize="FINDWALL_FUZZ_EXAMPLES" not in os.environ,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+MANY = drawn(150)
 
 
 @MANY

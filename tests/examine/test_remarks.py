@@ -16,4 +16,4 @@ def test_repeated_correlation_ids_are_noted() -> None:
     same = np.where(events.correlation > 0, 7, events.correlation)
     merged = replace(timeline, events=replace(events, correlation=same))
     (note,) = [note for note in gather_notes(facts_of(merged)) if "Correlation" in note]
-    assert "the launches of 3 device events were told apart by process and order" in note
+    assert "3 device events were matched to their launches by process and order" in note

@@ -13,7 +13,7 @@ def test_steps_longer_than_the_traced_ones_are_asked_for() -> None:
     facts = facts_of(sketch(cpu="o." * 30, gpu="k." * 30, steps=("|" + " " * 19) * 3, us=20), step_ms=3.0)
     document = examine(facts.run, step_ms=3.0)
     assert document.wall.cause is None
-    assert "the steps it holds are shorter" in document.wall.sentence
+    assert "its steps are shorter than the timed ones" in document.wall.sentence
 
 
 def test_a_trace_of_start_up_is_told_so(shared: Path) -> None:

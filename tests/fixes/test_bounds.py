@@ -6,9 +6,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+import examples
 from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import channels_last
 from findwall.attribute.whatif import best_step
@@ -69,13 +70,13 @@ def checked(facts: Facts) -> None:
         assert stack <= min(best[first], best[second]) + ROUNDING_NS, (first, second)
 
 
-@settings(max_examples=60, deadline=None)
+@examples.drawn(20)
 @given(DRAWINGS)
 def test_best_is_no_worse_than_likely_and_a_stack_no_worse_than_its_parts(drawing: Drawing) -> None:
     checked(drawing.facts)
 
 
-@settings(max_examples=40, deadline=None)
+@examples.drawn(13)
 @given(st.permutations(["vv", "tt", "ww", "rr", "mm", "kk"]))
 def test_whatever_the_order_of_kernels_no_best_is_above_the_step(order: list[str]) -> None:
     checked(drawn("".join(one.upper() if at % 2 else one for at, one in enumerate(order))))
@@ -113,7 +114,7 @@ def test_autocast_halves_no_layer_norm_and_no_narrow_value() -> None:
 def test_bf16_in_the_default_layout_is_told_to_come_with_channels_last() -> None:
     assert not channels_last(job("conv_fp32"))
     outcome = FIXES["bf16-autocast"].advise(job("conv_fp32"))
-    assert isinstance(outcome, Use) and "With channels-last" in outcome.how
+    assert isinstance(outcome, Use) and "Use channels-last with it" in outcome.how
 
 
 def test_time_that_nothing_traced_explains_may_be_what_the_device_waits_for_most() -> None:

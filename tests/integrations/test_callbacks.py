@@ -42,7 +42,7 @@ def load(monkeypatch: pytest.MonkeyPatch, name: str, stubs: dict[str, dict[str, 
 
 def test_remedies_are_in_the_callers_own_syntax():
     flags = "--wait 2 --trace-steps 5 --no-trace"
-    assert Options().spelled(flags) == flags
+    assert Options().spelled(flags) == f"findwall run {flags} …"
     assert (
         Options(caller="FindwallCallback").spelled(flags)
         == "FindwallCallback(wait=2, trace_steps=5, trace=False)"

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from findwall.cli.ceilings import command
 from findwall.errors import InputError
@@ -235,20 +237,107 @@ def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> No
 # Measuring, on the cores.
 
 
-def test_the_cores_are_measured_within_the_time_given() -> None:
+def test_the_cores_are_measured() -> None:
     pytest.importorskip("torch")
-    start = time.perf_counter()
     found = measure_ceilings("cpu", budget_s=2.0, shapes=[(64, 96, 32)])
-    # The bursts cannot be cut short, and other tests share the cores: a lax bound that still tells a runaway.
-    assert time.perf_counter() - start < 120
     ceilings = found.ceilings
     assert ceilings.known
     assert ceilings.source == "measured"
     assert ceilings.device.endswith("cores")
-    assert 1e8 < ceilings.flops["fp32"] < 1e14
-    assert 1e8 < (ceilings.bandwidth or 0) < 1e13
-    assert 1e-8 < (ceilings.launch_s or 0) < 1e-2
-    assert [rate.what for rate in found.shapes] == ["64 x 96 x 32"]
+    assert 1e6 < ceilings.flops["fp32"] < 1e14
+    assert 1e6 < (ceilings.bandwidth or 0) < 1e13
+    assert 1e-8 < (ceilings.launch_s or 0) < 1e-1
+    late = any("64 x 96 x 32" in note for note in found.notes)  # on a busy machine: named, then
+    assert late or [rate.what for rate in found.shapes] == ["64 x 96 x 32"]
+
+
+class MadeUpCores:
+    """Cores of stated rates, whose time passes while they work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bandwidth: float, **flops: float) -> None:
+        self.seconds = 0.0
+        self.flops = flops
+        self.longest = 0.0
+        small = memory.device_memory
+
+        def matmul(torch: Any, device: Any, kind: str, shape: tuple[int, int, int]) -> Any:
+            return self.work(2.0 * shape[0] * shape[1] * shape[2] / flops[kind])
+
+        def device_memory(torch: Any, device: Any, size: int) -> Any:
+            made = small(torch, device, MIB)
+            return {
+                name: (self.work(3 * size / bandwidth), moved, how) for name, (_, moved, how) in made.items()
+            }
+
+        for module in (gemm_module, memory):
+            monkeypatch.setattr(module, "matmul", matmul)
+        monkeypatch.setattr(memory, "device_memory", device_memory)
+        monkeypatch.setattr(Suite, "_launches", lambda self: [])
+        monkeypatch.setattr(Suite, "_collect", lambda self: None)
+        monkeypatch.setattr(memory, "CORE_CURVE_SIDE", 64)
+
+    def now(self) -> float:
+        self.seconds += 1e-3  # to look at the clock takes a moment too
+        return self.seconds
+
+    def work(self, seconds: float) -> Any:
+        self.longest = max(self.longest, seconds)
+
+        def run() -> None:
+            self.seconds += seconds
+
+        return run
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    bf16=st.floats(6, 13), fp32=st.floats(8, 13), bandwidth=st.floats(9, 12), budget_s=st.floats(1.0, 60.0)
+)
+def test_cores_of_any_speed_are_measured_within_the_time_given(
+    bf16: float, fp32: float, bandwidth: float, budget_s: float
+) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        cores = MadeUpCores(monkeypatch, 10**bandwidth, bf16=10**bf16, fp32=10**fp32)
+        suite = Suite(torch, torch.device("cpu"), Allowance(budget_s, cores.now))
+        found = suite.measure(((2048, 2048, 2048), (64, 64, 64)))
+    assert cores.seconds <= budget_s + 2 * cores.longest + 1.0
+    rates = {rate.name: rate.burst or 0.0 for rate in found.matmul}
+    assert rates.keys() == {"bf16", "fp32"}
+    assert 0 < rates["bf16"] <= 1.001 * 10**bf16 and 0 < rates["fp32"] <= 1.001 * 10**fp32
+
+
+def test_a_type_that_the_cores_emulate_does_not_eat_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    cores = MadeUpCores(monkeypatch, 1e10, bf16=7e7, fp32=2e10)
+    found = Suite(torch, torch.device("cpu"), Allowance(6.0, cores.now)).measure(())
+    assert cores.seconds < 8
+    assert [(rate.name, rate.what) for rate in found.matmul] == [
+        ("bf16", "128 x 128 x 128"),
+        ("fp32", "512 x 512 x 512"),
+    ]
+
+
+def test_a_shape_that_would_take_too_long_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    cores = MadeUpCores(monkeypatch, 1e10, bf16=7e7, fp32=2e10)
+    suite = Suite(torch, torch.device("cpu"), Allowance(6.0, cores.now))
+    found = suite.measure(((4096, 11008, 4096), (512, 512, 512)))
+    assert [rate.what for rate in found.shapes] == ["512 x 512 x 512"]
+    assert any("4096 x 11008 x 4096" in note and "--budget" in note for note in found.notes)
+
+
+def test_slow_work_is_timed_less_often_and_once_at_least() -> None:
+    now = [0.0]
+
+    def work() -> None:
+        now[0] += 1.0
+
+    clock = HostClock(2.5, lambda: now[0])
+    assert (clock.each(work, 10), now[0]) == ([1.0] * 3, 3.0)
+    assert clock.each(work, 10, warm=1) == [1.0] * 2
+    assert HostClock(0.5, lambda: now[0]).each(work, 10, warm=3) == [1.0]
+    assert len(HostClock().each(work, 10, warm=3)) == 10
 
 
 def test_without_torch_numpy_measures_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,12 +418,13 @@ class StandInTorch:
 def test_a_gpu_session_fills_every_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(gemm_module, "SIDES", (64,))
+    monkeypatch.setattr(gemm_module, "GPU_PROBES", (64,))
     monkeypatch.setattr(memory, "CURVE_SIDE", 64)
     monkeypatch.setattr(
         memory, "host_copies", lambda torch, device: [Rate("h2d pinned", "bytes/s", burst=5e10)]
     )
     monkeypatch.setattr(Suite, "_flush", lambda self: lambda: None)
-    suite = Suite(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0))
+    suite = Suite(StandInTorch(torch), SimpleNamespace(type="cuda", index=0), Allowance(2.0, lambda: 0.0))
     with torch.no_grad():
         found = suite.measure(((16, 32, 8),))
     assert [rate.name for rate in found.matmul] == ["bf16", "fp16", "fp8", "tf32", "fp32"]

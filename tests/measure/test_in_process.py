@@ -208,6 +208,21 @@ OTHERS = {
         for _ in range(30): session.engine.graph_replayed(graph)
         vars(torch.cuda).update(whole)
         """,
+    "plain-loop": """
+        session.engine.loop_chosen(5, 'other.py:1')
+        session.engine.loop_chosen(7, 'job.py:3')
+        out = session.engine.wants_loop, session.engine.at_work(), session.engine.device_work()
+        for _ in range(6): session.engine.loop_turned(5)
+        for _ in range(40):
+            torch.ones(8, 8) @ torch.ones(8, 8)
+            session.engine.loop_turned(7)
+        """,
+    "a-loop-before-training": """
+        session.engine.loop_chosen(7, 'job.py:3')
+        for _ in range(5): session.engine.loop_turned(7)
+        train(30)
+        out = session.engine.wants_loop
+        """,
     "findwall-breaks": """
         import findwall.measure.stages as stages
         whole, stages.Timing.close = stages.Timing.close, lambda *a: 1 / 0
@@ -219,7 +234,7 @@ OTHERS = {
         import findwall.measure.stages as stages
         usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
-            end = time.monotonic() + 20
+            end = time.monotonic() + 120
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
         until_done(lambda: (time.sleep(0.0005), session.engine.forward_ended(id(model), False)))
         out = session.engine.record.phase, session.engine.record.step_source
@@ -284,27 +299,39 @@ def test_loops_of_many_kinds(jobs, training):
         "optimizer",
         "done",
     )
-    assert trained["trace"]["file"] == "trace.json" and "of another kind (forward)" in trained["notes"][0]
+    assert trained["trace"]["file"] == "trace.json" and "training step (forward)" in trained["notes"][0]
     regions = found["plain-functions"]
     assert (regions["step_source"], regions["trace"]["file"]) == ("no-grad-region", "trace.json")
     assert regions["steps_seen"] in (43, 44)  # 16 are waited for
+    check_loops(found["plain-loop"], found["a-loop-before-training"])
     assert found["pickled-and-copied"]["steps_seen"] == 30
     check_failures(found, stderr)
     check_forward(found["forward"])
     check_gpu(found["a-gpu-in-name-only"])
 
 
+def check_loops(plain: dict[str, Any], trained: dict[str, Any]) -> None:
+    """The document says which loop's turn is the step, the last one; anything better takes over."""
+    assert plain["out"] == [True, True, None]
+    assert (plain["step_source"], plain["trace"]["file"]) == ("loop", "trace.json")
+    assert [note for note in plain["notes"] if "one turn of the loop at" in note] == [
+        "a step is one turn of the loop at job.py:3: nothing else in this job says where a step ends"
+    ]
+    assert (trained["step_source"], trained["out"]) == ("optimizer", False)
+    assert not [note for note in trained["notes"] if "one turn of the loop" in note]
+
+
 def check_inference_first(found: dict[str, Any]) -> None:
     """The training is what counts, also where it began while the inference before it was measured."""
     assert found["step_source"] == "optimizer" and found["steps"]["host_ns"]
-    assert "of another kind (forward)" in found["notes"][0]
+    assert "other steps before its first training step (forward)" in found["notes"][0]
 
 
 def check_evaluation(found: dict[str, Any]) -> None:
     """An evaluation inside training is no step."""
     assert found["steps_seen"] == 32
     assert sum(found["steps"]["evaluated"]) in (6, 7)
-    assert found["trace"]["why_not"] == "--no-trace"
+    assert found["trace"]["why_not"] == "--no-trace was given; leave it out"
     assert found["samples_per_step"] == pytest.approx(4, rel=0.3)  # and its batches are none of training's
 
 
@@ -322,7 +349,7 @@ def check_short_jobs(short: dict[str, Any], none: dict[str, Any], stderr: str) -
     assert len(short["steps"]["host_ns"]) in (5, 6)
     assert "12 steps, before its warm-up was over" in short["notes"][0]
     assert short["trace"]["why_not"] == (
-        "the job ended after 12 steps; a longer run, or --wait 2 --steps 5, gives one"
+        "the job ended after 12 steps; a longer run, or findwall run --wait 2 --steps 5 …, gives one"
     )
     assert none["out"] == 2.0
     assert "no step was found" in none["notes"][0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from examples import drawn
 from findwall.measure.kinds import Kind, Limits, find_kinds, labels, plan_window, told_by
 from findwall.measure.traceplan import labels_of_traced
 
@@ -91,7 +92,7 @@ def test_of_a_kind_seen_twice_the_next_one_is_guessed() -> None:
     assert 20 in range(window.first, window.first + window.steps - 1)
 
 
-@settings(max_examples=300)
+@drawn(100)
 @given(
     period=st.integers(2, 30),
     first=st.integers(0, 29),
@@ -119,7 +120,7 @@ def test_a_drawn_period_is_found(
     assert window.first >= 200
 
 
-@settings(max_examples=300)
+@drawn(100)
 @given(st.lists(st.integers(1, 10**10), max_size=80))
 def test_any_times_give_kinds_that_hold_together(times: list[int]) -> None:
     kinds = find_kinds(times)

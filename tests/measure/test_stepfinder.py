@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from findwall.measure.engine import NO_STEPS, no_steps
+from findwall.measure.options import Options
 from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
 
 
@@ -117,3 +118,6 @@ def test_a_job_without_steps_is_told_in_those_words():
     assert "no_grad" not in said
     assert "torch.no_grad() says that none comes" in no_steps([(StepEnd.FORWARD, 4, 253)], True)
     assert no_steps([], True) == NO_STEPS
+    marked = no_steps([(StepEnd.FORWARD, 4, 3)], False, Options(caller="findwall.measure"))
+    assert marked.endswith("call m.step() at the end of each step")
+    assert no_steps([], True, Options(caller="FindwallCallback")).endswith("with FindwallCallback")

@@ -107,3 +107,24 @@ def test_kernels_are_counted_across_the_parts_of_a_file(tmp_path, monkeypatch, p
     file = tmp_path / "trace.json"
     file.write_bytes(b'[{"cat": "kernel"}, {"cat": "cpu_op"}, {"cat": "kernel"},{"cat": "kernel"}]')
     assert tracewindow._count(file, tracewindow.KERNEL) == 3
+
+
+@pytest.mark.parametrize("prepared_only", [False, True])
+def test_a_session_whose_end_was_interrupted_is_not_ended_again(monkeypatch, prepared_only):
+    """torch takes the process down with it otherwise."""
+    ends = []
+
+    def interrupted(self: Profile) -> None:
+        ends.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Profile, "stop_trace", interrupted)
+    one = window("13.0")
+    one.prepare()
+    if not prepared_only:
+        one.start(5)
+    end = one.abort if prepared_only else one.stop
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    one.abort()
+    assert len(ends) == 1 and one.state == "aborted"

@@ -110,5 +110,5 @@ def test_a_size_as_people_write_it(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1G", "much", "1e9", "nan", "8X"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no size"):
+    with pytest.raises(InputError, match="is not a size"):
         bytes_of(text)

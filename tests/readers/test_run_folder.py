@@ -131,7 +131,7 @@ def test_a_crash_is_told(tmp_path, ended, crash):
 def test_without_steps_and_trace_no_trace_is_blamed(tmp_path):
     empty = measurement(steps=StepColumns(), loader_seen=False, trace=Trace())
     said = examine(read_run_folder(write(tmp_path, empty, trace=False))).wall.sentence
-    assert said == "Neither a trace nor step times were measured: no wall can be named."
+    assert said == "Neither a trace nor step times were measured, so no wall can be named."
 
 
 def test_a_trace_that_was_packed_is_found(tmp_path):
@@ -172,7 +172,7 @@ def test_warnings_of_the_environment_reach_the_document(tmp_path):
         Finding("known", "info", "It is known."),
     ]
     write(tmp_path, measurement(environment=Environment(tuple(found))))
-    assert examine(read_run_folder(tmp_path)).environment == ["It is slow. make it fast"]
+    assert examine(read_run_folder(tmp_path)).environment == ["It is slow. Fix: make it fast."]
 
 
 def test_telemetry_written_before_it_was_a_type_is_read():

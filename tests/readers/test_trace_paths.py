@@ -84,5 +84,5 @@ def test_a_file_given_by_name_must_be_readable(tmp_path: Path) -> None:
 def test_a_run_folder_stands_for_itself(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
-    with pytest.raises(InputError, match="stands for itself"):
+    with pytest.raises(InputError, match="cannot be combined with others"):
         open_run([tmp_path / "run", ranked(tmp_path / "a.json", 0)])

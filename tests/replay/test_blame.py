@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from examples import drawn
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.replay.blame import Blame, blame
 from findwall.replay.calibrate import Calibration, play_with
@@ -43,20 +44,20 @@ def check(found: Blame, graph: Graph) -> None:
     assert named == pytest.approx(found.idle.total, abs=1e-3)
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(27)
 @given(GRAPHS, st.floats(0, 8), st.floats(0.5, 1.25))
 def test_the_blame_of_any_graph_sums_to_its_idle_time(graph: Graph, cost_us: float, pace: float) -> None:
     check(blame(graph, Calibration(cost_us, pace)), graph)
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(13)
 @given(DRAWINGS)
 def test_the_blame_of_a_drawing_sums_to_its_idle_time(drawing: Drawing) -> None:
     graph = drawing.facts.graph
     check(blame(graph, Calibration(1.0)), graph)
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(13)
 @given(JOBS)
 def test_the_blame_of_a_job_sums_to_its_idle_time(job: list[Do]) -> None:
     graph = facts_of(run(job)).graph

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from book import Book
+from examples import drawn
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind, Timeline
 from findwall.replay.blame import blame
@@ -86,13 +87,13 @@ def changed(timeline: Timeline, **columns: Any) -> Timeline:
 MORE = st.builds(Do, st.just("wait"), st.just(0), st.sampled_from(STREAMS), st.sampled_from(STREAMS))
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(13)
 @given(DRAWINGS)
 def test_a_drawing_makes_a_graph(drawing: Drawing) -> None:
     well_formed(graph_of(drawing.timeline))
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(JOBS, st.lists(MORE, max_size=3), st.randoms())
 def test_event_waits_do_not_change_how_long_the_job_takes(
     job: list[Do], waits: list[Do], random: Any
@@ -104,7 +105,7 @@ def test_event_waits_do_not_change_how_long_the_job_takes(
     assert step(graph) == pytest.approx(period(job), abs=2)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(JOBS, st.data())
 def test_times_that_lie_still_make_a_graph(job: list[Do], data: st.DataObject) -> None:
     """Clocks that jump: any row of the device may be anywhere, and of no length."""
@@ -120,7 +121,7 @@ def test_times_that_lie_still_make_a_graph(job: list[Do], data: st.DataObject) -
     well_formed(graph_of(changed(timeline, start=start, end=end)))
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(13)
 @given(JOBS, st.integers(-20, 20))
 def test_clocks_that_disagree_do_not_change_the_step(job: list[Do], us: int) -> None:
     """No synchronize and no copy: what waits for what is told from the times, and those are off."""

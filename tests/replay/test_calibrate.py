@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from examples import drawn
 from findwall.model.events import Header
 from findwall.replay.calibrate import (
     COST_DOUBT_US,
@@ -39,7 +40,7 @@ def launching(us: float = 50.0, events: float = 4.0, own: float = 10.0) -> Graph
     return draft.graph()
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(27)
 @given(GRAPHS, st.floats(0, 8), st.floats(0, 8), st.floats(0.5, 1.25), st.floats(0.5, 1.25))
 def test_a_cheaper_host_is_never_slower(
     graph: Graph, cost: float, more: float, pace: float, less: float
@@ -48,14 +49,14 @@ def test_a_cheaper_host_is_never_slower(
     assert play_with(graph, cheap).step <= play_with(graph, dear).step * (1 + 1e-5) + 1e-3
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(13)
 @given(DRAWINGS, st.floats(0, 8))
 def test_a_drawn_host_given_its_time_back_is_never_slower(drawing: Drawing, cost_us: float) -> None:
     graph = drawing.facts.graph
     assert play_with(graph, Calibration(cost_us)).step <= play_with(graph, Calibration()).step + 1
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(27)
 @given(GRAPHS, st.floats(0, 1))
 def test_the_fit_gives_a_step_that_some_host_could_have_had(graph: Graph, share: float) -> None:
     low, high = play_with(graph, CHEAPEST).step, play_with(graph, DEAREST).step
@@ -69,7 +70,7 @@ def test_the_fit_gives_a_step_that_some_host_could_have_had(graph: Graph, share:
     assert play_with(graph, found.calibration).step == pytest.approx(step, rel=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(GRAPHS, st.floats(1.01, 3), st.booleans())
 def test_what_no_host_explains_is_left_over(graph: Graph, times: float, longer: bool) -> None:
     low, high = play_with(graph, CHEAPEST).step, play_with(graph, DEAREST).step

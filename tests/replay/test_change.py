@@ -6,9 +6,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import drawn
 from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
 from findwall.replay.calibrate import Calibration, host_parts, play_with
@@ -71,7 +72,7 @@ def assert_same(graph: Graph, other: Graph) -> None:
 # -- laws ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(GRAPHS)
 def test_what_takes_nothing_away_changes_nothing(graph: Graph) -> None:
     every = graph.row[graph.rows]
@@ -115,7 +116,7 @@ def removals(draw: st.DrawFn, graph: Graph) -> list[Edit]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(27)
 @given(ONE_STREAM, st.data())
 def test_taking_work_away_never_lengthens_a_step_of_one_stream(graph: Graph, data: st.DataObject) -> None:
     now = step(graph)
@@ -123,7 +124,7 @@ def test_taking_work_away_never_lengthens_a_step_of_one_stream(graph: Graph, dat
         assert step(edit.apply(graph)) <= now * (1 + 1e-5) + 1e-3
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(GRAPHS, st.data())
 def test_edits_of_different_things_can_be_made_in_any_order(graph: Graph, data: st.DataObject) -> None:
     edits = data.draw(removals(graph))
@@ -310,7 +311,7 @@ def test_work_done_elsewhere_is_waited_for_by_a_call_that_waits_for_the_device_t
     assert step(Elsewhere("loader-starved", 4.0).apply(graph)) < 40 * US
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(GRAPHS)
 def test_work_done_elsewhere_by_many_is_as_good_as_gone(graph: Graph) -> None:
     gone, moved = HostWork("gc-pause", 0.0).apply(graph), Elsewhere("gc-pause", 1e9).apply(graph)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from examples import drawn
 from findwall.attribute.reading import read_step
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import Header
@@ -40,7 +41,7 @@ def test_a_step_in_sixteen_counts_for_a_sixteenth() -> None:
     assert found.idle["host-work"] == pytest.approx((15 * 20 + 500) / 16 * US)
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(50)
 @given(GRAPHS, st.floats(0.01, 0.99), st.floats(0, 8))
 def test_shares_keep_the_sum(graph: Graph, share: float, cost_us: float) -> None:
     assume(graph.steps == 2)
@@ -54,7 +55,7 @@ def test_shares_keep_the_sum(graph: Graph, share: float, cost_us: float) -> None
     assert (found.idle.values >= 0).all()
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(GRAPHS, st.floats(1.001, 20.0))
 def test_idle_is_never_scaled_up(graph: Graph, times: float) -> None:
     """Whatever the true step is, no cause has more idle time than was recorded; the rest is unknown."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from examples import drawn
 from findwall.replay import simulate
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.replay.change import Change, NoWait, Scale
@@ -21,14 +22,14 @@ from sketch import DRAWINGS, Drawing, facts_of
 AS_TRACED = Calibration()
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(JOBS)
 def test_unchanged_it_takes_as_long_as_the_job(job: list[Do]) -> None:
     """Two nanoseconds: the trace holds whole ones."""
     assert play_with(facts_of(run(job)).graph, AS_TRACED).step == pytest.approx(period(job), abs=2)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(JOBS)
 def test_without_synchronizing_it_takes_as_long_as_that_job_would(job: list[Do]) -> None:
     """The call itself stays, as long as it takes where there is nothing to wait for."""
@@ -38,7 +39,7 @@ def test_without_synchronizing_it_takes_as_long_as_that_job_would(job: list[Do])
     assert truth - 2 <= step <= truth + syncs * TAIL + 2
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(20)
 @given(JOBS)
 def test_with_faster_kernels_it_takes_as_long_as_that_job_would(job: list[Do]) -> None:
     """One stream: a synchronize is known to wait for the row that ended last, not for one of each stream.
@@ -53,7 +54,7 @@ def test_with_faster_kernels_it_takes_as_long_as_that_job_would(job: list[Do]) -
     assert truth - syncs * TAIL - 2 <= play_with(faster, AS_TRACED).step <= truth + 2
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(27)
 @given(DRAWINGS)
 def test_a_drawing_takes_as_long_as_its_host_or_its_device(drawing: Drawing) -> None:
     """Drawn steps begin with an empty queue, and their calls return whatever the device does.
@@ -79,7 +80,7 @@ def same(graph: Graph, other: Graph) -> None:
     np.testing.assert_allclose(two.gap, one.gap, atol=1e-3)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(33)
 @given(GRAPHS)
 def test_idle_and_busy_time_make_up_the_step(graph: Graph) -> None:
     again = play_with(graph, AS_TRACED)
@@ -89,7 +90,7 @@ def test_idle_and_busy_time_make_up_the_step(graph: Graph) -> None:
     assert again.idle + again.busy.sum() == pytest.approx(again.step * graph.steps, abs=1e-2)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(33)
 @given(GRAPHS)
 def test_the_critical_path_is_as_long_as_the_steps(graph: Graph) -> None:
     again = play_with(graph, AS_TRACED)
@@ -152,7 +153,7 @@ def test_steps_that_never_settle_still_have_their_idle_and_busy_time() -> None:
     assert again.idle + again.busy.sum() == pytest.approx(again.step)
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(100)
 @given(GRAPHS)
 def test_runs_that_are_added_up_at_once_end_as_when_walked(graph: Graph) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -182,7 +183,7 @@ def test_nothing_takes_no_time() -> None:
         assert len(critical_path(graph, again).node) == 0
 
 
-@settings(max_examples=30, deadline=None)
+@drawn(12)
 @given(GRAPHS, st.booleans())
 def test_an_empty_change_changes_nothing(graph: Graph, none: bool) -> None:
     assume(len(graph.rows))

@@ -120,7 +120,7 @@ def test_without_a_verdict_the_most_that_is_known_is_shown(document: Document) -
 def test_a_crash_is_the_first_note(document: Document) -> None:
     diagnosis = document("full")
     diagnosis.source.crash = "OutOfMemoryError\x1b[31m"
-    assert phrases.notes(diagnosis)[0].startswith("The job did not end well (OutOfMemoryError)")
+    assert phrases.notes(diagnosis)[0].startswith("The job failed (OutOfMemoryError)")
 
 
 def test_plain_text_has_no_escapes_and_colour_has(document: Document) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from book import Book
+from examples import drawn
 from findwall.attribute.kernels import kernel_table
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
@@ -165,7 +166,7 @@ layers_drawn = st.lists(st.tuples(st.sampled_from(ALL), st.sampled_from((8, 16, 
 
 
 @given(layers=layers_drawn, calls=st.booleans(), names=st.booleans(), replays=st.integers(1, 3))
-@settings(deadline=None)
+@drawn(33)
 def test_equal_sequences_match_whole(layers: list[Layer], calls: bool, names: bool, replays: int) -> None:
     kernels = [kernel for (_, kernel), _ in layers]
     timeline = with_captured_ops(replay_of(*[kernels] * replays), [capture_of(layers, calls, names)])
@@ -180,7 +181,7 @@ def test_equal_sequences_match_whole(layers: list[Layer], calls: bool, names: bo
     calls=st.booleans(),
     names=st.booleans(),
 )
-@settings(deadline=None, max_examples=300)
+@drawn(100)
 def test_no_kernel_gets_an_op_of_another_class(
     layers: list[Layer], kernels: list[str], calls: bool, names: bool
 ) -> None:
@@ -197,7 +198,7 @@ def test_no_kernel_gets_an_op_of_another_class(
     extra=st.lists(st.integers(0, 13), max_size=4),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=200)
+@drawn(67)
 def test_with_names_a_kernel_gets_its_own_op_or_none(kept: list[bool], extra: list[int], data: Any) -> None:
     """Every kernel of the capture has a name of its own: what is left of them is found, whatever else ran."""
     layers: list[Layer] = [(("aten::mm", f"gemm_{at}"), at + 1) for at in range(len(kept))]
@@ -213,7 +214,7 @@ def test_with_names_a_kernel_gets_its_own_op_or_none(kept: list[bool], extra: li
     scores=st.lists(st.lists(st.integers(-2, 3), min_size=5, max_size=5), min_size=1, max_size=6),
     several=st.lists(st.booleans(), min_size=5, max_size=5),
 )
-@settings(deadline=None, max_examples=300)
+@drawn(100)
 def test_an_alignment_keeps_the_order(scores: list[list[int]], several: list[bool]) -> None:
     table = np.array(scores, np.int32)
     table[table <= 0] = -(1 << 20)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from book import Book
+from examples import drawn
 from findwall.examine import examine
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
@@ -81,7 +82,7 @@ def played(timeline: Timeline) -> tuple[Graph, Blame]:
     return graph, blame(graph, Calibration())
 
 
-@settings(max_examples=120, deadline=None)
+@drawn(40)
 @given(*LOADS)
 def test_loading_code_once_changes_neither_step_nor_causes(job: list[Do], us: int, place: int) -> None:
     launches = sum(one.what == "launch" for one in job)
@@ -93,7 +94,7 @@ def test_loading_code_once_changes_neither_step_nor_causes(job: list[Do], us: in
         assert cold.idle[cause] == pytest.approx(idle, abs=0.02 * step + LATENCY / 2)
 
 
-@settings(max_examples=15, deadline=None)
+@drawn(12)
 @given(*LOADS)
 def test_loading_code_once_changes_no_wall(job: list[Do], us: int, place: int) -> None:
     launches = sum(one.what == "launch" for one in job)
@@ -121,7 +122,7 @@ def without_marks(timeline: Timeline) -> Timeline:
     return replace(timeline, events=timeline.events.take(np.flatnonzero(~marks)))
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(67)
 @given(ONE_STREAM, st.floats(0, 1), st.booleans())
 def test_one_step_without_its_beginning_has_no_more_idle_time(
     job: list[Do], share: float, marked: bool
@@ -132,7 +133,7 @@ def test_one_step_without_its_beginning_has_no_more_idle_time(
     assert named_idle(cut) <= named_idle(whole) + LATENCY
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(33)
 @given(ONE_STREAM, st.floats(0, 0.5))
 def test_a_step_without_its_beginning_is_not_counted_beside_whole_ones(job: list[Do], share: float) -> None:
     whole = run(job, 5, 0)

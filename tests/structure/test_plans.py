@@ -3,80 +3,29 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from book import Book
+from examples import drawn
 from findwall.attribute.facts import Facts
-from findwall.model.events import Kind, Timeline
+from findwall.model.events import Timeline
 from findwall.structure.host import watch_host
 from findwall.structure.links import link
 from findwall.structure.plans import Plans
 from findwall.walls import recompilation
 from findwall.walls.verdict import decide
+from lengths import ATTENTION, BACKWARD, MS, Job, lengths_job
 from sketch import facts_of
-
-MS = 1_000_000
-ATTENTION = "aten::_scaled_dot_product_cudnn_attention"
-BACKWARD = "aten::_scaled_dot_product_cudnn_attention_backward"
-
-
-class Job(Book):
-    """Ops of a library one after the other, with some silence inside or between them."""
-
-    def call(
-        self, name: str, length: int | None = 512, silent_ms: float = 0.0, thread: int = 0, late: bool = False
-    ) -> None:
-        """An op of one kernel; it is silent before its launch, or after it if `late`."""
-        dims = None if length is None else [[8, 16, length, 64]] * 3
-        op = self.open(name, dims, ["c10::BFloat16"] * 3)
-        self.rows[op]["thread"] = thread
-        self.now += 2_000 if late else 2_000 + int(silent_ms * MS)
-        self.correlation += 1
-        self._add(
-            Kind.RUNTIME,
-            "cudaLaunchKernel",
-            self.now,
-            self.now + 4_000,
-            correlation=self.correlation,
-            thread=thread,
-        )
-        columns = {"correlation": self.correlation, "device": 0, "stream": 7, "thread": 107}
-        self._add(Kind.KERNEL, f"kernel of {name}", self.now + 6_000, self.now + 506_000, **columns)
-        self.now += 510_000 + (int(silent_ms * MS) if late else 0)
-        self.close(op)
-
-    def step(self, number: int, begin: int) -> None:
-        self._add(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, self.now)
 
 
 def plans_of(timeline: Timeline) -> Plans:
     return watch_host(timeline, link(timeline)).plans
 
 
-def lengths_job(
-    lengths: list[int | None], silent_ms: float, layers: int = 3, outside: bool = False
-) -> Timeline:
-    """A step for each length: attention forward and backward; the first layer of a new length sets up."""
-    job, seen = Job(), set[int | None]()
-    for number, length in enumerate(lengths):
-        begin = job.now
-        for name, thread in ((ATTENTION, 0), (BACKWARD, 1)):
-            for layer in range(layers):
-                new = layer == 0 and (length is None or length not in seen)
-                job.call("aten::mm", 512, thread=thread)
-                if outside and new:
-                    job.now += int(silent_ms * MS)
-                job.call(name, length, silent_ms if new and not outside else 0.0, thread)
-        seen.add(length)
-        job.step(number, begin)
-    return job.timeline()
-
-
 LENGTHS = st.lists(st.integers(100, 900), min_size=4, max_size=5, unique=True)
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(LENGTHS, st.floats(1.1, 80), st.integers(1, 4), st.booleans())
 def test_every_new_shape_is_set_up_and_nothing_else(
     lengths: list[int], silent_ms: float, layers: int, again: bool
@@ -87,7 +36,7 @@ def test_every_new_shape_is_set_up_and_nothing_else(
     assert (plans.end - plans.start).sum() == pytest.approx(2 * len(lengths) * silent_ms * MS, rel=0.02)
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(LENGTHS, st.floats(1.1, 80), st.integers(1, 4))
 def test_the_same_silence_outside_an_op_is_no_set_up(
     lengths: list[int], silent_ms: float, layers: int
@@ -95,7 +44,7 @@ def test_the_same_silence_outside_an_op_is_no_set_up(
     assert len(plans_of(lengths_job(list(lengths), silent_ms, layers, outside=True))) == 0
 
 
-@settings(max_examples=20, deadline=None)
+@drawn(12)
 @given(LENGTHS, st.floats(5, 80))
 def test_its_idle_time_is_recompilation_inside_and_host_work_outside(
     lengths: list[int], silent_ms: float
@@ -110,7 +59,7 @@ def test_its_idle_time_is_recompilation_inside_and_host_work_outside(
         assert facts.spent_ms(other) < 0.1 * silent_ms
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(67)
 @given(st.lists(st.integers(100, 900), min_size=1, max_size=4), st.floats(1.1, 50), st.integers(2, 5))
 def test_an_op_that_takes_the_time_on_shapes_it_knows_does_not_set_up(
     lengths: list[int], silent_ms: float, times: int
@@ -154,8 +103,8 @@ def test_the_wall_names_op_and_shapes() -> None:
     facts = attention()
     assert decide(facts).cause == "recompilation"
     text = recompilation.sentence(facts)
-    assert "sets itself up inside the step (3 new shapes in the steps traced, [8×16×" in text
-    assert "pad or bucket" in text
+    assert "sets itself up for 3 new shapes in the traced steps (such as [8×16×" in text
+    assert "Pad or bucket" in text
     shown = recompilation.evidence(facts)
     assert {one.op for one in shown} == {ATTENTION, BACKWARD}
     assert all("3 new shapes" in one.text for one in shown)

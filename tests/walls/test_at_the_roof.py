@@ -37,7 +37,7 @@ def test_from_each_format_the_next_one_down_is_named() -> None:
         ("Tesla V100-SXM2-32GB", "double", "(fp32 or fp16 instead of fp64, if its digits are not needed)"),
         ("NVIDIA H200", "c10::Half", "(fp8 matmuls)"),
         ("NVIDIA A100-SXM4-80GB", "c10::BFloat16", "(int8)"),
-        ("Tesla V100-SXM2-32GB", "c10::Half", "so only a smaller model"),
+        ("Tesla V100-SXM2-32GB", "c10::Half", "Only a smaller model"),
     ):
         text = at_the_roof.sentence(matmuls(dtype, device))
         assert said in text, text

@@ -51,7 +51,10 @@ def test_the_report_says_why():
     facts = facts_of(LAUNCHES, STEP_MS, telemetry=Telemetry(cpu=CpuUse(in_line_share=0.8)))
     wall = diagnose_device(facts.run, [facts]).wall
     assert wall.cause is None and not wall.between
-    assert "in line for a core 80 % of the time" in wall.sentence and "launch-bound" in wall.sentence
+    assert (
+        "For 80 % of the time the job's thread waited for a core" in wall.sentence
+        and "launch-bound" in wall.sentence
+    )
 
 
 ON_CORES = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": KERNELS["t"]}, device="")

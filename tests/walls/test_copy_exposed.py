@@ -16,7 +16,7 @@ def fires() -> Facts:
 
 
 def clear() -> Facts:
-    """A pinned copy on a stream of its own, under the previous step's work."""
+    """A pinned copy on its own stream, under the previous step's work."""
     gpu = """
 mmmmmmmmMmmmmmmmmMmmmmmmmm
    iii      iii      iii
@@ -36,4 +36,4 @@ def test_pageable_memory_asks_for_pinned() -> None:
 
 def test_an_exposed_pinned_copy_asks_for_overlap() -> None:
     facts = facts_of(sketch(cpu="oo       oo       oo", gpu="iiimm    iiimm    iiimm", steps=STEPS))
-    assert "on a stream of its own" in copy_exposed.sentence(facts)
+    assert "on its own stream" in copy_exposed.sentence(facts)

@@ -30,7 +30,7 @@ def cannot_tell() -> Facts:
 
 
 def test_one_rank_says_what_it_cannot_know() -> None:
-    assert "one rank's trace cannot tell" in exposed_collective.sentence(fires())
+    assert "one rank alone cannot tell" in exposed_collective.sentence(fires())
 
 
 def test_a_slice_shared_with_a_kernel_is_the_kernels() -> None:
@@ -55,7 +55,7 @@ def test_a_collective_on_the_host_is_one_too() -> None:
     assert facts.spent_ms("exposed-collective") == pytest.approx(6, abs=0.1)
     assert facts.spent_ms("host-sync") == facts.spent_ms("copy-exposed") == 0
     text = exposed_collective.sentence(facts)
-    assert "(gloo:all_reduce)" in text and "use the NCCL backend with one GPU per rank" in text
+    assert "(gloo:all_reduce)" in text and "Use the NCCL backend with one GPU per rank" in text
     first, *others = exposed_collective.evidence(facts)
     assert first.op == "gloo:all_reduce" and first.ms == pytest.approx(4, abs=0.1)
     assert first.text.startswith("gloo:all_reduce: 1 call")

@@ -40,5 +40,5 @@ def test_fp64_goes_to_fp32_first_and_only_if_it_may() -> None:
     text = fast_path_off.sentence(
         facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", kernels=drawn))
     )
-    assert "are fp64 matmuls" in text
-    assert "make the data fp32 (.float()) if fp64's digits are not needed, then set torch." in text
+    assert "goes to fp64 matmuls" in text
+    assert "Make the data fp32 (.float()) if fp64's digits are not needed, then set torch." in text

@@ -38,4 +38,4 @@ def test_a_measured_collection_is_taken_out_of_host_work() -> None:
 
 
 def test_a_call_in_the_loop_is_named() -> None:
-    assert "remove gc.collect()" in gc_pause.sentence(fires())
+    assert "Remove gc.collect()" in gc_pause.sentence(fires())

@@ -60,7 +60,7 @@ def test_a_gap_without_host_ops_is_placed_by_the_device(monkeypatch) -> None:
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
     monkeypatch.setattr(host_work, "_neighbours", lambda *_: (None, None))
     (found,) = host_work.evidence(facts)
-    assert found.text.startswith("between aten::mm and aten::mm: the device idled")
+    assert found.text.startswith("between aten::mm and aten::mm: the device waited")
 
 
 def test_ends_that_are_not_known_are_not_named() -> None:

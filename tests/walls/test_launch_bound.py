@@ -34,7 +34,7 @@ def cannot_tell() -> Facts:
 
 def test_counts_what_is_launched() -> None:
     facts = fires()
-    assert "6 kernels per step" in launch_bound.sentence(facts)
+    assert "issues 6 kernels one by one" in launch_bound.sentence(facts)
     assert "aten::mul" in [one.op for one in launch_bound.evidence(facts)]
 
 

@@ -36,10 +36,10 @@ def test_no_workers_asks_for_workers() -> None:
     waited = facts.spent_ms("loader-starved")
     assert loader_starved.workers_text(facts, 0) == f"num_workers={ceil(waited / (10 - waited))}"
     assert loader_starved.workers_text(facts, 4) == f"num_workers={ceil(4 * 10 / (10 - waited))}"
-    assert "as many as the cores carry" in loader_starved.workers_text(facts, 32)
+    assert "as many as the cores allow" in loader_starved.workers_text(facts, 32)
 
 
 def test_slow_workers_are_told_apart() -> None:
     host = {"d": (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host))
-    assert "workers do not keep up" in loader_starved.sentence(facts)
+    assert "workers cannot keep up" in loader_starved.sentence(facts)

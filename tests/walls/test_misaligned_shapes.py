@@ -33,7 +33,7 @@ def cannot_tell() -> Facts:
 
 
 def test_says_what_to_pad_to_what() -> None:
-    assert "pad 50257 to 50304" in misaligned_shapes.sentence(fires())
+    assert "Pad 50257 to 50304" in misaligned_shapes.sentence(fires())
     first = misaligned_shapes.evidence(fires())[0]
     assert "[8192×768]·[768×50257] bf16" in first.text
     assert "cutlass_75_tensorop_bf16" in first.text

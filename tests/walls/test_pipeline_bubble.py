@@ -56,5 +56,5 @@ kkkk    kkkk    kkkk
     assert facts.steps.device == 0
     assert facts.spent_ms("pipeline-bubble") == pytest.approx(3.0, abs=0.1)
     assert facts.spent_ms("unknown") == 0
-    assert "another device of the process works" in pipeline_bubble.sentence(facts)
+    assert "waits for another device of the process" in pipeline_bubble.sentence(facts)
     assert pipeline_bubble.evidence(facts)[0].ms == pytest.approx(3.0, abs=0.1)

@@ -65,7 +65,7 @@ def test_without_shapes_kernel_names_still_tell_fp32(traces: Path) -> None:
     facts = facts_of(traces / "v100_cnn_ns_timestamps.json.gz")
     verdict = decide(facts)
     assert verdict.cause == "fast-path-off"
-    assert "no shapes (record_shapes=True)" in spoken(facts, verdict)
+    assert "no shapes: record_shapes=True" in spoken(facts, verdict)
 
 
 def test_without_shapes_gaps_still_tell(traces: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_slow_kernel_of_milliseconds_is_not_bound_by_launches(traces: Path) ->
     facts = facts_of(traces / "mi300x_attention_large_heads.json.gz")
     verdict = decide(facts)
     assert (verdict.wall, verdict.cause) == ("compute", "slow-kernels")
-    assert "at 12 %" in spoken(facts, verdict)
+    assert "reaches 12 %" in spoken(facts, verdict)
 
 
 def test_a_trace_that_lacks_kernels_says_so(traces: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+from msgspec.structs import replace
+
 from findwall.attribute.facts import Facts
+from findwall.model.causes import cause_index
 from findwall.walls import slow_kernels
 from sketch import KERNELS, Drawn, facts_of, sketch
 
 STEPS = "|        |        |        "
 CPU = "o        o        o"
+SLOW = cause_index("slow-kernels")
 
 
 def fires() -> Facts:
@@ -25,3 +30,33 @@ def cannot_tell() -> Facts:
 
 def test_says_how_far_below() -> None:
     assert "16 % of its ceiling" in slow_kernels.evidence(fires())[0].text
+
+
+def drawn(**kernels: Drawn) -> Facts:
+    gpu = "mmmmaa   mmmmaa   mmmmaa"
+    return facts_of(sketch(cpu=CPU, gpu=gpu, steps=STEPS, kernels=kernels))
+
+
+ATTENTION = Drawn("flash_fwd_kernel", "aten::_flash_attention_forward").given(
+    [8, 128, 16, 64], [8, 128, 16, 64], [8, 128, 16, 64], dtype="c10::BFloat16"
+)
+
+
+def test_a_kernel_of_the_team_is_not_called_attention() -> None:
+    """The longest is a Triton kernel that somebody wrote; torch's own attention comes after it."""
+    facts = drawn(m=Drawn("linear_kernel", "TeamLayer"), a=ATTENTION)
+    facts = replace(facts, atoms=replace(facts.atoms, cause=np.full_like(facts.atoms.cause, SLOW)))
+    text = slow_kernels.sentence(facts)
+    assert "goes to kernels that" in text and "attention" not in text
+    assert "Tune that kernel for these shapes" in text and "sdpa_kernel" not in text
+
+
+def test_attention_of_torch_has_other_backends() -> None:
+    facts = drawn(m=ATTENTION, a=ATTENTION)
+    facts = replace(facts, atoms=replace(facts.atoms, cause=np.full_like(facts.atoms.cause, SLOW)))
+    text = slow_kernels.sentence(facts)
+    assert "goes to attention kernels that" in text and "torch.nn.attention.sdpa_kernel" in text
+
+
+def test_matmuls_are_called_so() -> None:
+    assert "goes to matmuls that" in slow_kernels.sentence(fires())

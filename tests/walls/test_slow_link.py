@@ -48,5 +48,5 @@ def cannot_tell() -> Facts:
 
 def test_what_the_link_must_still_carry_is_the_floor() -> None:
     facts = fires()
-    assert "40.0 GB/s where the link reaches 400" in slow_link.sentence(facts)
+    assert "40.0 GB/s over a link that reaches 400 GB/s" in slow_link.sentence(facts)
     assert facts.recoverable_ms("slow-link") == pytest.approx(0.9 * facts.spent_ms("slow-link"))

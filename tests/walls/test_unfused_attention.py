@@ -48,4 +48,4 @@ def test_a_call_that_takes_the_math_path_is_not_told_to_call() -> None:
     facts = fires()
     names = (*facts.timeline.names, unfused_attention.MATH_PATH)
     text = unfused_attention.sentence(replace(facts, timeline=replace(facts.timeline, names=names)))
-    assert "op by op" in text and "instead" not in text
+    assert "on its math path" in text and "instead" not in text

@@ -34,13 +34,13 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_optimizer() -> None:
-    assert "pass fused=True to AdamW" in unfused_optimizer.sentence(fires())
+    assert "Pass fused=True to AdamW" in unfused_optimizer.sentence(fires())
 
 
 def test_one_without_a_fused_form_is_told_so() -> None:
     other = {"z": (Kind.ANNOTATION, "Optimizer.step#LAMB.step")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=other))
-    assert "compile its step" in unfused_optimizer.sentence(facts)
+    assert "Compile its step" in unfused_optimizer.sentence(facts)
 
 
 def own(name: str) -> Facts:

@@ -34,7 +34,7 @@ def test_the_intermediates_need_not_be_moved() -> None:
 
 
 def test_unknown_is_said() -> None:
-    assert "unknown because this GPU's ceilings are not known" in unfused_pointwise.sentence(cannot_tell())
+    assert "unknown because this GPU's ceilings are unknown" in unfused_pointwise.sentence(cannot_tell())
 
 
 def test_norms_in_the_chain_are_named() -> None:

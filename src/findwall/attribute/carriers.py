@@ -10,7 +10,7 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_kind import on_cores, pieces
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text, listed
 from findwall.attribute.kernel_names import short_kernel, shorten
@@ -24,6 +24,7 @@ from findwall.units import format_ms, format_share, ms
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
 OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
 _LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
+CLASS_WORDS = {"attention": "attention kernels", "conv": "convolutions", "matmul": "matmuls"}
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
 
 
@@ -134,6 +135,14 @@ def _doing(facts: Facts, carrier: Carrier) -> str:
         row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
         return collective_name(facts.timeline, facts.links, row)
     return carrier.op or short_kernel(carrier.kernel)
+
+
+def named_work(facts: Facts, cause: str) -> str:
+    """What the longest carriers are: "matmuls"; just kernels where one of them is of no such class."""
+    kinds = {facts.kernel_class(carrier.atom) for carrier in carriers(facts, cause)}
+    if not kinds or not kinds <= CLASS_WORDS.keys():
+        return pieces(facts)
+    return listed([CLASS_WORDS[kind] for kind in sorted(kinds)])
 
 
 def ops_named(facts: Facts, cause: str, most: int = 3) -> str:

@@ -5,8 +5,9 @@ What the trace does not say is left out of a text, or named as missing.
 
 from __future__ import annotations
 
-from findwall.attribute.device_kind import device_word
+from findwall.attribute.device_kind import device_word, on_cores
 from findwall.attribute.facts import Facts
+from findwall.attribute.kinds_told import told_of_kind
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 
@@ -28,6 +29,17 @@ def opening(facts: Facts, cause: str) -> str:
     return f"{format_ms(spent)} of the {step} step ({format_share(facts.share(cause))})"
 
 
+def waiting(facts: Facts, cause: str) -> str:
+    """ "For 112 ms of the 300 ms step (37 %) the device waits"; on a CPU the cores do."""
+    return f"For {opening(facts, cause)} the {'cores wait' if on_cores(facts) else 'device waits'}"
+
+
+def told(facts: Facts, cause: str, fact: str, action: str) -> str:
+    """The verdict in two or three sentences: what fills the step, in which steps, what to do about it."""
+    which = told_of_kind(facts, cause, fact)
+    return f"{fact}.{which} {action[:1].upper()}{action[1:]}; {gain(facts, cause)}."
+
+
 def gain(facts: Facts, cause: str) -> str:
     """The most that a fix saves, as the end of a sentence."""
     value = facts.recoverable_ms(cause)
@@ -36,20 +48,20 @@ def gain(facts: Facts, cause: str) -> str:
     work = ms(float(facts.own[facts.atoms.of(cause)].sum()))
     # Idle time is known without any floor.
     doubtful = missing(facts) if work > MAJORITY_SHARE * facts.spent_ms(cause) else None
-    doubt = f" (a rough figure, because {doubtful})" if doubtful else ""
+    doubt = f" (roughly, because {doubtful})" if doubtful else ""
     # A fix can save more than its cause takes: what stands behind the cause goes as well.
     most = max(value, facts.replayed.get(cause, 0.0))
-    behind = " with what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
-    return f"saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
+    behind = ", counting what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
+    return f"that saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
 
 
 def missing(facts: Facts) -> str | None:
     """What keeps floors from being known, if anything does; ends a sentence."""
     if not facts.ceilings.known:
         name = facts.ceilings.device or "the trace does not name it"
-        return f"this {device_word(facts)}'s ceilings are not known ({name})"
+        return f"this {device_word(facts)}'s ceilings are unknown: {name}"
     if not facts.timeline.header.shapes and not facts.timeline.details.inputs:
-        return "the trace has no shapes (record_shapes=True)"
+        return "the trace has no shapes: record_shapes=True"
     return None
 
 

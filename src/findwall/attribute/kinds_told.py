@@ -9,14 +9,17 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.kinds import traced_kinds
 from findwall.attribute.places import sampled
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.kinds import USUAL, StepKind
-from findwall.units import NS_PER_S
+from findwall.units import NS_PER_S, format_ms
 
 # Of what such a step idles beyond a usual one: a cause with less is not what it does. Chosen by hand.
 EXPLAINS_SHARE = 0.5
-DOING = {"saving": "a checkpoint is saved", "evaluation": "the model is evaluated"}
-RESTARTS = "the loader's workers start again (persistent_workers=True)"
-STARTS_AGAIN = "the loader starts again"
+DOING = {"saving": "saving a checkpoint", "evaluation": "evaluating the model"}
+RESTARTS = "restarting the loader's workers; persistent_workers=True keeps them"
+STARTS_AGAIN = "restarting the loader"
+# What a hook saw such steps do, and the causes that its time goes to.
+CARRIES = {"saving": ("host-work", "host-sync"), "loader-start": ("loader-starved",)}
 
 
 def doing_text(kind: StepKind, workers: int | None) -> str:
@@ -35,7 +38,7 @@ def what_it_does(facts: Facts, kind: StepKind) -> str:
     if cause is None:
         return ""
     line = sampled(facts, between_ops=True) if cause == "host-work" else None
-    return f"the device waits there for {cause}" + (f" ({line.place} in {line.function})" if line else "")
+    return f"waiting for {cause}" + (f" at {line.place} in {line.function}" if line else "")
 
 
 def _idles_for(facts: Facts, name: str) -> str | None:
@@ -92,3 +95,31 @@ def restarts(facts: Facts) -> StepKind | None:
 def often_text(kind: StepKind) -> str:
     """ "1 step in 16", or "4 % of the steps"."""
     return f"1 step in {kind.every}" if kind.every else f"{100 * kind.share:.2g} % of the steps"
+
+
+def kind_text(kind: StepKind, usual: StepKind, what: str) -> str:
+    """ "1 step in 16 takes 46.0 ms instead of 6.00 ms (saving a checkpoint)"; no full stop."""
+    takes = f"{'takes' if kind.every else 'take'} {format_ms(kind.mean * 1e3)}"
+    doing = f" ({what})" if what else ""
+    return f"{often_text(kind)} {takes} instead of {format_ms(usual.mean * 1e3)}{doing}"
+
+
+def told_of_kind(facts: Facts, cause: str, said: str) -> str:
+    """A sentence on the steps that a cause is worst in, where `said` does not name them already; or "
+    "nothing."""
+    kinds = kinds_of(facts)
+    usual = next((kind for kind in kinds if kind.name == USUAL), None)
+    if usual is None:
+        return ""
+    extra = {kind: kind.share * (kind.mean - usual.mean) * NS_PER_S for kind in kinds}
+    worst = max(extra, key=lambda kind: extra[kind])
+    if extra[worst] < WORTH_IT * facts.step or often_text(worst) in said or not _carries(facts, worst, cause):
+        return ""
+    return f" {kind_text(worst, usual, what_it_does(facts, worst))}."
+
+
+def _carries(facts: Facts, kind: StepKind, cause: str) -> bool:
+    """Whether what makes such steps long is what the verdict names."""
+    if cause == "unstable-steps" or cause in CARRIES.get(kind.doing, ()):
+        return True
+    return not kind.doing and _idles_for(facts, kind.name) == cause

@@ -17,7 +17,7 @@ def workers_text(facts: Facts, have: int) -> str:
     rest = step - waited
     most = min(MOST_WORKERS, cores_of(facts) or MOST_WORKERS)
     needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else most + 1
-    return f"num_workers={needed}" if needed <= most else "num_workers: as many as the cores carry"
+    return f"num_workers={needed}" if needed <= most else "num_workers: as many as the cores allow"
 
 
 def cores_of(facts: Facts) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 
 import msgspec
 
@@ -86,10 +87,14 @@ def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
 
 def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
     """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
-    shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
     lines = facts.rank.host_lines
     if between_ops:
         lines = tuple(line for line in lines if not _RUNS_OPS.search(line.inside)) or lines
+    return _by_share(lines)
+
+
+def _by_share(lines: Iterable[HostLine]) -> list[HostLine]:
+    shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
     for line in lines:
         shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
     found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
@@ -101,12 +106,20 @@ def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
 
 def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
     """What the sampler saw, where the run had one."""
-    lines = _sampled(facts, between_ops)[:LINES_SHOWN]
+    return _told(_sampled(facts, between_ops))
+
+
+def lines_evidence(lines: Iterable[HostLine]) -> list[Evidence]:
+    """The same, where there are no facts beside it."""
+    return _told(_by_share(lines))
+
+
+def _told(lines: list[HostLine]) -> list[Evidence]:
     return [
         Evidence(
-            f"{line.place} in {line.function}: the host stood here in {format_share(line.share)} of the "
+            f"{line.place} in {line.function}: the host was here in {format_share(line.share)} of the "
             "samples",
             line=line.place,
         )
-        for line in lines
+        for line in lines[:LINES_SHOWN]
     ]

@@ -168,10 +168,10 @@ def _squeezed(one: Scenario, step: float, refuse: bool) -> tuple[Scenario, tuple
         raise InputError(
             f"A step of {step / 1e6:.3g} ms cannot hold the {one.busy / 1e6:.3g} ms of device work "
             "the trace shows.",
-            "Check the step time given: it is of another job, or in another unit than milliseconds.",
+            "Check the step time you gave: it is another job's, or not in milliseconds.",
         )
     note = (
-        f"The trace shows {format_ms(ms(one.busy))} of device work in a step of {format_ms(ms(step))}: "
+        f"The trace shows {format_ms(ms(one.busy))} of device work in a step of {format_ms(ms(step))}, so "
         "it was scaled down to fit."
     )
     return replace(found, busy=step, shrink=shrink), (note,)
@@ -182,6 +182,6 @@ def _about_missing_rows(one: Scenario) -> tuple[str, ...]:
         return ()
     share = format_share(one.gaps.idle[UNKNOWN] / one.gaps.replay.step)
     return (
-        f"For {share} of the time the device stands still although kernels are queued: the trace lacks rows. "
-        "That time is of unknown cause, and so is time in which the host seems silent.",
+        f"For {share} of the time the device waits although kernels are queued: the trace lacks rows. "
+        "That time has no known cause, nor has time in which the host seems silent.",
     )

@@ -12,11 +12,15 @@ from findwall.attribute.waits import Wait, in_window, merged, rows_named, shared
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
+from findwall.model.kinds import EVEN_SHARE
 from findwall.structure.host import COMPILE
 from findwall.structure.plans import shapes
 from findwall.units import ms
 
 RECOMPILATION = "recompilation"
+# Both chosen by hand.
+FEWEST_GROWING = 3  # lengths, one after the other
+MOST_TOKENS_A_STEP = 16  # by which the text that is being written grows
 
 
 class SetUp(msgspec.Struct, frozen=True):
@@ -46,6 +50,35 @@ def set_ups(facts: Facts) -> list[SetUp]:
     names = facts.timeline.events.name[rows]
     found = [_set_up(facts, rows[names == name], idle[names == name]) for name in np.unique(names).tolist()]
     return sorted(found, key=lambda one: (-one.ms, one.op))
+
+
+def grows(facts: Facts) -> bool:
+    """Whether what is set up is always one further than the last: the cache of a text that is being written.
+
+    Each length is then set up once, and comes back with the next text: it is no part of later steps.
+    """
+    plans = facts.host.plans
+    names = facts.timeline.events.name[plans.row]
+    spent = {name: int((plans.end - plans.start)[names == name].sum()) for name in np.unique(names).tolist()}
+    if not spent:
+        return False
+    rows = np.unique(plans.row[names == max(spent, key=lambda name: spent[name])])
+    rows = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
+    sizes = [_sizes(facts, int(row)) for row in rows]
+    if len(sizes) < FEWEST_GROWING or len({len(one) for one in sizes}) > 1:
+        return False
+    further = np.diff(np.array(sizes, np.int64), axis=0)
+    alike, counts = np.unique(further, axis=0, return_counts=True)
+    usual = alike[np.argmax(counts)]
+    is_even = counts.max() >= EVEN_SHARE * len(further)
+    return bool(is_even and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
+
+
+def _sizes(facts: Facts, row: int) -> list[int]:
+    """All dims of an op's arguments, one after the other."""
+    inputs = facts.timeline.inputs_of(row)
+    every = [] if inputs is None else inputs.dims
+    return [size for dims in every if isinstance(dims, list) for size in dims if isinstance(size, int)]
 
 
 def _set_up_rows(facts: Facts) -> I64:

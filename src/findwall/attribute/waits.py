@@ -39,7 +39,7 @@ class Wait(msgspec.Struct, frozen=True):
     def text(self) -> str:
         times = f", {times_text(self.times)} per step" if self.times >= MORE_THAN_ONCE else ""
         call = f" ({self.call})" if self.op and self.call != self.op else ""
-        return f"{self.place}{call}{times}: the device idled {format_ms(self.ms)}"
+        return f"{self.place}{call}{times}: the device waited {format_ms(self.ms)}"
 
     @property
     def place(self) -> str:

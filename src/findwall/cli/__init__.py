@@ -7,6 +7,7 @@ import errno
 import importlib
 import os
 import re
+import signal
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -131,8 +132,8 @@ def _run(arguments: list[str] | None) -> int:
         return result if isinstance(result, int) else 0
     except FindwallError as error:
         return _complain(error, error.message, error.hint, error.exit_code, invocation)
-    except click.Abort:  # click's word for Ctrl-C
-        return 130
+    except (click.Abort, KeyboardInterrupt):  # click's word for Ctrl-C
+        return _interrupted()
     except click.ClickException as error:
         return _complain(error, error.format_message(), _where_to_look(error), error.exit_code, invocation)
     except BrokenPipeError:
@@ -163,6 +164,13 @@ def _complain(
 def _where_to_look(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     return f"See '{context.command_path} --help'." if context is not None else ""
+
+
+def _interrupted() -> int:
+    """Die of the signal, as an interrupted python does: shells and schedulers tell that from an exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    return 130
 
 
 def _flush() -> None:

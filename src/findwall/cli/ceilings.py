@@ -28,7 +28,9 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]
         words = str(value).lower().replace("x", ",").split(",")
         if len(words) != 3 or not all(word.strip().isdigit() and int(word) > 0 for word in words):
             self.fail(
-                f"{value!r} is no matmul shape: give three positive sizes, as in 4096,11008,4096.", param, ctx
+                f"{value!r} is not a matmul shape: give three positive sizes, as in 4096,11008,4096.",
+                param,
+                ctx,
             )
         m, n, k = (int(word) for word in words)
         return m, n, k
@@ -43,7 +45,7 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]
     flag_value="-",
     help="Write the report as JSON; `findwall read` takes it with --ceilings.",
 )
-@click.option("--refresh", is_flag=True, help="Measure again even where a measurement is kept.")
+@click.option("--refresh", is_flag=True, help="Measure again even if a measurement is kept.")
 @click.option(
     "--shape",
     "shapes",
@@ -59,7 +61,7 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]
     type=click.FloatRange(1, 600),
     default=30.0,
     show_default=True,
-    help="Seconds it may take.",
+    help="The most seconds it may take.",
 )
 def command(
     json_path: str | None,
@@ -76,7 +78,7 @@ def command(
     """
     report, kept = (None, None) if refresh or shapes else (_kept(device), None)
     if report is not None and _is_doubtful(report):
-        click.echo("What is kept may have been measured on a busy machine.", err=True)
+        click.echo("The kept ceilings may have been measured on a busy machine.", err=True)
         report = None
     if report is None:
         report, kept = _measured(device, budget_s, shapes)
@@ -150,7 +152,7 @@ def show(report: CeilingsReport, kept: Path | None) -> None:
     for note in report.notes:
         console.print(Text(f"Note: {note}"))
     if ceilings.doubt and kept is None:
-        console.print(Text("Not kept: what was measured before is in less doubt."))
+        console.print(Text("Not kept: an earlier measurement is more reliable."))
     if kept is not None:
         console.print(Text(f"Kept in {kept}; measured in {report.seconds:.0f} s."))
 
@@ -195,7 +197,7 @@ def _amount(value: float | None, unit: str) -> str:
 def _curve(report: CeilingsReport) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, title="FLOP/s against FLOPs a byte", title_justify="left")
+    table = Table(box=None, pad_edge=False, title="FLOP/s against FLOPs per byte", title_justify="left")
     table.add_column("FLOP/byte", justify="right")
     table.add_column("FLOP/s", justify="right")
     table.add_column("bytes/s", justify="right")

@@ -100,7 +100,7 @@ def _print(checkup: Checkup) -> None:
     console.print(Text(checkup.device, style="bold"))
     console.print(Text(", ".join(f"{name} {value}" for name, value in checkup.versions.items() if value)))
     for finding in checkup.findings:
-        fix = f" Fix: {finding.fix}" if finding.fix else ""
+        fix = f" Fix: {finding.fix}." if finding.fix else ""
         style = "yellow" if finding.level == "warning" else ""
         console.print(Text(f"{finding.level}: {finding.sentence}{fix}", style=style))
     if not any(finding.level == "warning" for finding in checkup.findings):

@@ -34,9 +34,9 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
 @click.option(
     "--max-memory",
     metavar="SIZE",
-    help="What reading may take, as in 8G or 512M; by default half of what the machine has left.",
+    help="The most memory reading may take, as in 8G or 512M; by default half of what is free.",
 )
-@click.option("--brief", "is_brief", is_flag=True, help="Show the verdict and what to try, nothing else.")
+@click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
 )
@@ -52,7 +52,7 @@ def command(
 ) -> None:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
         raise InputError(
-            f"--step-ms {step_ms} is no step time", "Give milliseconds above zero, as in --step-ms 41.3."
+            f"--step-ms {step_ms} is not a step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
     most = None if max_memory is None else bytes_of(max_memory)
     from findwall.cli.newest import resolve
@@ -89,7 +89,7 @@ def bytes_of(size: str) -> int:
     found = _SIZE.fullmatch(size.strip())
     count = int(float(found[1]) * 1024 ** " KMGT".index((found[2] or " ").upper())) if found else 0
     if count <= 0:
-        raise InputError(f"--max-memory {size} is no size", "Give one as in --max-memory 8G or 512M.")
+        raise InputError(f"--max-memory {size} is not a size", "Give one as in --max-memory 8G or 512M.")
     return count
 
 

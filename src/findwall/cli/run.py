@@ -1,4 +1,4 @@
-"""`findwall run`: measure a job that nobody edited."""
+"""`findwall run`: measure a job without editing it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from findwall.measure.options import Options
     "python.",
 )
 @click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
-@click.option(
-    "--wait", type=click.IntRange(min=0), help="Warm-up steps to let pass (default: a test decides)."
-)
+@click.option("--wait", type=click.IntRange(min=0), help="Warm-up steps to skip (default: a test decides).")
 @click.option(
     "--steps", type=click.IntRange(min=1), help="Steps to time without the profiler (default: 30 or 10 s)."
 )
@@ -31,7 +29,7 @@ from findwall.measure.options import Options
 @click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
 @click.option("--stop", is_flag=True, help="End the job once the verdict is there.")
 @click.option("--out", metavar="DIR", help="The run folder (default: findwall-runs/<script>-<n>).")
-@click.option("--brief", is_flag=True, help="Print the verdict and what to try, nothing else.")
+@click.option("--brief", is_flag=True, help="Print only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
 )

@@ -39,7 +39,7 @@ ROUNDING = 1.001  # times a figure: the same one, rounded
 SAID_TOLERANCE = 1.05  # times what a sentence promises: a fix that saves more says something else
 
 ZERO_TIMES = re.compile(r"(?<![\d.,])0 times\b|\bNothing of\b")
-GRAPH_ADVICE = re.compile(r"capture [^.;]*graph|torch\.cuda\.graph|make_graphed_callables|reduce-overhead")
+GRAPH_ADVICE = re.compile(r"[Cc]apture [^.;]*graph|torch\.cuda\.graph|make_graphed_callables|reduce-overhead")
 WORKERS = re.compile(r"num_workers=(\d+)")
 MEMORY_CLAIM = re.compile(
     r"(?:come|comes|copied|copies|are) (?:already )?(?:come )?from (?:pinned|pageable)|already pinned"
@@ -57,7 +57,7 @@ FOREIGN = {
 # Advice in a verdict's sentence, and the fix that it speaks of.
 SPOKEN_FIXES = {
     "cuda-graphs": re.compile(r"CUDA graph"),
-    "torch-compile": re.compile(r"compile it\b|let torch\.compile"),
+    "torch-compile": re.compile(r"[Cc]ompile (?:it|the model)\b|[Ll]et torch\.compile"),
     "channels-last": re.compile(r"channels_last"),
     "pin-memory": re.compile(r"pin_memory=True"),
 }
@@ -238,7 +238,7 @@ def known_outweighs_unknown(claim: Claim) -> str:
     unknown, gain = claim.spent(UNKNOWN), claim.gain(claim.cause)
     if claim.cause in ROOFS or unknown <= ROUNDING * gain:
         return ""
-    return f"{claim.cause} gives back {format_ms(gain)}, {format_ms(unknown)} are of unknown cause"
+    return f"{claim.cause} gives back {format_ms(gain)}, {format_ms(unknown)} has no known cause"
 
 
 def roof_is_known(claim: Claim) -> str:
@@ -246,7 +246,7 @@ def roof_is_known(claim: Claim) -> str:
     unknown = claim.spent(UNKNOWN)
     if claim.cause not in ROOFS or unknown <= ROOF_UNKNOWN_SHARE * claim.step * ROUNDING:
         return ""
-    return f"{claim.cause}, and {format_share(unknown / claim.step)} of the step is of unknown cause"
+    return f"{claim.cause}, and {format_share(unknown / claim.step)} of the step has no known cause"
 
 
 def roof_is_near(claim: Claim) -> str:
@@ -270,7 +270,7 @@ def small_kernels_are_small(claim: Claim) -> str:
     longest = claim.job.longest_small_ms
     if claim.cause != "launch-bound" or longest <= TOO_SMALL_NS / NS_PER_MS:
         return ""
-    return f"launch-bound, with a kernel of {format_ms(longest)} held for too small"
+    return f"launch-bound, with a kernel of {format_ms(longest)} taken for too small"
 
 
 def promise_covers_the_fixes(claim: Claim) -> str:
@@ -283,7 +283,7 @@ def promise_covers_the_fixes(claim: Claim) -> str:
         saved = claim.step - one.step_ms.low if one.step_ms.low is not None else 0.0
         if one.moves == [claim.cause] and saved > SAID_TOLERANCE * promised + 1e-3:
             fixes, saved_text = " and ".join(one.fixes), format_ms(saved)
-            return f"the verdict saves up to {format_ms(promised)}, {fixes} alone {saved_text}"
+            return f"the verdict promises {format_ms(promised)}, {fixes} alone {saved_text}"
     return ""
 
 
@@ -428,7 +428,7 @@ def checked(document: Diagnosis, job: Circumstances) -> Diagnosis:
         if complaint:
             document, sound = withdraw(document), sound and figure in BESIDE
             failed.append(_name(figure))
-            notes.append(f"Figures that cannot be are left out: {complaint}.")
+            notes.append(f"Some figures are left out because they cannot be right: {complaint}.")
     document = msgspec.structs.replace(
         document,
         prescriptions=[
@@ -476,11 +476,11 @@ def _check_verdict(
     if sound and not wrong:
         return document
     failed += [_name(check) for check in wrong]
-    why = "; ".join(complaints[check] for check in wrong) or "its figures cannot be"
+    why = "; ".join(complaints[check] for check in wrong) or "its figures cannot be right"
     notes.append(f"No wall is named, because the verdict contradicts a figure: {why}.")
     sentence = (
-        f"What the figures say of this step does not agree ({why}), so no wall is named: record a few other "
-        "steps, and please report this as a fault of findwall."
+        f"The figures of this step contradict each other ({why}), so no wall is named. Record a few other "
+        "steps, and please report this as a bug in findwall."
     )
     return msgspec.structs.replace(
         document,

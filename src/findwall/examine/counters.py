@@ -46,7 +46,7 @@ def judge_counters(rank: Rank) -> CounterVerdict:
     timed = rank.step_times
     if timed is None:
         return CounterVerdict(
-            None, (), "Neither a trace nor step times were measured: no wall can be named.", None
+            None, (), "Neither a trace nor step times were measured, so no wall can be named.", None
         )
     share = None if gpm.sm is None else gpm.sm / 100.0
     idle = 1.0 if share is None else 1.0 - share
@@ -74,7 +74,7 @@ def _weighed(verdict: CounterVerdict, timed: StepTimes) -> CounterVerdict:
         return verdict
     if verdict.cause not in ROOFS and unknown <= gain:
         return verdict
-    text = f"{verdict.sentence} What the other {format_ms(1e3 * unknown)} are only a trace would tell."
+    text = f"{verdict.sentence} Only a trace would show where the other {format_ms(1e3 * unknown)} goes."
     return replace(verdict, cause=None, between=(verdict.cause,), sentence=text)
 
 
@@ -93,21 +93,21 @@ def _waiting(
         return None
     step = timed.mean
     for cause, seconds, what in (
-        ("loader-starved", timed.loader_s, "waits for the next batch: give the DataLoader more workers"),
-        ("gc-pause", timed.gc_s, "stands in the garbage collector: gc.freeze() after setting up"),
+        ("loader-starved", timed.loader_s, "waits for the next batch. Give the DataLoader more workers"),
+        ("gc-pause", timed.gc_s, "waits for the garbage collector. Call gc.freeze() after set-up"),
     ):
         if seconds is not None and seconds >= EXPLAINS_IDLE_SHARE * idle * step:
             return (
                 cause,
                 (),
-                f"{format_ms(seconds * 1e3)} of the {format_ms(step * 1e3)} step the job {what}.",
+                f"For {format_ms(seconds * 1e3)} of the {format_ms(step * 1e3)} step the job {what}.",
             )
     if rank.compiles:
         return (
             None,
             ("recompilation", "launch-bound", "host-work"),
-            f"The device idles about {format_share(idle)} of the {format_ms(step * 1e3)} step and "
-            "torch.compile compiles anew while the job runs; a trace would tell how much of it that is.",
+            f"For about {format_share(idle)} of the {format_ms(step * 1e3)} step the device waits, and "
+            "torch.compile compiles again while the job runs; a trace would show how much of it that is.",
         )
     return None
 
@@ -120,15 +120,15 @@ def _by_pipes(timed: StepTimes, gpm: Counters) -> tuple[str | None, tuple[str, .
     if sm < SM_IDLE:
         between = ("launch-bound", "host-work", "host-sync")
         idle = format_share(1 - sm / 100)
-        text = f"The device idles about {idle} of the {step} step, and no loader is to blame"
+        text = f"For about {idle} of the {step} step the device waits, and not for the loader"
     elif tensor >= PIPE_BUSY:
         cause = "at-the-roof"
-        text = f"The tensor cores are busy {tensor:.0f} % of the {step} step: this is the happy wall"
+        text = f"The tensor cores are busy {tensor:.0f} % of the {step} step: they run at the roof"
     elif fp32 >= PIPE_BUSY and tensor < TENSOR_UNUSED:
         cause = "fast-path-off"
         text = (
-            f"The fp32 pipe is busy {fp32:.0f} % of the {step} step, the tensor cores {tensor:.0f} %: put "
-            "the matmuls on them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
+            f"The fp32 pipe is busy {fp32:.0f} % of the {step} step, the tensor cores {tensor:.0f} %. Move "
+            "the matmuls to them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
         )
     elif dram >= PIPE_BUSY:
         between = ("unfused-pointwise", "memory-roof", "unfused-attention")
@@ -136,15 +136,16 @@ def _by_pipes(timed: StepTimes, gpm: Counters) -> tuple[str | None, tuple[str, .
     else:
         between = ("slow-kernels", "misaligned-shapes", "unfused-pointwise") if sm >= SM_BUSY else ()
         text = f"No pipe is busy (SM {sm:.0f} %, tensor {tensor:.0f} %, DRAM {dram:.0f} % of the {step} step)"
-    end = "." if cause is not None else "; a trace would tell why."
+    end = "." if cause is not None else "; a trace would show why."
     return cause, between, text + end
 
 
 def _no_counters(rank: Rank) -> str:
     if rank.device_kind == "cpu":
         return (
-            "Without a trace only waiting can be told on a CPU, and the job does not wait for its loader: "
-            "let findwall trace a few steps."
+            "Without a trace only waiting shows on a CPU, and this job does not wait for its loader: let "
+            "findwall "
+            "trace a few steps."
         )
     return (
         "Step times alone name no wall, and this GPU gave no counters (GPM needs Hopper or later): let "

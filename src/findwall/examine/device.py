@@ -14,8 +14,9 @@ from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
 from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
-from findwall.examine.remarks import gather_notes, only_start_up
+from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
+from findwall.examine.too_early import TOO_EARLY, too_early
 from findwall.fixes.prescribe import prescribe
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
@@ -45,7 +46,7 @@ from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 # Chosen by hand, not calibrated.
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
-DOUBTFUL_ROOF = "But that ceiling was measured on a busy machine: first run findwall ceilings --refresh."
+DOUBTFUL_ROOF = "But that ceiling was measured on a busy machine: run `findwall ceilings --refresh` first."
 ABOUT_AS_MUCH = 0.9  # of another reading's share
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
@@ -129,10 +130,10 @@ def _unexplained(facts: Facts) -> str:
     """More idle time of unknown cause than anything known gives back: where it lies, how to find out."""
     blind = _blindest(facts)
     idle, step = format_ms(ms(blind.idle[UNKNOWN])), format_ms(ms(blind.step))
-    known = f"For {idle} of the {step} step the device idles and the trace does not show why: "
+    known = f"For {idle} of the {step} step the device waits, and the trace does not show why: "
     if blind.left_over > MOSTLY_IDLE_SHARE * blind.idle[UNKNOWN]:
         return known + (
-            "the steps it holds are shorter. Trace steps that are as slow as the ones timed, or let "
+            "its steps are shorter than the timed ones. Trace steps that are as slow as those, or let "
             "`findwall run` measure the job."
         )
     return known + (
@@ -145,8 +146,8 @@ def _small_kernels(facts: Facts) -> str:
     """The device is never without work, and does hardly any: no host is to blame."""
     spent, step = format_ms(facts.spent_ms("launch-bound")), format_ms(ms(facts.step))
     return (
-        f"{spent} of the {step} step go to kernels too small to use the device, which runs them one after "
-        "the other and waits for nobody: merge them (torch.compile), or give each more work."
+        f"{spent} of the {step} step goes to kernels too small to use the device, which runs them one after "
+        "the other without a pause. Merge them (torch.compile), or give each more work."
     )
 
 
@@ -155,35 +156,37 @@ def _no_roof(facts: Facts) -> str:
     spent = facts.spent()
     cause = next(iter(spent.ranked()))
     return (
-        f"{format_ms(ms(spent[cause]))} of the {format_ms(ms(facts.step))} step are {cause}, of which hardly "
-        "anything can be saved; no cause gives back 5 % and no kernels stand at a roof, so there is no wall: "
-        "give the device more work per step."
+        f"{format_ms(ms(spent[cause]))} of the {format_ms(ms(facts.step))} step goes to {cause}, of which "
+        f"hardly anything can be saved. No cause recovers {100 * WORTH_IT:.0f} % and no kernels run at a "
+        "roof, "
+        "so there is no wall: give the device more work per step."
     )
 
 
 def _undecided(facts: Facts, verdict: Verdict) -> str:
     reading = facts.reading
-    if verdict.why_not == "start-up":
-        return only_start_up(facts)
+    if verdict.why_not in TOO_EARLY:
+        return too_early(facts, verdict.why_not)
     if verdict.why_not == "dilation":
         causes = " and ".join(verdict.between)
         return (
-            f"The trace alone cannot tell {causes} apart: without the profiler the step takes anything "
+            f"The trace alone cannot tell {causes} apart: without the profiler the step takes something "
             f"between {format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few "
-            "steps without the profiler and give that as --step-ms, or let `findwall run` measure the job."
+            "steps without the profiler and pass that as --step-ms, or let `findwall run` measure the job."
         )
     if verdict.why_not == "unexplained":
         return _unexplained(facts)
     if verdict.why_not == "contended":
         return (
-            f"The job's thread stood in line for a core {format_share(in_line_share(facts.rank))} of the "
-            f"time, behind other processes: what looks like {verdict.seeming} may be their doing. Run it "
+            f"For {format_share(in_line_share(facts.rank))} of the time the job's thread waited for a core "
+            "that "
+            f"other processes used, so what looks like {verdict.seeming} may be their doing. Run the job "
             "alone, or on cores of its own (taskset)."
         )
     if verdict.why_not == "ceilings":
         return (
-            "Nothing but its own work holds this step up, and how near the device's ceiling that runs is not "
-            "known: `findwall ceilings` measures it in under 30 s, then read this again."
+            "Only its own work takes the step's time, and it is unknown how near that runs to the device's "
+            "ceiling. Run `findwall ceilings` (under 30 s), then read this again."
         )
     if verdict.why_not == "small-kernels":
         return _small_kernels(facts)
@@ -194,24 +197,26 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
     known = float(np.nanmax(gain.values, initial=0.0)) / step
     blind = max(facts.spent(blindest).of(gain.not_known()) - blindest.idle[UNKNOWN], 0.0) / step
     rest = (
-        "nothing else in it is worth 5 %" if known < WORTH_IT else "that may be worth more than what is known"
+        "nothing else in the step is worth 5 %"
+        if known < WORTH_IT
+        else "that may be worth more than what is known"
     )
     return (
-        f"{format_share(blind)} of the step is in device work whose cost cannot be worked out"
-        f"{_why_blind(facts)}, and {rest}."
+        f"{format_share(blind)} of the step goes to device work whose floor is unknown{_why_blind(facts)}, "
+        f"and {rest}."
     )
 
 
 def _why_blind(facts: Facts) -> str:
     if not facts.ceilings.known:
         device = facts.ceilings.device or "unnamed"
-        return f": no ceilings are known for this device ({device}); `findwall ceilings` measures them"
+        return f" (no ceilings are known for this device, {device}; `findwall ceilings` measures them)"
     if not facts.timeline.header.shapes:
-        return ": the trace has no shapes; record it with record_shapes=True"
+        return " (the trace has no shapes; record it with record_shapes=True)"
     if graph_share(facts) > 0 and not captured_share(facts):
         return (
-            ": kernels replayed from a CUDA graph carry no shapes; put a trace of the graph's capture into a "
-            "capture_traces folder beside the file, or trace the same step once without the graph"
+            " (kernels replayed from a CUDA graph have no shapes; put a trace of the graph's capture into a "
+            "capture_traces folder beside the file, or trace the same step once without the graph)"
         )
     return " (kernels of unknown ops)"
 

@@ -22,7 +22,7 @@ def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = 
     """The Diagnosis of a run. `step_ms`: the true step time, if a person gave one."""
     if step_ms is not None and not 0 < step_ms <= LONGEST_STEP_MS:
         hint = "Give --step-ms a positive number of milliseconds."
-        raise InputError(f"A step of {step_ms:g} ms is no step time.", hint)
+        raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
     ceilings = ceilings or _ceilings(run)
     facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
     if facts:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import doing_text, kinds_of, often_text, what_it_does
+from findwall.attribute.kinds_told import doing_text, kind_text, kinds_of, what_it_does
 from findwall.model.diagnosis import KindRow
 from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.run import Rank
-from findwall.units import format_ms, format_share
+from findwall.units import format_share
 
 OUTSIDE_SHARE = 0.1  # of the job's time outside its steps: less is not worth a sentence; chosen by hand
 
@@ -69,11 +69,7 @@ def about_kinds(rank: Rank, facts: Facts | None = None) -> list[str]:
 def _sentence(kind: StepKind, usual: StepKind, what: str) -> str:
     """The number first: how often, how long, what it does."""
     late = ", seen only after the other steps were timed" if kind.name == SELDOM else ""
-    takes = "takes" if kind.every else "take"
-    return (
-        f"{often_text(kind)} {takes} {format_ms(kind.mean * 1e3)}, the usual one "
-        f"{format_ms(usual.mean * 1e3)}{late}{': ' + what if what else ''}."
-    )
+    return f"{kind_text(kind, usual, what)}{late}."
 
 
 def about_elapsed(rank: Rank) -> list[str]:
@@ -85,4 +81,4 @@ def about_elapsed(rank: Rank) -> list[str]:
     if sum(beside.values()) < OUTSIDE_SHARE:
         return []
     listed = ", ".join(f"{name} {format_share(share)}" for name, share in beside.items() if share > 0.005)
-    return [f"Of the {rank.elapsed.total:.0f} s that the job has run, {listed}."]
+    return [f"Outside its steps the job spent, of {rank.elapsed.total:.0f} s in all: {listed}."]

@@ -15,6 +15,8 @@ from findwall.units import format_ms, format_share, ms
 # All chosen by hand, not calibrated.
 BUSY_SHARE = 0.90  # of the step: the device is busy
 MATRIX_SHARE = 0.50  # of the busy time: the job is mostly matrix products
+DOUBTFUL = "measured on a busy machine"
+SOURCES = {"measured": "measured", "table": "from the table"}
 KNOWN_FLOOR_SHARE = 0.5  # of the matrix time: with floors for less, how near the ceiling it runs is not told
 
 
@@ -41,7 +43,7 @@ def _stable(facts: Facts) -> Question:
     value = spread(seconds)
     if value is None:
         return Question(
-            "stable", "unknown", None, "Only one step was seen: whether steps vary cannot be told."
+            "stable", "unknown", None, "Only one step was seen, so it is unknown whether steps vary."
         )
     of = f"over {len(seconds)} {'steps' if measured else 'profiled steps'}"
     text = f"Step times vary by {format_share(value)} {of}."
@@ -63,7 +65,7 @@ def _busy(facts: Facts) -> Question:
     idle = format_ms(ms(facts.step - facts.reading.likely.busy))
     if _yes(low >= BUSY_SHARE) != _yes(high >= BUSY_SHARE):
         share = f"{format_share(low)} to {format_share(high)}"
-        text = f"The {_device(facts)} works {share} of the step: the profiler hides which."
+        text = f"The {_device(facts)} works {share} of the step; the profiler hides how much."
         return Question("busy", "unknown", likely, text)
     text = f"The {_device(facts)} works {format_share(likely)} of the step and idles {idle}."
     return Question("busy", _yes(likely >= BUSY_SHARE), likely, text)  # type: ignore[arg-type]
@@ -91,14 +93,14 @@ def _peak(facts: Facts) -> Question:
     known = matrix & ~np.isnan(floor)
     time = float(facts.kernels.duration[index][known].sum())
     if not float(facts.kernels.duration[index][matrix].sum()):
-        return Question("peak", "unknown", None, "There are no matmuls to hold against the ceiling.")
+        return Question("peak", "unknown", None, "There are no matmuls to compare with the ceiling.")
     if time < KNOWN_FLOOR_SHARE * float(facts.kernels.duration[index][matrix].sum()):
-        why = "no ceilings are known for it" if not facts.ceilings.known else "most of them have no shapes"
+        why = "no ceilings are known" if not facts.ceilings.known else "most of them have no shapes"
         return Question(
-            "peak", "unknown", None, f"How near the ceiling the matmuls run cannot be told: {why}."
+            "peak", "unknown", None, f"It is unknown how near the ceiling the matmuls run: {why}."
         )
     value = float(floor[known].sum()) / time
-    source = "doubtful" if facts.ceilings.doubt else facts.ceilings.source
-    reach = f"what this {_device(facts)} can reach on such work ({source} ceilings)"
+    source = DOUBTFUL if facts.ceilings.doubt else SOURCES.get(facts.ceilings.source, "known")
+    reach = f"what this {_device(facts)} can reach on such work (ceilings {source})"
     text = f"The matmuls run at {format_share(value)} of {reach}."
     return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a senten
 SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
 WHAT_ONCE = {
     LOADING: "first calls that load code",
-    CONTEXT: "calls that set the driver up",
+    CONTEXT: "calls that set up the driver",
     CAPTURE: "graph capture",
     COMPILING: "compiling for the first time",
 }
@@ -57,7 +57,7 @@ def notes_of_ranks(run: Run, speaker: Rank) -> list[str]:
         notes += [note if named in note else f"{named}: {note}" for note in rank.notes if note not in notes]
         held = held_down(rank)
         if held is not None:
-            notes.append(f"{held}: where ranks wait for each other, all are as slow as that one.")
+            notes.append(f"{held}: ranks that wait for each other are all as slow as that one.")
     return notes
 
 
@@ -68,7 +68,7 @@ def _about_step(facts: Facts) -> list[str]:
     low, high = format_ms(ms(reading.short.step)), format_ms(ms(reading.long.step))
     return [
         f"The step is estimated ({low} to {high}): profiling stretched it to "
-        f"{format_ms(ms(float(facts.whole.steps.lengths.mean())))}. Give --step-ms for a true budget."
+        f"{format_ms(ms(float(facts.whole.steps.lengths.mean())))}. Pass --step-ms for a true budget."
     ]
 
 
@@ -77,8 +77,9 @@ def only_start_up(facts: Facts) -> str:
     once = facts.whole.left_out.of(*START_UP).length
     recorded = once + int(facts.whole.steps.lengths.sum())
     return (
-        f"{format_ms(ms(once))} of the {format_ms(ms(recorded))} in the trace are {_what_once(facts)}: it "
-        "was recorded during start-up, which says nothing about the steps that follow. Record after warm-up "
+        f"{format_ms(ms(once))} of the {format_ms(ms(recorded))} in the trace goes to {_what_once(facts)}. "
+        "It "
+        "was recorded during start-up, which says nothing about the steps that follow: record after warm-up "
         "(torch.profiler.schedule(wait=5, warmup=3, active=3)), or let `findwall run` do it."
     )
 
@@ -89,7 +90,7 @@ def _what_once(facts: Facts) -> str:
     took = {reason: once.of(reason).length for reason in START_UP}
     kinds = [WHAT_ONCE[reason] for reason in sorted(took, key=lambda one: -took[one]) if took[reason] > 0]
     call = facts.whole.timeline.name_of(int(once.row[int(np.argmax(once.end - once.start))]))
-    return f"{' and '.join(kinds)} (the longest: {call})"
+    return f"{' and '.join(kinds)} (the longest is {call})"
 
 
 def _about_left_out(facts: Facts) -> list[str]:
@@ -98,12 +99,14 @@ def _about_left_out(facts: Facts) -> list[str]:
     cut, once = found.of(CUT_AWAY).length, found.of(*START_UP).length
     if cut > 0:
         notes.append(
-            f"{format_ms(ms(cut))} at the beginning are left out of the step: kernels had been launched and "
-            "waited for device work that this file does not hold (it is a slice of a longer trace)."
+            f"{format_ms(ms(cut))} at the beginning is left out of the step: the kernels there waited for "
+            "device "
+            "work that this file does not hold (it is a slice of a longer trace)."
         )
     if once > SHOWN_ONCE_SHARE * facts.step:
         notes.append(
-            f"{format_ms(ms(once))} are left out of the step because they happen once: {_what_once(facts)}."
+            f"{format_ms(ms(once))} is left out of the step because it happens only once: "
+            f"{_what_once(facts)}."
         )
     return notes
 
@@ -113,8 +116,8 @@ def _about_left_over(facts: Facts) -> list[str]:
     if left < LEFT_OVER_SHARE * facts.step:
         return []
     return [
-        f"The step is {format_ms(ms(left))} longer than the traced steps explain, even on a slow host: that "
-        "time is of unknown cause. Trace other steps, or more of them."
+        f"The step is {format_ms(ms(left))} longer than the traced steps explain, even on a slow host, so "
+        "that time has no known cause. Trace other steps, or more of them."
     ]
 
 
@@ -122,14 +125,15 @@ def _about_window(facts: Facts) -> list[str]:
     kept, steps = facts.steps.count, facts.whole.steps.count
     if kept >= steps:
         return []
-    return [f"The budget is of {kept} typical steps out of {steps}; step times are of all of them."]
+    return [f"The budget covers {kept} typical steps out of {steps}; step times cover all of them."]
 
 
 def _about_recording(facts: Facts) -> list[str]:
     notes, header = [], facts.timeline.header
     if not header.shapes:
         notes.append(
-            "No shapes were recorded (record_shapes=True): FLOPs and bytes are known only from kernel names."
+            "The trace has no shapes (record_shapes=True), so FLOPs and bytes are known only from kernel "
+            "names."
         )
     if not facts.ceilings.known:
         device = facts.ceilings.device or "the device's name is missing"
@@ -139,7 +143,7 @@ def _about_recording(facts: Facts) -> list[str]:
     devices = {int(device) for device in facts.timeline.events.device[facts.kernels.row].tolist()}
     if len(devices) > 1:
         notes.append(
-            f"The budget is of device {facts.steps.device}, the busiest of {len(devices)} in this process."
+            f"The budget covers device {facts.steps.device}, the busiest of {len(devices)} in this process."
         )
     return notes
 
@@ -147,8 +151,8 @@ def _about_recording(facts: Facts) -> list[str]:
 def about_doubt(doubt: str) -> str:
     reason = f"{doubt[:1].lower()}{doubt[1:]}" if doubt.startswith("Other") else doubt
     return (
-        f"The ceilings may be too low, and the job farther from them than said: {reason}. "
-        "Measure them again when it is quiet: findwall ceilings --refresh."
+        f"The ceilings may be too low, and the job farther from them than it says here: {reason}. "
+        "Measure them again when the machine is quiet: `findwall ceilings --refresh`."
     )
 
 
@@ -157,8 +161,9 @@ def _about_captures(facts: Facts) -> list[str]:
     if share is None:
         return []
     return [
-        f"{format_share(share)} of the time in replayed kernels has its ops and shapes from the recorded "
-        f"{'capture' if len(facts.rank.captures) == 1 else 'captures'} of the graph, matched in order."
+        f"The graph's recorded {'capture gives' if len(facts.rank.captures) == 1 else 'captures give'} ops "
+        "and "
+        f"shapes to {format_share(share)} of the time in replayed kernels, matched in order."
     ]
 
 
@@ -167,8 +172,9 @@ def _about_links(facts: Facts) -> list[str]:
     if not ambiguous:
         return []
     return [
-        f"Correlation ids repeat in this trace (merged files?): the launches of {ambiguous:,} device events "
-        "were told apart by process and order."
+        f"Correlation ids repeat in this trace (merged files?), so {ambiguous:,} device events were matched "
+        "to "
+        "their launches by process and order."
     ]
 
 
@@ -180,13 +186,13 @@ def _about_model(facts: Facts) -> list[str]:
     if total and above > ABOVE_SPEC_SHARE * total:
         notes.append(
             f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "
-            "sat in cache, or its work is overestimated."
+            "was in cache, or its work is overestimated."
         )
     if facts.counted is not None:
         notes.append(
-            f"{format_share(facts.counted.share)} of the device's time is in kernels whose shapes are not "
-            f"known: {facts.counted.words}, over the timed steps."
+            f"{format_share(facts.counted.share)} of the device's time goes to kernels with unknown shapes: "
+            f"{facts.counted.words}, over the timed steps."
         )
     if facts.share(UNKNOWN) > UNKNOWN_SHARE:
-        notes.append(f"{format_share(facts.share(UNKNOWN))} of the step is of unknown cause.")
+        notes.append(f"{format_share(facts.share(UNKNOWN))} of the step has no known cause.")
     return notes

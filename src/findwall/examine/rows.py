@@ -8,6 +8,7 @@ import numpy as np
 
 from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import spread
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
@@ -27,6 +28,8 @@ def machine(run: Run, ceilings: Ceilings) -> Machine:
     figures["memory_spec_gbps"] = ceilings.spec_bandwidth / 1e9 if ceilings.spec_bandwidth else None
     figures["source"] = ceilings.source
     figures["origin"] = ceilings.origin or None
+    figures["device"] = ceilings.device or None  # that they are of; a file may hold another one's
+    figures["doubt"] = ceilings.doubt or None
     return Machine(run.device_name, _count(run), figures)
 
 
@@ -162,7 +165,9 @@ def warnings(run: Run, rank: Rank, causes: Sequence[str]) -> list[str]:
     `rank`: the one that speaks; `causes`: its verdict, or what that lies between.
     """
     findings = [found for found in run.environment.findings if found.level == "warning"]
-    return [f"{_sentence(rank, found, causes)} {found.fix}".strip() for found in findings]
+    return [
+        f"{_sentence(rank, found, causes)}{f' Fix: {found.fix}.' if found.fix else ''}" for found in findings
+    ]
 
 
 def _sentence(rank: Rank, found: Finding, causes: Sequence[str]) -> str:
@@ -172,4 +177,4 @@ def _sentence(rank: Rank, found: Finding, causes: Sequence[str]) -> str:
     ]
     if found.id != CONTENDED or not touched:
         return found.sentence
-    return f"{found.sentence.removesuffix('.')}: part of the time of {' and '.join(touched)} may be theirs."
+    return f"{found.sentence.removesuffix('.')}, so part of {listed(touched)} may be their doing."

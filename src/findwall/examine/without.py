@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.conditions import STEADY_SPREAD
+from findwall.attribute.places import lines_evidence
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts, recoverable_share
 from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
 from findwall.examine.questions import BUSY_SHARE, spread
@@ -25,7 +26,7 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
-from findwall.model.run import Run, StepTimes
+from findwall.model.run import Rank, Run, StepTimes
 from findwall.units import format_share
 
 NO_DEVICE = (
@@ -47,10 +48,10 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         machine=machine(run, ceilings),
         step=step,
         questions=_questions(timed, verdict),
-        wall=_wall(verdict),
+        wall=_wall(verdict, rank.why_no_trace),
         timeline=TimelineSummary(None, None, None, None, None, []),
         quality=_quality(run),
-        budget=_budget(timed, verdict) if step_ms is None else [],
+        budget=_budget(rank, verdict) if step_ms is None else [],
         phases=[],
         memory=memory(run, None),
         prescriptions=[],
@@ -63,7 +64,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
             *(note for timeline in run.timelines for note in timeline.quality.notes),
             *about_kinds(rank),
             *about_elapsed(rank),
-            *notes_of_ranks(run, rank),
+            *_notes(run, rank, verdict),
         ],
         environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
@@ -112,14 +113,23 @@ def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Questio
     ]
 
 
-def _wall(verdict: CounterVerdict) -> Wall:
+def _wall(verdict: CounterVerdict, why_no_trace: str) -> Wall:
     if verdict.cause is not None:
         return Wall(WALL_OF[verdict.cause], verdict.cause, verdict.sentence)
-    return Wall(None, None, verdict.sentence, None, [[WALL_OF[cause], cause] for cause in verdict.between])
+    missing = f" There is no trace: {why_no_trace.rstrip('.')}." if why_no_trace else ""
+    between = [[WALL_OF[cause], cause] for cause in verdict.between]
+    return Wall(None, None, verdict.sentence + missing, None, between)
 
 
-def _budget(timed: StepTimes | None, verdict: CounterVerdict) -> list[BudgetRow]:
-    """What was timed as waiting; the rest of the step is unknown without a trace."""
+def _notes(run: Run, rank: Rank, verdict: CounterVerdict) -> list[str]:
+    """What the verdict's place says already is not said again."""
+    said = f"no trace of rank {rank.number}: {rank.why_no_trace}" if verdict.cause is None else ""
+    return [note for note in notes_of_ranks(run, rank) if note != said]
+
+
+def _budget(rank: Rank, verdict: CounterVerdict) -> list[BudgetRow]:
+    """What was timed as waiting. Of the rest only where the host stood is known without a trace."""
+    timed = rank.step_times
     if timed is None:
         return []
     parts = known_parts(timed, verdict)
@@ -128,7 +138,8 @@ def _budget(timed: StepTimes | None, verdict: CounterVerdict) -> list[BudgetRow]
         for cause, seconds in parts.items()
     ]
     rest = timed.mean - sum(parts.values())
-    return [*rows, BudgetRow(None, "unknown", 1e3 * rest, None, None, None)]
+    seen = lines_evidence(rank.host_lines)
+    return [*rows, BudgetRow(None, "unknown", 1e3 * rest, None, None, None, evidence=seen)]
 
 
 def _quality(run: Run) -> Quality:

@@ -28,13 +28,13 @@ def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
         return NoUse("there is no communication in this step")
     if not is_training(facts):
-        return NoUse("nothing is trained here: there are no gradients to reduce")
+        return NoUse("this job does not train, so there are no gradients to reduce")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return NoUse("all communication runs under computation")
+        return NoUse("computation already hides all communication")
     return use(
-        "Accumulate gradients over several micro-batches with `model.no_sync()` around all but the last: "
-        f"{a_step(spent)} of communication is waited for."
+        "Accumulate gradients over several micro-batches, with `model.no_sync()` around all but the last: "
+        f"the device waits {a_step(spent)} for communication."
     )
 
 

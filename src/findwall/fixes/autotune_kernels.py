@@ -7,7 +7,7 @@ mode="max-autotune")` does it for matmuls, with generated kernels among the cand
 
 When it does not help:
 Kernels already run near the ceiling, or shapes change all the time, so that every step is tuned
-anew.
+again.
 
 Risk:
 Runs are not bit-identical from start to start, as another kernel may win. Tuning takes seconds to
@@ -37,10 +37,10 @@ def advise(facts: Facts) -> Outcome:
     if len(conv) and not on_cores(facts):
         ways.append("`torch.backends.cudnn.benchmark = True`")
     if not ways or len(np.setdiff1d(slow, conv)):
-        ways.append('`mode="max-autotune"` of torch.compile')
+        ways.append('`torch.compile(model, mode="max-autotune")`')
     return use(
-        f"Have the candidates for these shapes timed and the fastest kept ({' and '.join(ways)}): "
-        f"{a_step(time_of(facts, slow))} run well under the ceiling.",
+        f"Let torch time the kernels it has for these shapes and keep the fastest ({' and '.join(ways)}): "
+        f"{a_step(time_of(facts, slow))} runs well under the ceiling.",
         apart_from_idle_cores(facts, *MOVES),
     )
 

@@ -29,9 +29,8 @@ def advise(facts: Facts) -> Outcome:
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent > 0:
         return use(
-            "Split work evenly (batches of equal cost, samples bucketed by length, stages of equal "
-            "time) and look at the "
-            f"machine of the late rank{_held(facts)}: {a_step(spent)} are spent waiting for it."
+            "Split the work evenly (batches of equal cost, samples bucketed by length, stages of equal time) "
+            f"and check the late rank's machine{_held(facts)}: the others wait {a_step(spent)} for it."
         )
     if collectives_a_step(facts) == 0:
         return NoUse("there is no communication in this step")

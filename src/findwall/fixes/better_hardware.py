@@ -30,7 +30,8 @@ def advise(facts: Facts) -> Outcome:
     what = "FLOP/s" if compute >= memory else "memory bandwidth"
     device = facts.ceilings.device or "this device"
     return use(
-        f"A {device_word(facts)} with more {what}, or more of them: {format_share(compute + memory)} of the "
+        f"Use a {device_word(facts)} with more {what}, or more of them: {format_share(compute + memory)} of "
+        "the "
         f"step is at the roof of {device}."
     )
 

@@ -9,8 +9,8 @@ TF32, and activations between matmuls take half the memory and half the bandwidt
 
 When it does not help:
 The matmuls already run in 16 bits. Or the step waits for data, the host or communication: then the
-device only waits longer. Convolutions that read the default layout (NCHW) spend what they win on
-turning 16-bit images round: use channels-last with it. Layer norms, losses, powers and embeddings
+device only waits longer. Convolutions that read the default layout (NCHW) lose what they gain to
+reordering 16-bit images: use channels-last with it. Layer norms, losses, powers and embeddings
 stay in fp32 under autocast and get no shorter. Chains of pointwise kernels on fp32 data that no matmul
 feeds stay fp32 as well; such data must be made bfloat16 itself.
 
@@ -59,9 +59,8 @@ def advise(facts: Facts) -> Outcome:
     chain = on_wide_data(facts, facts.atoms_of("unfused-pointwise"))
     if not times and time_of(facts, chain) > 0:
         return use(
-            f"Keep the data in bfloat16 (`x.to(torch.bfloat16)`): {a_step(time_of(facts, chain))} of "
-            f"pointwise "
-            "kernels on fp32 data would move half the bytes.",
+            f"Keep the data in bfloat16 (`x.to(torch.bfloat16)`): pointwise kernels on fp32 data take "
+            f"{a_step(time_of(facts, chain))}, and would move half the bytes.",
             at_most(facts, chain, SIXTEEN_BIT_BYTES_SHARE),
             ("unfused-pointwise",),
         )
@@ -69,7 +68,7 @@ def advise(facts: Facts) -> Outcome:
         known = bool(facts.kernels.modelled.any())
         return NoUse("there is no matmul in this step") if known else CannotTell(_MISSING)
     if next(iter(times)) == "fp64":
-        return NoUse("autocast leaves the fp64 matmuls as they are: fp32 comes first")
+        return NoUse("autocast leaves fp64 matmuls as they are; move to fp32 first")
     return NoUse(f"the matmuls already run in {next(iter(times))}")
 
 
@@ -84,18 +83,20 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     if not flops:
         return CannotTell("this GPU is not in the table, so it is not known how fast its 16-bit matmuls are")
     if narrow is None or flops[narrow] <= flops.get("fp32", 0.0):
-        return NoUse(f"{facts.ceilings.device} multiplies 16-bit numbers no faster")
+        return NoUse(f"{facts.ceilings.device} is no faster in 16 bits")
     if not knows_floor(facts, _multiply_wide(facts)):
         return CannotTell(_MISSING)
     training = is_training(facts)
     dtype = "bfloat16" if narrow == "bf16" else "float16"
     scaler = (
-        "no GradScaler is needed" if narrow == "bf16" else "with a GradScaler, as this GPU has no bfloat16"
+        "no GradScaler is needed"
+        if narrow == "bf16"
+        else "add a GradScaler, because this GPU has no bfloat16"
     )
     return use(
         f"Run the {'forward pass and loss' if training else 'model'} under "
         f"`torch.autocast('{'cpu' if on_cores(facts) else 'cuda'}', dtype=torch.{dtype})`: {a_step(wide)} of "
-        f"matmuls run in {'fp32' if on_cores(facts) else 'fp32 or TF32'} now"
+        f"matmuls runs in {'fp32' if on_cores(facts) else 'fp32 or TF32'} today"
         f"{'; ' + scaler if training else ''}.{_layout_caveat(facts)}",
         _best(facts, narrow),
     )
@@ -104,7 +105,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
 def _layout_caveat(facts: Facts) -> str:
     if not convolves(facts) or channels_last(facts):
         return ""
-    return " With channels-last: in NCHW, 16-bit images cost layout copies again."
+    return " Use channels-last with it: in NCHW, 16-bit images cost layout copies again."
 
 
 def _best(facts: Facts, narrow: str) -> Change:

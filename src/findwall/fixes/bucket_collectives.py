@@ -31,14 +31,13 @@ def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
     if spent <= 0 or count < COLLECTIVES_WORTH_PACKING:
         return NoUse(
-            f"only {count:,.0f} collectives per step"
+            f"there are only {count:,.0f} collectives per step"
             if count < COLLECTIVES_WORTH_PACKING
-            else "no communication is waited for"
+            else "the device waits for no communication"
         )
     return use(
         f"Pack the {count:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
-        f"whole blocks; "
-        f"scalars: stack them first): {a_step(spent)} are waited for."
+        f"whole blocks; scalars: stack them first): the device waits {a_step(spent)} for them."
     )
 
 

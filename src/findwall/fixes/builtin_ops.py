@@ -57,18 +57,18 @@ def advise(facts: Facts) -> Outcome:
     waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
     if waited > max(LAUNCHES_FIRST_SHARE * step_ms(facts), fused) and not is_compiled(facts):
         if called := _called_already(facts):
-            return NoUse(f"most small {pieces(facts)} lie inside {called}, which is one call already")
+            return NoUse(f"most small {pieces(facts)} already belong to one call of {called}")
         such = found or ("bmm, vmap" if _called(facts) & RECURRENT_OPS else "nn.GRU, bmm, vmap")
         return use(
-            f"Replace Python loops and chains of small ops by one call on a larger tensor ({such}): "
+            f"Replace Python loops and chains of small ops with one call on a larger tensor ({such}): "
             f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step.",
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
     if found and fused > 0:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
-        how = f"{found} in place of what is written out: {spent} are pointwise {pieces(facts)}."
+        how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."
         return use(how, _best(facts, facts.atoms_of("unfused-pointwise")), ("unfused-pointwise",))
-    return NoUse("no chain that a library op covers was recognised")
+    return NoUse("no chain of ops here is one that a library op covers")
 
 
 def _best(facts: Facts, atoms: I64) -> Change:

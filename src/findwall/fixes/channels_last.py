@@ -2,8 +2,8 @@
 
 What it does:
 Convolutions on tensor cores want the channels of a pixel side by side (NHWC). Given the default
-layout (NCHW), the library turns the input round and the result back, layer after layer, and adds
-the bias in a kernel of its own. One change at the start keeps the whole network in the right order:
+layout (NCHW), the library reorders the input, and the result back, layer after layer, and adds
+the bias in a separate kernel. One change at the start keeps the whole network in the right order:
 
     model = model.to(memory_format=torch.channels_last)
     images = images.to(memory_format=torch.channels_last)
@@ -14,7 +14,7 @@ it back: then the copies only move elsewhere, and those ops are what to look at.
 
 Risk:
 None for the results beyond rounding. Code that calls `.view` on activations or relies on
-`.is_contiguous()` must be looked at.
+`.is_contiguous()` must be checked.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def advise(facts: Facts) -> Outcome:
     inside = under_convolution(facts)
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
     if copied + time_of(facts, np.concatenate(slow)) <= 0:
-        return NoUse("no layout copy and no slow convolution is left to move")
+        return NoUse("there is no layout copy or slow convolution left to remove")
     between = (
-        f"leave out every `.contiguous()` and `.permute` between: {a_step(copied)} only turn tensors round"
+        f"drop every `.contiguous()` and `.permute` in between: {a_step(copied)} only reorders tensors"
         if copied > 0
-        else "the convolutions read the other layout now"
+        else "the convolutions read the other layout today"
     )
     return use(
-        f"`model.to(memory_format=torch.channels_last)`, and the same for its input; {between}.",
+        f"Call `model.to(memory_format=torch.channels_last)` and do the same for its input; {between}.",
         _best(facts),
     )
 

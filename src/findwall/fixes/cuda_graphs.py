@@ -12,7 +12,7 @@ region, allocates on the host or changes shape cannot be captured.
 
 Risk:
 Inputs and outputs live at fixed addresses: copy new data into them, and clone results that must
-last. Shapes are fixed. Memory of the graph is held for good.
+last. Shapes are fixed. The graph holds its memory as long as it lives.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def advise(facts: Facts) -> Outcome:
     else:
         way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
     sync = common_sync(facts)
-    first = f" First take {sync} out: a sync cannot be captured." if sync else ""
+    first = f" Take {sync} out first: a graph cannot hold a sync." if sync else ""
     if facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts):
-        first += " Pad the inputs to fixed shapes: a graph has no others."
+        first += " Pad the inputs to fixed shapes: a graph takes no others."
     return use(
-        f"{way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
-        f"{a_step(waited)} for them.{first}",
+        f"Use {way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
+        f"{a_step(waited)} for them today.{first}",
         _best(facts),
     )
 

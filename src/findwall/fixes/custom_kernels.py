@@ -1,4 +1,4 @@
-"""Write, or fetch, a kernel for the one op that carries the time.
+"""Write or find a kernel for the one op that takes the time.
 
 What it does:
 Where neither a library nor the compiler has a good kernel for an op and its shapes, one written for
@@ -34,8 +34,8 @@ def advise(facts: Facts) -> Outcome:
     if _left(worst) < ONE_KERNEL_SHARE * step_ms(facts):
         return NoUse("no single kernel is far enough from its floor")
     return use(
-        f"A kernel of its own for {name_carrier(facts, worst)}: {format_ms(worst.ms)} per step at "
-        f"{format_share(worst.reached)} of what the hardware can do.",
+        f"Write or find a faster kernel for {name_carrier(facts, worst)}: it takes {format_ms(worst.ms)} per "
+        f"step and reaches {format_share(worst.reached)} of what the hardware can do.",
         apart_from_idle_cores(facts, *MOVES),
     )
 

@@ -29,16 +29,16 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("there is no communication in this step")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return NoUse("all communication runs under computation")
+        return NoUse("computation already hides all communication")
     return use(
         f"{_path(facts)}, keep heavy traffic inside a node, and send fewer bytes (bf16_compress_hook, hybrid "
-        f"sharding): {a_step(spent)} are waited for."
+        f"sharding): the device waits {a_step(spent)} for communication."
     )
 
 
 def _path(facts: Facts) -> str:
     if any(one.library == "gloo" for one in host_collectives(facts)):
-        return "Check the network interface that gloo takes (GLOO_SOCKET_IFNAME)"
+        return "Check the network interface that gloo uses (GLOO_SOCKET_IFNAME)"
     tool = topology_tool(facts)
     shown = f"`{tool}`, " if tool else ""
     return f"Check the path ({shown}NCCL_DEBUG=INFO)"

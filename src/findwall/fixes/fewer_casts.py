@@ -2,7 +2,7 @@
 
 What it does:
 A cast reads a tensor and writes it again in another format. Activations that go to fp32 after every
-layer and back before the next, or weights that autocast converts anew for every micro-batch, are
+layer and back before the next, or weights that autocast converts again for every micro-batch, are
 traffic without arithmetic. Let norms and activations take 16-bit input (they compute in fp32
 inside), keep weights in bfloat16 with fp32 masters in the optimizer, and cast once at the edges.
 
@@ -40,12 +40,12 @@ def advise(facts: Facts) -> Outcome:
     first = carriers(facts, "dtype-casts", 1)
     shape = shapes_text(facts, first[0].op_row, 1) if first else ""
     line = line_of(facts, first[0].op_row) if first else None
-    largest = f" the largest is of {shape}" if shape else ""
-    where = f" at {line}" if line else ""
+    at = f" at {line}" if line else ""
+    largest = f"; the largest is of {shape}{at}" if shape else at
     return use(
-        "Leave out `.float()` and `.to(dtype)` between layers, and hold the weights in the format they "
-        "are used in: "
-        f"{a_step(spent)} are casts;{largest}{where}.".replace(";.", "."),
+        "Drop `.float()` and `.to(dtype)` between layers, and keep the weights in the format they are used "
+        "in: "
+        f"casts take {a_step(spent)}{largest}.",
         _best(facts),
     )
 

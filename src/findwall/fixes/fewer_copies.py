@@ -1,4 +1,4 @@
-"""Leave tensors where they lie: no `.contiguous()`, `cat`, `clone` or permute that only moves data.
+"""Leave tensors where they are: no `.contiguous()`, `cat`, `clone` or permute that only moves data.
 
 What it does:
 A permuted tensor costs nothing until something wants it contiguous; then the whole of it is read
@@ -11,7 +11,7 @@ Copies are a small part of the step, or a library makes them inside an op: then 
 is what to change.
 
 Risk:
-None for the results; views share memory, so writing in place must be looked at.
+None for the results; views share memory, so check every write in place.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ COPIES_NAMED = 2  # in one sentence
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("layout-copies")
     if spent <= 0:
-        return NoUse("no tensor is copied only to be laid out anew")
+        return NoUse("no tensor is copied just to change its layout")
     parts = []
     for one in carriers(facts, "layout-copies", COPIES_NAMED):
         line = line_of(facts, one.op_row)
         name = asked_for(facts, one.op_row) or one.op or "a copy"
         described = f"{name} {shapes_text(facts, one.op_row, 1)}".strip()
         parts.append(f"{described}{f' at {line}' if line else ''}")
-    named = f": {'; '.join(dict.fromkeys(parts))}" if parts else ""
+    named = f" ({'; '.join(dict.fromkeys(parts))})" if parts else ""
     return use(
-        f"Keep one layout from end to end and leave out `.contiguous()`, `.clone()` and `cat`{named} "
-        f"({a_step(spent)} of copies).",
+        "Keep one layout from end to end and drop `.contiguous()`, `.clone()` and `cat`: copies take "
+        f"{a_step(spent)}{named}.",
         gone(facts, facts.atoms_of("layout-copies")),
     )
 

@@ -3,7 +3,7 @@
 What it does:
 At a print, an `.item()`, an unsupported library call or data-dependent control flow the compiler
 ends one graph and starts another. Between them runs plain Python, nothing is fused across, and
-every piece checks its guards anew. `torch.compile(model, fullgraph=True)` raises an error at the
+every piece checks its guards again. `torch.compile(model, fullgraph=True)` raises an error at the
 first break, and `TORCH_LOGS=graph_breaks` lists them all.
 
 When it does not help:
@@ -30,9 +30,8 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("no time is lost between compiled pieces")
     return use(
-        "`torch.compile(model, fullgraph=True)` stops at the first break; `TORCH_LOGS=graph_breaks` "
-        "lists them: "
-        f"{a_step(spent)} are lost between compiled pieces."
+        "Use `torch.compile(model, fullgraph=True)` to stop at the first break (`TORCH_LOGS=graph_breaks` "
+        f"lists them all): {a_step(spent)} is lost between compiled pieces."
     )
 
 

@@ -24,23 +24,24 @@ from findwall.model.catalogue import WORTH_IT
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 COLLECTED_SHARE = 0.005  # of the step: shorter pauses are not worth a change. Chosen by hand, not calibrated.
-WAY = "`gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
+WAY = "call `gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
 
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > COLLECTED_SHARE * step_ms(facts):
-        return use(f"{WAY}: the device idles {a_step(spent)} behind collections.", None, ("gc-pause",))
+        return use(
+            f"{WAY.capitalize()}: the device waits {a_step(spent)} for collections.", None, ("gc-pause",)
+        )
     timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
     unexplained = gain_ms(facts, "host-work")
     if timed or facts.timeline.header.stacks or unexplained <= WORTH_IT * step_ms(facts):
-        return NoUse(
-            f"the collector takes {a_step(spent)}" if timed else "no pause of the collector was seen"
-        )
+        return NoUse(f"the collector takes {a_step(spent)}" if timed else "no collector pause was seen")
     if downloads(facts).nbytes > BULK_BYTES:
-        return NoUse("the long host work goes with a large copy off the device: saving, not collecting")
+        return NoUse("the long host work comes with a large copy off the device, so it saves something")
     return use(
-        f"If it is the collector (a trace without stacks does not show it; `findwall run` does): {WAY}.",
+        "If the garbage collector is to blame (`findwall run` shows it, a trace without stacks does not), "
+        f"{WAY}.",
         None,
         ("host-work",),
     )

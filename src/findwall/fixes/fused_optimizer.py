@@ -7,7 +7,7 @@ many times. The fused one reads and writes each once, in a few launches for all 
     torch.optim.AdamW(model.parameters(), lr=…, fused=True)
 
 When it does not help:
-The optimizer is fused already, or its step is short beside forward and backward (large batches, few
+The optimizer is already fused, or its step is short beside forward and backward (large batches, few
 parameters). `foreach=True` saves launches but not traffic and can even be slower.
 
 Risk:
@@ -43,24 +43,25 @@ def advise(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     spent, fused = facts.spent_ms("unfused-optimizer"), _fused_ms(facts)
     if fused > spent:
-        return NoUse(f"the optimizer is fused already ({a_step(fused)})")
+        return NoUse(f"the optimizer is already fused ({a_step(fused)})")
     if spent <= 0:
         known = bool(names) or time_of(facts, np.flatnonzero(of_class(facts, "optimizer"))) > 0
-        return CannotTell(_UNTOLD) if known else NoUse("no optimizer steps in this trace")
+        return CannotTell(_UNTOLD) if known else NoUse("the trace shows no optimizer step")
     waited = optimizer_launches(facts)
     moves = MOVES if waited > MENTION_SHARE * step_ms(facts) else MOVES[:1]
     return use(_way(names, spent, waited), _best(facts), moves)
 
 
 def _way(names: list[str], spent: float, waited: float) -> str:
-    takes = f"its step takes {a_step(spent)} in separate kernels"
-    takes += (
-        f" and {a_step(waited)} of waiting for their launches" if waited > SECOND_NAMED_SHARE * spent else ""
-    )
+    takes = f"its separate kernels take {a_step(spent)}"
+    if waited > SECOND_NAMED_SHARE * spent:
+        takes += f", and the device waits {a_step(waited)} for their launches"
     able = [name for name in names if name in HAVE_FUSED]
     if able or not names:
-        return f"`torch.optim.{able[0] if able else 'AdamW'}(…, fused=True)`: {takes}."
-    return f"torch has no fused=True for {listed(names)}: use a library's kernel or a compiled step; {takes}."
+        return f"Use `torch.optim.{able[0] if able else 'AdamW'}(…, fused=True)`: {takes}."
+    return (
+        f"torch has no fused=True for {listed(names)}: use a library's kernel or compile its step; {takes}."
+    )
 
 
 def _fused_ms(facts: Facts) -> float:

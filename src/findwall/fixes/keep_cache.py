@@ -12,7 +12,7 @@ No cudaMalloc or cudaFree happens in the step: the cache already serves it. The 
 allocate; that is warm-up.
 
 Risk:
-None for the results. Memory that another process on the same GPU needs is not given back.
+None for the results. Another process on the same GPU gets none of the memory back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, listed
 from findwall.attribute.waits import in_window
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.events import Kind
@@ -37,15 +37,13 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the allocator serves every request of the step from its cache")
     calls = _calls(facts)
     freed = sum(count for name, count in calls.items() if "Free" in name or "Unmap" in name)
-    counted = ", ".join(f"{count:,.0f} {name}" for name, count in calls.items())
+    counted = listed([f"{count:,.0f} {name}" for name, count in calls.items()])
     first = (
-        "Take `torch.cuda.empty_cache()` out of the loop; "
-        if freed
-        else "Warm up with the largest batch first; "
+        "Take `torch.cuda.empty_cache()` out of the loop" if freed else "Warm up with the largest batch first"
     )
     return use(
-        f"{first}where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. "
-        f"The device idles {a_step(spent)} behind {counted or 'allocator calls'} per step."
+        f"{first}; where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. "
+        f"The device waits {a_step(spent)} for {f'{counted} calls' if counted else 'the allocator'}."
     )
 
 

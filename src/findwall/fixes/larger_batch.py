@@ -34,13 +34,17 @@ def advise(facts: Facts) -> Outcome:
     if launch_idle(facts) > WORTH_IT * step_ms(facts):
         how = (
             f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step "
-            f"whatever its size, and the {device_word(facts)} is busy only {share} of it. "
+            f"whatever its size, and the {device_word(facts)} is busy only {share} of that time. "
             "Samples per second rise; the step gets no shorter."
         )
     elif not is_training(facts):
-        how = "Raise the batch: requests share each read of the weights. Requests per second rise, not steps."
+        how = (
+            "Raise the batch: requests share each read of the weights. Requests per second rise; the step "
+            "gets "
+            "no shorter."
+        )
     else:
-        return NoUse(f"the device is busy {share} of the step: a larger batch takes as much longer")
+        return NoUse(f"the device is busy {share} of the step, so a larger batch takes proportionally longer")
     return Use(how, None, shorter_step=False)
 
 

@@ -29,14 +29,14 @@ ATOMS_ASKED = 8  # for a line of Python, the longest first. Chosen by hand, not 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompute")
     if spent <= 0:
-        return NoUse("no forward work is done again in the backward pass")
+        return NoUse("the backward pass repeats no forward work")
     at = next(
         (line for atom in facts.atoms_of("recompute")[:ATOMS_ASKED].tolist() if (line := _line(facts, atom))),
         None,
     )
     return use(
         f"Take `torch.utils.checkpoint` off some blocks{f' ({at})' if at else ''}, or make it selective: "
-        f"{a_step(spent)} compute the forward pass again.{_room(facts)}",
+        f"repeating the forward pass takes {a_step(spent)}.{_room(facts)}",
         gone(facts, facts.atoms_of("recompute")),
     )
 

@@ -6,7 +6,7 @@ augmentation runs on the device on whole batches; many small files become a few 
 shards, Parquet, memory-mapped arrays). Then few workers keep up with any step.
 
 When it does not help:
-The loader is never waited for.
+The device never waits for the loader.
 
 Risk:
 Stored copies take disk. Augmentation on the device draws other random numbers and takes device
@@ -27,13 +27,13 @@ MOVES = ("loader-starved",)
 def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse(f"the loader is never waited for ({a_step(waited)})")
+        return NoUse(f"the device waits only {a_step(waited)} for the loader")
     line = sampled(facts)
-    at = f" The host stood at {line.place} most often." if line is not None else ""
+    at = f" The host was most often at {line.place}." if line is not None else ""
     return use(
-        "Do once what every epoch repeats (decode, resize, tokenise) and store it; augment whole "
-        "batches on the "
-        f"device; read large shards instead of many files: {a_step(waited)} are waited for.{at}"
+        "Do once what every epoch repeats (decode, resize, tokenise) and store it; augment whole batches on "
+        "the device; read large shards instead of many files: the device waits "
+        f"{a_step(waited)} for the loader.{at}"
     )
 
 

@@ -9,7 +9,7 @@ beside the step, several batches ahead:
 The loader keeps up once workers ÷ time per batch exceeds the step rate.
 
 When it does not help:
-The loader is never waited for. Or the cores, the disk or the network are the limit: more workers
+The device never waits for the loader. Or the cores, the disk or the network are the limit: more workers
 then only compete; OMP_NUM_THREADS left unset makes each of them use all cores.
 
 Risk:
@@ -34,28 +34,31 @@ MOVES = ("loader-starved",)
 def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse(f"the loader is never waited for ({a_step(waited)})")
+        return NoUse(f"the device waits only {a_step(waited)} for the loader")
     again = restarts(facts)
     if again is not None:
         return use(
-            f"`DataLoader(…, persistent_workers=True)`: the workers start again in {often_text(again)}, "
-            f"which takes {format_ms(again.mean * 1e3)}; {a_step(waited)} are waited for."
+            f"Use `DataLoader(…, persistent_workers=True)`: the workers restart in {often_text(again)}, "
+            "which "
+            f"takes {format_ms(again.mean * 1e3)}, and the device waits {a_step(waited)} for them."
         )
     names = " ".join(range_names(facts))
     rest = "persistent_workers=True, prefetch_factor=4"
     if "_SingleProcessDataLoaderIter" in names:
         return use(
-            f"`DataLoader(…, {workers_text(facts, 0)}, {rest})`: num_workers is 0, so each batch is made "
-            f"between two steps ({a_step(waited)})."
+            f"Use `DataLoader(…, {workers_text(facts, 0)}, {rest})`: without workers, each batch is made "
+            "between "
+            f"two steps ({a_step(waited)})."
         )
     if "_MultiProcessingDataLoaderIter" in names:
         return use(
-            f"Raise num_workers as far as the cores carry it ({rest}): there are workers, and the "
-            f"device still "
-            f"waits {a_step(waited)} for them."
+            f"Raise num_workers as far as the cores allow ({rest}): the device still waits {a_step(waited)} "
+            "for "
+            "the workers there are."
         )
     return use(
-        f"Make batches ahead of the step in workers (num_workers, {rest}): {a_step(waited)} are waited for."
+        f"Let workers make batches ahead of the step (num_workers, {rest}): the device waits "
+        f"{a_step(waited)}."
     )
 
 

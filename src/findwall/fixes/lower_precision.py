@@ -4,7 +4,7 @@ What it does:
 At the roof only fewer bits or fewer FLOPs help. fp8 tensor cores (Ada, Hopper, Blackwell, MI300) do
 twice the products of bf16; weights stored in 8 or 4 bits are read in half or a quarter of the time,
 which is what a decoding step waits for. torchao and Transformer Engine provide both. A job in fp64 has
-the longest way to go: most GPUs multiply fp32 or, on the tensor cores, TF32 many times as fast.
+the most to gain: most GPUs multiply fp32 or, on the tensor cores, TF32 many times as fast.
 
 When it does not help:
 Matmuls are still far from the ceiling in the format they have, or they are not what fills the step.
@@ -36,7 +36,7 @@ def advise(facts: Facts) -> Outcome:
     if first == "fp64":
         return _from_fp64(facts, times[first])
     if first not in SIXTEEN_BITS:
-        return NoUse(f"the matmuls run in {first}: 16 bits come first")
+        return NoUse(f"the matmuls run in {first}; move to 16 bits first")
     flops = facts.ceilings.flops
     if not flops:
         return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
@@ -56,9 +56,10 @@ def advise(facts: Facts) -> Outcome:
         else "torchao: quantised weights, fp8 matmuls"
     )
     return use(
-        f"{narrow} ({way}): this {device_word(facts)} does {flops[narrow] / flops[first]:.1f} times the "
-        f"products of {first} in it, and "
-        f"{a_step(times[first])} are {first} matmuls. Weights of 8 or 4 bits are also read faster.",
+        f"Use {narrow} ({way}): this {device_word(facts)} does {flops[narrow] / flops[first]:.1f} times as "
+        "many "
+        f"products in it as in {first}, and {first} matmuls take {a_step(times[first])}. Weights of 8 or 4 "
+        "bits are also read faster.",
         moves=ROOFS,
     )
 
@@ -70,12 +71,12 @@ def _from_fp64(facts: Facts, spent: float) -> Outcome:
         return CannotTell(f"how fast this {device} multiplies fp64 numbers is not known")
     faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * now]
     if not faster:
-        return NoUse(f"{facts.ceilings.device} multiplies narrower numbers no faster than fp64")
+        return NoUse(f"{facts.ceilings.device} is no faster in narrower formats than in fp64")
     rates = ", ".join(f"{flops[name] / now:.1f} times as fast in {name}" for name in faster)
     switch = " and `torch.set_float32_matmul_precision('high')`" if "tf32" in faster else ""
     return use(
-        f"Make model and data fp32 (`.float()`){switch}: {a_step(spent)} are fp64 matmuls, and this {device} "
-        f"multiplies {rates}. Only if fp64's 16 digits are not needed: fp32 keeps 7."
+        f"Convert model and data to fp32 (`.float()`){switch}: fp64 matmuls take {a_step(spent)}, and this "
+        f"{device} multiplies {rates}. Do so only if fp64's 16 digits are not needed: fp32 keeps 7."
     )
 
 

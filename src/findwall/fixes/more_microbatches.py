@@ -1,4 +1,4 @@
-"""Cut the batch into more micro-batches, so that pipeline stages stand idle for less of the step.
+"""Cut the batch into more micro-batches, so that pipeline stages wait for less of the step.
 
 What it does:
 With p stages and m micro-batches a pipeline idles about (p − 1) / m of its working time while it
@@ -25,10 +25,9 @@ MOVES = ("pipeline-bubble",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("pipeline-bubble")
     if spent <= 0:
-        return NoUse("no pipeline stage stands idle here")
+        return NoUse("no pipeline stage waits here")
     return use(
-        "More micro-batches per step, or an interleaved 1F1B schedule: "
-        f"the stage stands idle {a_step(spent)}."
+        f"Use more micro-batches per step, or an interleaved 1F1B schedule: the stage waits {a_step(spent)}."
     )
 
 

@@ -31,10 +31,11 @@ def advise(facts: Facts) -> Outcome:
     if found is None:
         return CannotTell("nobody counted how many cores the job uses: `findwall run` does")
     if found.idle <= 0:
-        return NoUse(f"no core stands idle: the ops keep {found.used:.1f} of {found.cores} busy")
+        return NoUse(f"no core is idle: the ops keep {found.used:.1f} of {found.cores} busy")
     return use(
-        f"`torch.set_num_threads({found.cores})`, or OMP_NUM_THREADS={found.cores} before the start: the ops "
-        f"keep {found.used:.1f} of {found.cores} cores busy.",
+        f"Call `torch.set_num_threads({found.cores})`, or set OMP_NUM_THREADS={found.cores} before the "
+        "start: "
+        f"the ops keep {found.used:.1f} of {found.cores} cores busy.",
         at_most(facts, facts.atoms_of("slow-kernels"), found.used / (found.used + found.idle)),
     )
 

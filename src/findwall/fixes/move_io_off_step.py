@@ -1,7 +1,7 @@
 """Write logs and checkpoints beside the step, or less often.
 
 What it does:
-While Python serialises, formats or writes, no kernel is issued and the device stands still. Copy
+While Python serialises, formats or writes, the host issues no kernel and the device waits. Copy
 what is to be saved (`non_blocking=True`, pinned memory) and let a thread write it
 (`torch.distributed.checkpoint.async_save`, a queue for the logger), and do it every n steps.
 
@@ -37,11 +37,11 @@ def advise(facts: Facts) -> Outcome:
     bulk = copied > BULK_BYTES
     line = sampled(facts)
     at = f" at {line.place}" if line is not None else ""
-    also = f"; {format_bytes(copied)} per step are copied out, as a checkpoint is" if bulk else ""
+    also = f"; {format_bytes(copied)} per step is copied out, as for a checkpoint" if bulk else ""
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     return use(
-        "Put logging, saving or other Python work into a thread, or do it every n steps (checkpoints: "
-        f"torch.distributed.checkpoint.async_save): the device idles {a_step(spent)} while no op "
+        "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
+        f"torch.distributed.checkpoint.async_save): the device waits {a_step(spent)} while no op "
         f"runs{at}{also}.",
         _best(facts, bulk, causes),
         causes,

@@ -41,11 +41,11 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("no collective takes device data through the host")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return NoUse("all communication runs under computation")
+        return NoUse("computation already hides all communication")
     return use(
-        f'`dist.init_process_group("nccl")`, one GPU per rank (torch.cuda.set_device(local_rank)): '
+        f'Use `dist.init_process_group("nccl")` with one GPU per rank (torch.cuda.set_device(local_rank)): '
         f"{on_host[0].library} copies {format_bytes(staged)} per step to the host and back and sends it over "
-        f"sockets; {a_step(spent)} wait for it."
+        f"sockets, and the device waits {a_step(spent)} for it."
     )
 
 

@@ -2,7 +2,7 @@
 
 What it does:
 Gradients can leave as soon as they exist: DDP sends them in buckets during the backward pass, FSDP
-gathers the next layer's parameters while this one computes. What hinders it: a last bucket that
+gathers the next layer's parameters while this one computes. What prevents it: a last bucket that
 holds almost everything, `find_unused_parameters=True`, gathers that are not prefetched, gradients
 clipped layer by layer, and collectives issued by hand on the compute stream.
 
@@ -31,9 +31,10 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("there is no communication in this step")
     exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
     if exposed <= 0:
-        return NoUse("all communication runs under computation")
+        return NoUse("computation already hides all communication")
     return use(
-        f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication has nothing beside it.",
+        f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication runs with nothing beside "
+        "it.",
         _best(facts),
     )
 
@@ -46,12 +47,14 @@ def _best(facts: Facts) -> Change:
 
 def _way(ranges: str) -> str:
     if "FSDP" in ranges or "FullyShardedDataParallel" in ranges:
-        return "FSDP: prefetch the next layer's parameters (forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"
+        return (
+            "Let FSDP prefetch the next layer's parameters (forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"
+        )
     if "DistributedDataParallel" in ranges:
         return (
-            "DDP: tune bucket_cap_mb so that gradients leave during the backward pass, with "
-            "static_graph=True and "
-            "without find_unused_parameters"
+            "Tune DDP's bucket_cap_mb so that gradients leave during the backward pass, with "
+            "static_graph=True "
+            "and without find_unused_parameters"
         )
     return "Issue collectives with async_op=True, and wait for each only where its result is needed"
 

@@ -43,7 +43,7 @@ def advise(facts: Facts) -> Outcome:
     where = sorted({op for names in ops.values() for op in names})[:OPS_NAMED]
     return use(
         f"Pad {', '.join(changes)} in {', '.join(where) or 'the matmuls'}: "
-        f"{a_step(facts.spent_ms('misaligned-shapes'))} run on fallback kernels until then."
+        f"{a_step(facts.spent_ms('misaligned-shapes'))} runs on fallback kernels today."
         if changes
         else "Pad the dimensions of the 16-bit matmuls to a multiple of 64 (at least 8)."
     )

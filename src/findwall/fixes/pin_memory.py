@@ -12,7 +12,7 @@ When it does not help:
 Copies already come from pinned memory, or they run beside kernels and nobody waits for them.
 
 Risk:
-Pinned memory is taken from the system for good; a very large amount slows other programs. A buffer
+The system cannot use pinned memory for anything else; a very large amount slows other programs. A buffer
 must not be overwritten before its copy is done.
 """
 
@@ -54,14 +54,14 @@ def advise(facts: Facts) -> Outcome:
     if copies.told and not copies.pageable:
         return NoUse("the copies already come from pinned memory")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse("no copy to the device is waited for")
+        return NoUse("the device hardly waits for copies")
     if not copies.told:
         return CannotTell("the copies' names do not say whether their memory is pinned")
-    amount = f"{format_bytes(copies.nbytes)} per step come" if copies.nbytes > 0 else "batches come"
+    amount = f"{format_bytes(copies.nbytes)} per step comes" if copies.nbytes > 0 else "batches come"
     return use(
-        f"`DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
-        f"non_blocking=True)`: {amount} "
-        f"from pageable memory, and {a_step(spent)} wait for it.",
+        "Use `DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
+        "non_blocking=True)`: "
+        f"{amount} from pageable memory, and the device waits {a_step(spent)} for it.",
         _best(facts),
     )
 

@@ -1,12 +1,12 @@
 """Copy the next batch to the device while this one is computed.
 
 What it does:
-A copy on a stream of its own runs beside kernels. Start it one batch ahead, from pinned memory, and
+A copy on its own stream runs beside kernels. Start it one batch ahead, from pinned memory, and
 let the compute stream wait for its event only when the batch is needed. A small dataset can stay on
 the device altogether.
 
 When it does not help:
-Copies already run beside kernels. From pageable memory nothing runs beside anything: pin it first.
+Copies already run beside kernels. Copies from pageable memory overlap with nothing: pin it first.
 
 Risk:
 One more batch of device memory. Streams must be synchronised by events and `record_stream`, or data
@@ -31,14 +31,14 @@ MOVES = ("copy-exposed",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("copy-exposed")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse("no copy to the device is waited for")
+        return NoUse("the device hardly waits for copies")
     copies = uploads(facts)
     amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
     pin = "from pinned memory " if copies.pageable else ""
     found = use(
-        f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on a stream of its own while "
-        f"this one is "
-        f"computed, or keep a small dataset on the device: {a_step(spent)} wait for copies.",
+        f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on its own stream while this one "
+        "is "
+        f"computed, or keep a small dataset on the device: the device waits {a_step(spent)} for copies.",
         _best(facts),
     )
     return replace(found, after_others=copies.pageable)  # what is not pinned is copied by the host

@@ -157,7 +157,11 @@ def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     what = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
     most, step = format_ms(one.at_most), format_ms(ledger.step)
     rest = ledger.step - one.at_most
-    why = f"moving {what} saves up to {most} of the {step} step"
+    why = f"it saves up to {most} of the {step} step, by removing {what}"
+    left = ledger.of(one.moves)
+    if left < one.at_most:  # all it could do at best, and what its causes have to give at all
+        amount = f"only {format_ms(left)}" if left > 0 else "nothing"
+        why = f"the causes it moves, {what} first, give back {amount} of the {step} step"
     if one.at_most < ROUNDING_MS:
-        why = f"moving {what} alone saves nothing: the {step} step waits for something else"
+        why = f"it saves nothing while another wall stands: removing {what} alone leaves the step at {step}"
     return NotWorthIt([one.name], ledger.step / rest if rest > 0 else None, why)

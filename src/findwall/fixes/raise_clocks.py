@@ -26,13 +26,13 @@ def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("throttled")
     if spent > 0:
         return use(
-            "See `nvidia-smi -q -d CLOCK,PERFORMANCE`, then cooling, power limit (-pl) and locked "
-            "clocks (-rgc): kernels of "
-            f"{a_step(spent)} ran below the card's own clocks."
+            "Run `nvidia-smi -q -d CLOCK,PERFORMANCE`, then check cooling, power limit (-pl) and locked "
+            "clocks "
+            f"(-rgc): low clocks cost {a_step(spent)}."
         )
     if facts.rank.telemetry.sm_clock_mhz is None:
         return CannotTell("nobody read the clocks: `findwall run` samples them where the driver lets it")
-    return NoUse("the clocks were where the card holds them under load")
+    return NoUse("the card held its usual clocks under load")
 
 
 FIX = Fix(MOVES, "safe", advise)

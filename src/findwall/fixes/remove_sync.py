@@ -2,7 +2,7 @@
 
 What it does:
 `.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `print(tensor)`, `nonzero`, indexing with a mask and
-`if` on a device value all stop the host until the queue has run dry; then the device stands still
+`if` on a device value all stop the host until the queue has run dry; then the device waits
 until the host has filled it again. Keep such values on the device, add them up there, and look at
 them every n steps; replace indices by masks (`torch.where`); copy results out with
 `non_blocking=True` into pinned memory and read them a step later.
@@ -31,18 +31,18 @@ MOVES = ("host-sync", "launch-bound")
 INSTEAD = {
     "item": "keep the value on the device and read it every n steps",
     "_local_scalar_dense": "keep the value on the device and read it every n steps",
-    "is_nonzero": "no `if` on a device value: use torch.where, or test every n steps",
+    "is_nonzero": "use torch.where instead of `if` on a device value, or test every n steps",
     "nonzero": "work with the mask (torch.where) instead of its indices",
     "index": "work with the mask (torch.where) instead of its indices",
     "masked_select": "work with the mask (torch.where) instead of its indices",
-    "unique": "give it a fixed size, or do it outside of the step",
+    "unique": "give it a fixed size, or do it outside the step",
     "to": "copy with non_blocking=True into pinned memory and read it a step later",
     "cpu": "copy with non_blocking=True into pinned memory and read it a step later",
     "copy_": "copy with non_blocking=True into pinned memory and read it a step later",
 }
 LONGEST_ADVICE_CHARS = 230  # what a person reads; two waits that take more become one
 WAITS_NAMED = 2
-INSTEAD_OF_SYNCHRONIZE = "leave the explicit synchronize out (time with CUDA events)"
+INSTEAD_OF_SYNCHRONIZE = "drop the explicit synchronize (CUDA events can do the timing)"
 
 
 def advise(facts: Facts) -> Outcome:
@@ -55,9 +55,7 @@ def advise(facts: Facts) -> Outcome:
             else "there is no synchronisation in the step"
         )
     if not found:
-        return use(
-            f"Keep device values on the device: the device idles {a_step(spent)} behind synchronisations."
-        )
+        return use(f"Keep device values on the device: it waits {a_step(spent)} because of synchronisations.")
     named = "; ".join(
         _sentence(wait) for wait in found[:WAITS_NAMED] if wait.ms >= SECOND_NAMED_SHARE * found[0].ms
     )

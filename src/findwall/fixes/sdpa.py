@@ -9,7 +9,7 @@ length.
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=True)
 
 When it does not help:
-Attention is fused already, or there is none. An arbitrary additive mask rules out the flash kernel,
+Attention is already fused, or there is none. An arbitrary additive mask rules out the flash kernel,
 but the memory-efficient one takes it; `flex_attention` (compiled) covers biases and block masks.
 
 Risk:
@@ -43,8 +43,9 @@ def advise(facts: Facts) -> Outcome:
         return _why_not(facts)
     if (call := _call(facts)) >= 0:
         return use(
-            f"`F.scaled_dot_product_attention` is called but takes its math path ({a_step(spent)} on the "
-            f"matrix of scores): {_hindrance(facts, call)}.",
+            f"`F.scaled_dot_product_attention` takes its math path, which spends {a_step(spent)} on the "
+            "matrix "
+            f"of scores: {_hindrance(facts, call)}.",
             _best(facts),
         )
     at = next(
@@ -53,9 +54,9 @@ def advise(facts: Facts) -> Outcome:
     where = f" at {at}" if at else ""
     return use(
         "Replace softmax(q @ kᵀ) @ v"
-        f"{where} by `F.scaled_dot_product_attention(q, k, v, …)` (a bias as attn_mask, or flex_attention; "
+        f"{where} with `F.scaled_dot_product_attention(q, k, v, …)` (a bias as attn_mask, or flex_attention; "
         "nn.MultiheadAttention: need_weights=False): "
-        f"{a_step(spent)} are spent on the matrix of scores.",
+        f"the matrix of scores takes {a_step(spent)}.",
         _best(facts),
     )
 
@@ -94,7 +95,7 @@ def _by_format(facts: Facts, given: Arguments) -> str | None:
     query, dropout = given.tensor(0), given.number(4)
     if on_cores(facts) and dropout:
         return (
-            f"a CPU has no fused kernel with dropout (dropout_p={dropout:g}); if training bears it, "
+            f"a CPU has no fused kernel with dropout (dropout_p={dropout:g}); if training allows it, set "
             "`layer.self_attn.dropout = 0.0`"
         )
     if query is not None and query.math == "fp64" and not on_cores(facts):
@@ -118,16 +119,15 @@ def _by_mask(given: Arguments) -> str | None:
     if len(mask.dims) not in (2, 4):
         return f"fused kernels take masks of 2 or 4 dims, not of {len(mask.dims)}; `unsqueeze` it"
     return (
-        "its mask may be why, if it needs a gradient; is_causal=True needs no mask, flex_attention has biases"
+        "its mask may be why, if it needs a gradient; is_causal=True needs no mask, flex_attention takes "
+        "biases"
     )
 
 
 def _asked(facts: Facts) -> str:
     """Nothing in the trace tells: torch itself names the reason where only a fused kernel is allowed."""
     fused = "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"
-    return (
-        f"run it once in `with sdpa_kernel(SDPBackend.{fused}):`, which warns of what hinders the fused one"
-    )
+    return f"run it once in `with sdpa_kernel(SDPBackend.{fused}):`, which warns about what rules it out"
 
 
 def _why_not(facts: Facts) -> Outcome:

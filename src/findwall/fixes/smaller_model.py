@@ -9,7 +9,7 @@ When it does not help:
 The step is not at the roof: something else is in the way, and costs nothing in quality to remove.
 
 Risk:
-It is another model; its quality has to be found out.
+It is a different model: measure its quality.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ def advise(facts: Facts) -> Outcome:
     if share < MAJORITY_SHARE:
         return NoUse(f"only {format_share(share)} of the step is at the roof")
     return use(
-        f"Fewer FLOPs or bytes: {format_share(share)} of the step is at the roof. Packed "
-        f"sequences, "
-        "a smaller or sparser model, fewer tokens."
+        "Do fewer FLOPs or move fewer bytes (packed sequences, a smaller or sparser model, fewer tokens): "
+        f"{format_share(share)} of the step is at the roof."
     )
 
 

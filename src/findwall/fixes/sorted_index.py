@@ -7,8 +7,8 @@ used together; sum sorted segments (`torch.segment_reduce`, a CSR matrix product
 `index_add_`; make rows a multiple of 32 bytes; deduplicate lookups (`unique`, then gather).
 
 When it does not help:
-Rows are wide and read once: then the traffic is needed. Sorting alone can do little where atomics
-were not what was waited for; measure it.
+Rows are wide and read once: then the traffic is needed. Sorting alone does little where atomics
+were not the bottleneck; measure it.
 
 Risk:
 Sums in another order differ in the last bits. Sorting costs time: do it once, not every step.
@@ -27,12 +27,12 @@ MOVES = ("gather-scatter",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gather-scatter")
     if spent <= 0:
-        return NoUse("nothing is gathered or scattered in the step")
+        return NoUse("the step neither gathers nor scatters")
     ops = ops_named(facts, "gather-scatter")
     return use(
         f"Sort the indices of {ops or 'gathers and scatters'} once, and sum sorted segments "
-        f"(torch.segment_reduce, "
-        f"a CSR product) instead of scattering with atomics: {a_step(spent)} go there. Wide rows gain little."
+        "(torch.segment_reduce, a CSR product) instead of scattering with atomics: they take "
+        f"{a_step(spent)}. Wide rows gain little."
     )
 
 

@@ -38,27 +38,30 @@ _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompilation")
     if spent <= 0:
-        return NoUse("nothing is compiled or set up during the step")
+        return NoUse("the step compiles nothing and sets nothing up")
     prepared, compiled = set_ups(facts), compiling(facts)
     if sum(one.ms for one in prepared) > sum(one.ms for one in compiled):
         first = prepared[0]
-        shapes = (
-            f" ({first.shapes} new shape{'' if first.shapes == 1 else 's'} traced)" if first.shapes else ""
-        )
+        shapes = f" for {first.shapes} new shape{'' if first.shapes == 1 else 's'}" if first.shapes else ""
         # Behind set-up the host is slower for a while: where shapes came back, launches took 0.8 of it in two
         # jobs on an H200. The bound takes the fastest pace that any host is given.
         return use(
-            f"Pad or bucket lengths to a few fixed shapes: {a_step(spent)} set up {first.op}{shapes}, and "
-            "a shape that comes back is not set up again.",
+            f"Pad or bucket lengths to a few fixed shapes: setting up {first.op}{shapes} takes "
+            f"{a_step(spent)}, and a shape that comes back needs no new set-up.",
             ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, FASTEST_PACE),)),
         )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
     frames = {one.split("/")[0] for one in again}
-    count = f" ({len(again)} compilations of {len(frames)} function(s) in the trace)" if again else ""
+    count = (
+        f" ({len(again)} compilations of {len(frames)} function{'' if len(frames) == 1 else 's'} in the "
+        "trace)"
+        if again
+        else ""
+    )
     return use(
-        "`torch.compile(model, dynamic=True)` or `torch._dynamo.mark_dynamic(x, dim)`, or pad lengths "
-        "to a few sizes: "
-        f"{a_step(spent)} compile{count}. `TORCH_LOGS=recompiles` names the guard.",
+        "Use `torch.compile(model, dynamic=True)` or `torch._dynamo.mark_dynamic(x, dim)`, or pad lengths "
+        "to a "
+        f"few sizes: compiling takes {a_step(spent)}{count}. `TORCH_LOGS=recompiles` names the guard.",
         _best(facts),
     )
 

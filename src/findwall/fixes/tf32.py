@@ -10,7 +10,7 @@ start of the program:
 Convolutions have a switch of their own, `torch.backends.cudnn.allow_tf32`, which is on by default.
 
 When it does not help:
-The matmuls already run in 16 bits, or the step waits for something else than matmuls. GPUs before
+The matmuls already run in 16 bits, or the step waits for something other than matmuls. GPUs before
 Ampere have no TF32.
 
 Risk:
@@ -57,8 +57,8 @@ def advise(facts: Facts) -> Outcome:
         "convolutions" if len(conv) == len(slow) else "matmuls and convolutions" if len(conv) else "matmuls"
     )
     return use(
-        f"`{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} go to the "
-        f"tensor cores.",
+        f"Put `{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} moves to the "
+        "tensor cores.",
         at_math(facts, _multiplies(facts), "tf32"),
     )
 

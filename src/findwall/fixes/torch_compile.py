@@ -28,7 +28,7 @@ from findwall.attribute.carriers import ops_named
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import matching, of_class, too_small_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import a_step, gain_ms, listed, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.waits import launch_idle
@@ -49,12 +49,12 @@ MOVES = (
 )
 # What the compiler makes of each cause.
 DOES = {
-    "unfused-pointwise": "pointwise chains become one kernel each",
-    "launch-bound": "the host issues fewer launches",
-    "unfused-attention": "attention is recognised",
-    "dtype-casts": "casts fold into their neighbours",
-    "layout-copies": "layout copies go into what reads them",
-    "misaligned-shapes": "odd matmuls are padded",
+    "unfused-pointwise": "fuses pointwise chains into one kernel each",
+    "launch-bound": "issues fewer launches",
+    "unfused-attention": "recognises attention",
+    "dtype-casts": "folds casts into their neighbours",
+    "layout-copies": "folds layout copies into what reads them",
+    "misaligned-shapes": "pads odd matmuls",
 }
 # Classes whose kernels the compiler folds into what comes before and after them.
 MERGED = ("norm", "softmax", "reduce", "gather", "copy")
@@ -73,16 +73,16 @@ def advise(facts: Facts) -> Outcome:
         generated = (
             f" ({format_share(share)} of device time in generated kernels)" if share > GENERATED_SHARE else ""
         )
-        return NoUse(f"the model is compiled already{generated}")
+        return NoUse(f"the model is already compiled{generated}")
     if gain_ms(facts, *MOVES) <= 0:
         return NoUse("there is nothing to fuse, and the device never waits for launches")
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts)
     worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > MENTION_SHARE * step_ms(facts)]
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
-    named = f" (most of them {chains})" if chains else ""
-    done = "; ".join(DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth)
-    return use(f"`model = torch.compile(model)`: {done or DOES['unfused-pointwise']}.", _best(facts))
+    named = f" (mostly {chains})" if chains else ""
+    done = listed([DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth])
+    return use(f"Use `model = torch.compile(model)`: it {done or DOES['unfused-pointwise']}.", _best(facts))
 
 
 def _best(facts: Facts) -> Change:
@@ -127,16 +127,17 @@ def _for_launches(facts: Facts) -> Outcome:
         merged = _best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
         share = format_share(small)
         return use(
-            f"`torch.compile(model)` before the capture: {share} of the step is small kernels.", merged
+            f"Run `torch.compile(model)` before the capture: small kernels take {share} of the step.", merged
         )
     waited = a_step(launch_idle(facts))
     if on_cores(facts):
         return use(
-            f"`torch.compile(model)`: fewer and larger ops; {waited} go by between them.", _best(facts)
+            f"Use `torch.compile(model)` for fewer and larger ops: {waited} passes between them today.",
+            _best(facts),
         )
     plain = "" if is_training(facts) else " The default mode can be slower than eager for calls this small."
     return use(
-        f'`torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
+        f'Use `torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
         _best(facts),
     )
 

@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     if not found:
         raise ImportError(
             "FindwallCallback needs the trainer it is for: neither transformers nor lightning is installed. "
-            "Any other loop is measured with `with findwall.measure() as m: ... m.step()`."
+            "Measure any other loop with `with findwall.measure() as m: ... m.step()`."
         )
     classes = [import_module(f"{__name__}.{module}").FindwallCallback for module in found]
     return classes[0] if len(classes) == 1 else _serving_both(*classes)

@@ -1,13 +1,18 @@
-"""The last line of a measured job: the verdict in a sentence, and the command that shows all of it again."""
+"""The last line of a measured job: its verdict, and the command that shows all of it again."""
 
 from __future__ import annotations
 
 import shlex
+import time
 from pathlib import Path
 
 import msgspec
 
 from findwall.model.measurement import DIAGNOSIS_FILE
+
+# Seconds since the document was written, and the box printed from it: older ones may have scrolled away.
+# Chosen by hand, not calibrated.
+JUST_PRINTED_S = 5.0
 
 
 class _Wall(msgspec.Struct):
@@ -23,12 +28,16 @@ class _Verdict(msgspec.Struct):
 
 
 def closing_line(folder: Path) -> str:
-    """One line for the job's owner, whose verdict may have scrolled away hours ago."""
+    """One line for the job's owner: with the sentence only where the box may have scrolled away."""
     again = f"`findwall read {shlex.quote(str(folder))}` shows it again"
+    document = folder / DIAGNOSIS_FILE
     try:
-        wall = msgspec.json.decode((folder / DIAGNOSIS_FILE).read_bytes(), type=_Verdict).wall
+        wall = msgspec.json.decode(document.read_bytes(), type=_Verdict).wall
+        age_s = time.time() - document.stat().st_mtime
     except (OSError, msgspec.MsgspecError):
         return again
     named = f"{wall.wall} / {wall.cause}" if wall.wall else "no verdict yet"
-    said = f"{named}: {wall.sentence.rstrip()}" if wall.sentence else named
-    return "".join(sign if sign.isprintable() else " " for sign in f"{said} {again}")
+    said = f"{named}; {again}"
+    if wall.sentence and not 0 <= age_s < JUST_PRINTED_S:
+        said = f"{named}: {wall.sentence.rstrip()} {again}"
+    return "".join(sign if sign.isprintable() else " " for sign in said)

@@ -69,14 +69,14 @@ def sentence(cost: dict[str, Any]) -> str:
     if shadow is not None:
         parts.append(_compared(shadow["low"], shadow["mid"], shadow["high"]))
     elif hooks is not None:
-        parts.append("too few steps alike followed to compare with steps without them")
+        parts.append("too few similar steps followed to compare with steps without them")
     if trace is not None:
         parts.append(f"the trace window held the job up for {trace['pause_s']:.1f} s once")
         after = cost.get("step_after_trace")
         if after is not None and after > 1 + MINUTES_APART and trace.get("profiler_stays"):
             parts.append(
-                f"steps are {_percent(after - 1)} longer after it than before, for the profiler stays in the "
-                "process"
+                f"steps are {_percent(after - 1)} longer after it than before, because the profiler stays in "
+                "the process"
             )
     return f"What findwall cost: {'; '.join(parts)}." if parts else ""
 

@@ -12,14 +12,16 @@ from findwall.measure.captures import CAPTURES
 from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
+from findwall.measure.loopfinder import SLOWEST_TURN_NS, monitoring
 from findwall.measure.membership import Membership
-from findwall.measure.options import Options
+from findwall.measure.options import COMMAND, Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Nest, StepEnd, StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
+from findwall.model.kinds import MUCH_FASTER
 from findwall.model.measurement import ENDED, Later, Measurement
 
 # Both chosen by hand, not calibrated.
@@ -30,29 +32,47 @@ NO_STEPS = (
     "no step was found: this process called no optimizer, no module often enough, no data loader and no "
     f"no_grad. A call of a module is a step once {PATIENCE[StepEnd.FORWARD] + 1} were seen, with gradients "
     f"{PATIENCE_IN_TRAINING + 1}: run more of them, or mark steps (with findwall.measure() as m: ... "
-    "m.step()). A job that starts its own worker processes is measured with torchrun -m findwall run"
+    "m.step()). Measure a job that starts its own worker processes with torchrun -m findwall run"
 )
+SEES_LOOPS = (
+    f". Nor did a loop of its main thread turn for long, once in {SLOWEST_TURN_NS // 10**9} s or sooner"
+)
+NO_LOOPS = ". Under Python 3.12 or later findwall sees the job's loop by itself, without a mark"
+LOOP_NOTE = "a step is one turn of the loop at "
+# Chosen by hand: until then the job may yet come to its device, or to its modules.
+UNUSED_GPU_NS = 30_000_000_000
+UNUSED_MODULES_NS = 60_000_000_000
+DEFAULTS = Options()
 MARKS = {  # what may end a step, one and several
     StepEnd.FORWARD: ("call of a module", "calls of a module"),
     StepEnd.REPLAY: ("replay of a CUDA graph", "replays of a CUDA graph"),
     StepEnd.LOADER: ("batch from a data loader", "batches from a data loader"),
     StepEnd.REGION: ("torch.no_grad() region", "torch.no_grad() regions"),
+    StepEnd.LOOP: ("turn of a loop", "turns of a loop"),
 }
 
 
-def no_steps(seen: list[tuple[StepEnd, int, int]], training_expected: bool) -> str:
+def no_steps(
+    seen: list[tuple[StepEnd, int, int]],
+    training_expected: bool,
+    options: Options = DEFAULTS,
+    looks_at_loops: bool = False,
+) -> str:
     """Why there is no step: what was seen, and how much more of it would do."""
     found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
     if not found:
-        return NO_STEPS
+        if options.caller != COMMAND:
+            return f"no step was found. {options.more_steps}"
+        if training_expected or not looks_at_loops:
+            return NO_STEPS
+        return NO_STEPS + (NO_LOOPS if monitoring() is None else SEES_LOOPS)
     told = "; ".join(
         f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
     )
-    waits = " (with gradients on an optimizer is waited for; torch.no_grad() says that none comes)"
+    waits = " (with gradients on, findwall waits for an optimizer; torch.no_grad() says that none comes)"
     return (
-        f"no step was found, for the job ended too soon and no optimizer stepped. Seen: {told}"
-        f"{waits if training_expected else ''}. Run more of them, or mark steps: "
-        "with findwall.measure() as m: ... m.step()"
+        f"no step was found: the job ended too soon, and no optimizer stepped. Seen: {told}"
+        f"{waits if training_expected else ''}. {options.more_steps}"
     )
 
 
@@ -121,12 +141,16 @@ class Engine:
         self.stage: Stage | None = None
         self.deferred: Callable[[], None] | None = None  # to be done outside of autograd
         self.batch_size: tuple[float, str] | None = None
+        self.parameters = 0  # that had a gradient at a traced update
+        self.micro_steps: int | None = None  # calls of the model per step
         self.prefetched = 0  # batches that loader workers may have ready
         self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
         self.done = False
         self.guard = owner.guard
         self._owner = owner
+        self._made = perf_counter_ns()
+        self._loops: dict[int, str] = {}  # where they are, by their key
         self._optimizers = Nest()
         self._optimizer_began = self._optimizer_steps = 0
 
@@ -162,8 +186,14 @@ class Engine:
             return
         began, self._optimizer_began = self._optimizer_began, 0
         if not failed:
+            if not self.parameters and self.recording():
+                self.guard(lambda: self._count_parameters(optimizer))
             self._optimizer_steps += 1
             self._mark(StepEnd.OPTIMIZER, key, began)
+
+    def _count_parameters(self, optimizer: Any) -> None:
+        groups = optimizer.param_groups
+        self.parameters = sum(one.grad is not None for group in groups for one in group["params"])
 
     def graph_replayed(self, graph: Any) -> None:
         self._mark(StepEnd.REPLAY, id(graph))
@@ -178,9 +208,48 @@ class Engine:
     def region_ended(self, key: int) -> None:
         self._mark_or_pass(StepEnd.REGION, key)
 
+    # What the loop finder tells, and asks
+
+    @property
+    def finds_loops(self) -> bool:
+        """Whoever else measures a job marks its steps; and several ranks would have to agree on the first."""
+        return self.options.caller == "findwall run" and self.rank.world_size == 1
+
+    @property
+    def wants_loop(self) -> bool:
+        is_training = self.finder.training_expected  # then an optimizer's steps will come
+        return not self.off and not is_training and self.finder.source in (None, StepEnd.LOOP)
+
+    def at_work(self) -> bool:
+        waited = perf_counter_ns() - self._made
+        is_on_device = self.torch.cuda.is_initialized() or not machine.may_use_gpu(self.torch)
+        if not is_on_device and waited < UNUSED_GPU_NS:
+            return False
+        return waited > UNUSED_MODULES_NS or not machine.brings_modules(self.torch)
+
+    def other_marks(self) -> int:
+        return self.finder.marks
+
+    def device_work(self) -> int | None:
+        return machine.allocations(self.torch)
+
+    def loop_chosen(self, key: int, place: str) -> None:
+        self._loops[key] = place
+
+    def loop_turned(self, key: int) -> None:
+        self._mark_or_pass(StepEnd.LOOP, key)
+
+    def say_what_ends_a_step(self) -> None:
+        """A person can then see what was taken for a step; the other kinds have a name of their own."""
+        notes = self.record.notes
+        notes[:] = [text for text in notes if not text.startswith(LOOP_NOTE)]
+        place = self._loops.get(self.finder.key or 0)
+        if self.finder.source is StepEnd.LOOP and place is not None:
+            self.note(f"{LOOP_NOTE}{place}: nothing else in this job says where a step ends")
+
     @property
     def wants_module(self) -> bool:
-        return not self.off and self.finder.source is None
+        return not self.off and self.finder.source in (None, StepEnd.LOOP)
 
     def step_marked(self) -> None:
         """The job says itself that a step has ended."""
@@ -304,7 +373,8 @@ class Engine:
         self.telemetry = Gauges()
         self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
-        self.deferred = None
+        self.deferred = self.micro_steps = None
+        self.parameters = 0
         self.every = 1
         self.kinds = []
         self.done = False
@@ -377,7 +447,8 @@ class Engine:
         if self.stage is not None:
             self.stage.close(self)
         else:
-            text = no_steps(self.finder.so_far(), self.finder.training_expected)
+            is_training = self.finder.training_expected
+            text = no_steps(self.finder.so_far(), is_training, self.options, self.finds_loops)
             self.note(text)
             if self.rank.speaks:
                 say(text)
@@ -420,7 +491,8 @@ class Engine:
         timed = sum(steps.host_ns) / max(len(steps), 1)
         added = sum(watch.slow_ns) - len(watch.slow_ns) * self.usual_ns
         known = max(timed - self.usual_ns, 0.0) * watch.count
-        if added - known < LATER_SHARE * watch.ns:
+        is_faster = watch.ns < MUCH_FASTER * timed * watch.count
+        if added - known < LATER_SHARE * watch.ns and not is_faster:
             return False
         self.save(final=True)
         return True

@@ -37,7 +37,7 @@ _VARIABLES: dict[str, tuple[frozenset[str], str, str, str]] = {
     "AMD_SERIALIZE_KERNEL": (
         frozenset({"0"}),
         "warning",
-        "kernels are run one at a time with waits between them",
+        "kernels run one at a time, with waits between them",
         "unset AMD_SERIALIZE_KERNEL",
     ),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": (
@@ -49,7 +49,7 @@ _VARIABLES: dict[str, tuple[frozenset[str], str, str, str]] = {
     "NVIDIA_TF32_OVERRIDE": (
         frozenset({"1"}),
         "warning",
-        "TF32 is barred for every library, whatever the program asks for",
+        "TF32 is off for every library, whatever the program asks for",
         "unset NVIDIA_TF32_OVERRIDE",
     ),
     "TORCH_COMPILE_DEBUG": (
@@ -67,7 +67,7 @@ _VARIABLES: dict[str, tuple[frozenset[str], str, str, str]] = {
     "NCCL_P2P_DISABLE": (
         frozenset({"0"}),
         "warning",
-        "GPUs of this machine do not talk directly to each other",
+        "the GPUs of this machine do not talk to each other directly",
         "unset NCCL_P2P_DISABLE",
     ),
     "PYTHONDEVMODE": (frozenset(), "warning", "Python runs in development mode", "unset PYTHONDEVMODE"),
@@ -126,7 +126,7 @@ def audit(torch_module: Any = None, host: Host | None = None) -> list[Finding]:
         # An audit runs inside other people's jobs on machines nobody has seen: whatever breaks, they run on.
         except Exception as error:  # noqa: BLE001
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            sentence = f"Part of the environment could not be looked at ({reason})."
+            sentence = f"Part of the environment could not be checked ({reason})."
             findings.append(Finding("audit-incomplete", "info", sentence))
     return sorted(findings, key=lambda finding: finding.level != "warning")
 
@@ -158,12 +158,12 @@ def look_at_torch(torch: Any) -> Iterable[Finding]:
         sentence = "Autograd's anomaly mode is on: every backward op is checked and keeps a traceback."
         yield Finding("anomaly-mode", "warning", sentence, "torch.autograd.set_detect_anomaly(False)")
     if torch.are_deterministic_algorithms_enabled():
-        sentence = "Deterministic algorithms are required: some ops take a slower path."
+        sentence = "Deterministic algorithms are required, so some ops take a slower path."
         yield Finding("deterministic", "warning", sentence, "torch.use_deterministic_algorithms(False)")
     yield from _look_at_cudnn(torch.backends.cudnn)
     if _tf32_off(torch) and not torch.version.hip and torch.version.cuda:
         sentence = (
-            "fp32 matmuls do not use the tensor cores (TF32 is off). It matters only where fp32 is used."
+            "fp32 matmuls do not use the tensor cores (TF32 is off). This matters only where fp32 is used."
         )
         yield Finding("tf32-off", "info", sentence, 'torch.set_float32_matmul_precision("high")')
 
@@ -180,7 +180,8 @@ def _look_at_cudnn(cudnn: Any) -> Iterable[Finding]:
         )
     if not cudnn.benchmark:
         sentence = (
-            "cuDNN does not try its convolution algorithms (benchmark is off). It matters for convolutions."
+            "cuDNN does not time its convolution algorithms (benchmark is off). This matters for "
+            "convolutions."
         )
         yield Finding("cudnn-benchmark-off", "info", sentence, "torch.backends.cudnn.benchmark = True")
 

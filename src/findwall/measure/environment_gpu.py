@@ -77,7 +77,7 @@ def look_at_gpus(host: Host, torch: Any = None) -> Iterable[Finding]:
     with nvml() as library:
         if library is None:
             sentence = (
-                "NVML is not there or does not answer: clocks, throttling and other processes are unknown."
+                "NVML is missing or does not answer, so clocks, throttling and other processes are unknown."
             )
             return [Finding("no-nvml", "info", sentence, "")]
         states = visible_states(library, host, torch)
@@ -215,13 +215,13 @@ def _judge_clocks(state: GpuState) -> Iterable[Finding]:
     gpu, reasons = f"GPU {state.index}", state.reasons or 0
     if reasons & THERMAL:
         yield Finding(
-            "throttled-thermal", "warning", f"{gpu} is hot and slows itself down.", "look at its cooling"
+            "throttled-thermal", "warning", f"{gpu} is hot and slows itself down.", "check its cooling"
         )
     if reasons & HARDWARE:
         sentence = f"{gpu} is slowed down by its hardware (power brake or slowdown signal)."
-        yield Finding("throttled-hardware", "warning", sentence, "look at its power supply and cooling")
+        yield Finding("throttled-hardware", "warning", sentence, "check its power supply and cooling")
     if reasons & CLOCKS_SET:
-        sentence = f"{gpu}'s clocks are held by a setting below what it could do."
+        sentence = f"{gpu}'s clocks are set below what it could do."
         yield Finding("clocks-set", "warning", sentence, "sudo nvidia-smi -rac; sudo nvidia-smi -rgc")
     low = state.clock_mhz and state.max_clock_mhz and state.clock_mhz < LOW_CLOCK_SHARE * state.max_clock_mhz
     if low and state.busy and not reasons & POWER_CAP:
@@ -253,7 +253,7 @@ def _judge_sharing(state: GpuState, cuda_started: bool, own_pid: int, own_ranks:
     used = (state.used_bytes or 0) / GIB
     if others > 0:
         what = "another process uses it" if others == 1 else f"{others} other processes use it"
-        sentence = f"GPU {state.index} is shared: {what} ({used:.1f} GiB are taken in all)."
+        sentence = f"GPU {state.index} is shared: {what} ({used:.1f} GiB taken in all)."
         yield Finding("shared-gpu", "warning", sentence, "measure on a GPU of your own")
     elif not cuda_started and (
         state.busy or used > max(IDLE_GIB, IDLE_SHARE * (state.total_bytes or 0) / GIB)
@@ -266,14 +266,15 @@ def _judge_link(state: GpuState) -> Iterable[Finding]:
     width, full = state.link_width, state.max_link_width
     if width and full and width < full:
         sentence = (
-            f"GPU {state.index} is linked to the host over {width} of {full} PCIe lanes: copies are slower."
+            f"GPU {state.index} is linked to the host over {width} of {full} PCIe lanes, so copies are "
+            "slower."
         )
-        yield Finding("pcie-width", "warning", sentence, "look at the slot and the riser")
+        yield Finding("pcie-width", "warning", sentence, "check the slot and the riser")
     generation, newest = state.link_generation, state.max_link_generation
     # An idle link drops to a slow generation to save power: it tells something under load only.
     if generation and newest and generation < newest and state.busy:
         sentence = f"GPU {state.index}'s PCIe link runs at generation {generation} of {newest} under load."
-        yield Finding("pcie-generation", "warning", sentence, "look at the BIOS and the slot")
+        yield Finding("pcie-generation", "warning", sentence, "check the BIOS and the slot")
 
 
 def _look_at_numa(state: GpuState, host: Host) -> Iterable[Finding]:

@@ -105,7 +105,8 @@ def _look_at_cores(host: Host, torch: Any) -> Iterable[Finding]:
         yield Finding(
             "too-many-threads",
             "warning",
-            f"{where} is {threads}, but this process may use {usable:g} cores: they hinder each other.",
+            f"{where} is {threads}, but this process may use {usable:g} cores, so they get in each other's "
+            "way.",
             f"OMP_NUM_THREADS={whole}",
         )
     if quota is not None and quota < host.cores:
@@ -140,7 +141,7 @@ def _look_at_throttling(host: Host) -> Iterable[Finding]:
         if periods > 0 and throttled / periods > THROTTLED_SHARE:
             share = format_share(throttled / periods)
             sentence = (
-                f"The container hit its CPU limit in {share} of all periods: its threads were stopped there."
+                f"The container hit its CPU limit in {share} of all periods: its threads were stopped then."
             )
             yield Finding("cpu-throttled", "warning", sentence, "raise the CPU limit, or use fewer threads")
             return

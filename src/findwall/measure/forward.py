@@ -29,7 +29,7 @@ class ForwardSeeker:
     """Looks until it has found the module, or is told to stop."""
 
     def __init__(self, torch: Any, thread_id: int, found: Callable[[Any], None]) -> None:
-        self._torch = torch
+        self._call = torch.nn.Module._wrapped_call_impl.__code__  # here: a thread's failure is on stderr
         self._thread_id = thread_id
         self._found = found
         self._stop = threading.Event()
@@ -47,12 +47,11 @@ class ForwardSeeker:
             self._thread.join(0.5)
 
     def _look_until_found(self) -> None:
-        call = self._torch.nn.Module._wrapped_call_impl.__code__
         hits: Counter[int] = Counter()
         looks = 0
         while not self._stop.wait(LOOK_PERIOD_S if looks < FAST_LOOKS else SLOW_LOOK_PERIOD_S):
             looks += 1
-            module = outermost_module(sys._current_frames().get(self._thread_id), call)
+            module = outermost_module(sys._current_frames().get(self._thread_id), self._call)
             if module is None:
                 continue
             hits[id(module)] += 1
@@ -61,12 +60,17 @@ class ForwardSeeker:
                 return
 
 
-def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
+def outermost_call(frame: FrameType | None, call: CodeType) -> FrameType | None:
     found = None
     while frame is not None:
         if frame.f_code is call:
             found = frame
         frame = frame.f_back
+    return found
+
+
+def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
+    found = outermost_call(frame, call)
     return None if found is None else found.f_locals.get("self")
 
 

@@ -33,7 +33,10 @@ PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 def launch(target: str, arguments: list[str], is_module: bool, options: Options) -> None:
     """Run the job under findwall and leave as it leaves: SystemExit carries its exit code."""
     hide_own_modules()
-    code, module = _load_module(target) if is_module else _load_script(target)
+    try:
+        code, module = _load_module(target) if is_module else _load_script(target)
+    except (SyntaxError, ValueError):  # ValueError: null bytes, in older versions
+        _leave_to_python(target, arguments, is_module)
     sys.argv[:] = [str(module.__file__) if is_module else target, *arguments]
     atexit.register(_die_if_interrupted)  # first in, so that it runs after the job's own
     session = None
@@ -43,6 +46,11 @@ def launch(target: str, arguments: list[str], is_module: bool, options: Options)
     _become_main(module)
     _execute(code, module, session)
     _leave(0)  # the rest of the way out is the interpreter's: it knows what a job may do to its streams
+
+
+def _leave_to_python(target: str, arguments: list[str], is_module: bool) -> NoReturn:
+    """A script that cannot be compiled: plain python says so in its own words."""
+    os.execv(sys.executable, [sys.executable, *(["-m"] if is_module else []), target, *arguments])
 
 
 def _load_script(target: str) -> tuple[CodeType, ModuleType]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from findwall.measure.options import Options, disabled
+from findwall.measure.options import LOOP, Options, disabled
 from findwall.measure.session import Session, current
 
 
@@ -17,7 +17,7 @@ class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
 
     def __init__(self, name: str = "notebook", **options: Any) -> None:
         self._name = name
-        self._options = Options(**{"caller": "findwall.measure", **options})
+        self._options = Options(**{"caller": LOOP, **options})
         self._session: Session | None = None
         self._is_guest = False
 

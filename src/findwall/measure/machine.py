@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def device_in_use(torch: Any) -> int | None:
@@ -12,6 +17,32 @@ def device_in_use(torch: Any) -> int | None:
         return None
     used = [torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())]
     return max(range(len(used)), key=used.__getitem__) if any(used) else None
+
+
+def may_use_gpu(torch: Any) -> bool:
+    """Whether this process could compute on a GPU. CUDA itself would set itself up to answer."""
+    built_for_it = torch.version.cuda or getattr(torch.version, "hip", None)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return bool(built_for_it) and not hidden and any(Path(file).exists() for file in GPU_FILES)
+
+
+def allocations(torch: Any) -> int | None:
+    """How often the job has taken memory on its GPU, which nearly every op does; None for a CPU job."""
+    if not torch.cuda.is_initialized():
+        return None
+    device = device_in_use(torch)
+    return 0 if device is None else int(torch.cuda.memory_stats(device).get("allocation.all.allocated", 0))
+
+
+def brings_modules(torch: Any) -> bool:
+    """Whether the job, or a library of it, has modules of its own: it will call them, as a rule."""
+    return any(not kind.__module__.startswith("torch.") for kind in _below(torch.nn.Module))
+
+
+def _below(parent: Any) -> Iterator[Any]:
+    for child in parent.__subclasses__():
+        yield child
+        yield from _below(child)
 
 
 def is_capturing(torch: Any) -> bool:

@@ -74,7 +74,7 @@ def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> 
     sentence = f"Other processes kept {cpu.others_busy:.1f} of {cpu.cores} cores busy {when}"
     waited = cpu.in_line_share or 0.0
     if waited >= IN_LINE_SHARE:
-        sentence += f"; the job's thread stood in line for one {format_share(waited)} of the time"
+        sentence += f", and the job's thread waited for one {format_share(waited)} of the time"
     return [
         Finding(CONTENDED, "warning", f"{sentence}.", "run the job alone, or on cores of its own (taskset)")
     ]

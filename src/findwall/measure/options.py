@@ -7,6 +7,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+# Who asks for a measurement; trainers' callbacks say their own name.
+COMMAND = "findwall run"
+LOOP = "findwall.measure"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -22,16 +26,30 @@ class Options:
     verdict: bool = True
     brief: bool = False  # of the verdict only what matters most is printed
     top: int | None = None  # with a table of so many ops and kernels
-    caller: str = "findwall run"  # what a person adjusts: the command, `findwall.measure`, a callback
+    caller: str = COMMAND  # what a person adjusts: the command, `findwall.measure`, a callback
 
     def spelled(self, flags: str) -> str:
-        """Flags of `findwall run` as the caller writes them: `findwall.measure(wait=2, steps=5)`."""
-        if self.caller == "findwall run":
-            return flags
+        """What a person writes to have these flags: `findwall run --wait 2 …`, `findwall.measure(wait=2)`."""
+        if self.caller == COMMAND:
+            return f"{COMMAND} {flags} …"
         words = re.sub(r"--no-([a-z]+)", r"--\1 False", flags).split()
         pairs = zip(words[::2], words[1::2], strict=True)
         given = (f"{flag.removeprefix('--').replace('-', '_')}={value}" for flag, value in pairs)
         return f"{self.caller}({', '.join(given)})"
+
+    @property
+    def why_no_trace(self) -> str:
+        """Why there is no trace where none was wanted, and how there is one."""
+        given = "--no-trace" if self.caller == COMMAND else self.spelled("--no-trace")
+        return f"{given} was given; leave it out"
+
+    @property
+    def more_steps(self) -> str:
+        """What gives findwall steps it can find, as the caller would write it."""
+        return {
+            COMMAND: "Run more of them, or mark steps: with findwall.measure() as m: ... m.step()",
+            LOOP: "Run more of them, and call m.step() at the end of each step",
+        }.get(self.caller, f"Train for more steps with {self.caller}")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

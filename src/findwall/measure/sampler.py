@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -31,8 +32,15 @@ def _library_folders() -> tuple[str, ...]:
 class LineSampler:
     """Samples one thread until it has enough, or is stopped."""
 
-    def __init__(self, thread_id: int, seconds: float = SAMPLES * SAMPLE_PERIOD_S) -> None:
+    def __init__(
+        self,
+        thread_id: int,
+        seconds: float = SAMPLES * SAMPLE_PERIOD_S,
+        also: Callable[[FrameType], None] | None = None,
+    ) -> None:
+        """`also`: who is shown each frame too."""
         self._thread_id = thread_id
+        self._also = also
         self._wanted = min(max(SAMPLES, round(seconds / SAMPLE_PERIOD_S)), MOST_SAMPLES)
         self._period = max(SAMPLE_PERIOD_S, seconds / self._wanted)
         self._stop = threading.Event()
@@ -67,6 +75,15 @@ class LineSampler:
             if frame is not None:
                 self.samples += 1
                 self._seen[self._place(frame)] += 1
+                self._show(frame)
+
+    def _show(self, frame: FrameType) -> None:
+        if self._also is None:
+            return
+        try:
+            self._also(frame)
+        except Exception:  # noqa: BLE001 - fail open: the frame runs on meanwhile, and what it holds changes
+            return
 
     def _place(self, frame: FrameType) -> tuple[str, int, str, str]:
         """The innermost line of the person's own code, and the function it is in the end inside of."""

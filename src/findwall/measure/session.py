@@ -21,6 +21,7 @@ from findwall.measure.membership import this_rank
 from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.stages import Warmup
+from findwall.measure.statusline import StatusLine
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import StepEnd
 
@@ -46,6 +47,7 @@ class Session:
         self.thread_id = threading.get_ident()
         self._closed = self._stop_now = False
         self._appointment: Appointment | None = None
+        self._status: StatusLine | None = None
 
     @classmethod
     def begin(cls, script: str, argv: list[str], options: Options) -> Session | None:
@@ -56,9 +58,11 @@ class Session:
             _current = session
             watch_forks(lambda: _current)
             when_imported("torch", session._torch_imported)
+            if session.rank.speaks:
+                session._status = StatusLine.begin(lambda: session.engine)
             atexit.register(session.close, "")
         except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
-            say(f"cannot measure this job ({type(error).__name__}: {error}); it runs as if without findwall")
+            say(f"cannot measure this job ({type(error).__name__}: {error}); it runs on without findwall")
             return None
         return session
 
@@ -71,7 +75,7 @@ class Session:
             self.engine = engine
             for text in hooks.install(torch, engine):
                 engine.note(f"not watched in this torch: {text}")
-            self._lookout = Lookout(torch, self.thread_id, engine)
+            self._lookout = Lookout(torch, self.thread_id, engine, engine.finds_loops)
         except Exception as error:  # noqa: BLE001 - fail open
             self.fail(error)
 
@@ -89,6 +93,7 @@ class Session:
         if self.off:
             return
         self._switch_off()
+        self._hide_status()
         say(f"stopped measuring ({type(error).__name__}: {error}); the job runs on")
         stops: list[Callable[[], None]] = [self._stop_threads]
         engine = self.engine
@@ -117,8 +122,12 @@ class Session:
     def forked(self) -> None:
         global _current
         analyst.forked()
+        if self._status is not None:
+            self._status.forked()
         self._closed = True
         self._switch_off()
+        if self._lookout is not None:
+            self._lookout.forked()
         _current = None
 
     def _stop_threads(self) -> None:
@@ -126,6 +135,11 @@ class Session:
             self._lookout.stop()
         if self.engine is not None:
             self.engine.telemetry.stop()
+
+    def _hide_status(self) -> None:
+        status, self._status = self._status, None
+        if status is not None:
+            status.stop()
 
     # What the engine tells
 
@@ -185,7 +199,7 @@ class Session:
         self._starts_left -= 1
         what = engine.record.step_source or "other"
         engine.start_over()
-        engine.note(f"before its first training step the job ran steps of another kind ({what}): not in here")
+        engine.note(f"the job ran other steps before its first training step ({what}); they are left out")
         self._analyst = Analyst(self.options, self.rank)
 
     def _first_step(self, engine: Engine) -> None:
@@ -193,6 +207,7 @@ class Session:
         engine.take_passed()
         engine.step_number += 1
         engine.enter(Warmup(engine))
+        engine.say_what_ends_a_step()
         if engine.finder.source in (StepEnd.EXPLICIT, StepEnd.OPTIMIZER) and self._lookout is not None:
             self._lookout.stop()
 
@@ -201,23 +216,31 @@ class Session:
     def _finished(self, engine: Engine) -> None:
         self._stop_threads()
         engine.save(final=True)
-        self._analyst.begin(self._folder)
+        self._begin_verdict()
         if self.options.stop and self.rank.world_size == 1:
             self._analyst.end()
             self._stop()
         elif not self.options.stop:
             self._rest(engine)
 
+    def _begin_verdict(self) -> None:
+        if self._analyst.begun:
+            return
+        self._analyst.begin(self._folder)
+        if self._status is not None and self._analyst.begun:
+            self._status.think()
+
     def _rest(self, engine: Engine) -> None:
         if self.rank.world_size == 1:
             engine.watch_on()
-        inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION)
+        inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION, StepEnd.LOOP)
         if inferred and self._starts_left and self.rank.world_size == 1:
             self.gate.shut_until_better(engine.finder.source)
         else:
             self.gate.shut_for_good()
 
     def _stop(self) -> None:
+        self._hide_status()
         self._closed = self._stop_now = True
         self._switch_off()
 
@@ -239,12 +262,13 @@ class Session:
         self._closed = True
         if not self.off:
             self.guard(lambda: self._close(failure))
+        self._hide_status()
         self._switch_off()
 
     def _close(self, failure: str) -> None:
         engine = self.engine
         if engine is None:
-            say("the job did not import torch: nothing to measure")
+            say("the job did not import torch, so there is nothing to measure")
             return
         self._stop_threads()
         if self._lookout is not None:
@@ -263,7 +287,7 @@ class Session:
             self._end_after_failure(failure)
         else:
             if engine.record.steps.host_ns or engine.done:
-                self._analyst.begin(self._folder)
+                self._begin_verdict()
             self._analyst.end()
 
     def _end_after_failure(self, failure: str) -> None:

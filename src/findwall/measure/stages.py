@@ -15,6 +15,7 @@ from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
 from findwall.measure.control import Control, settling_steps
 from findwall.measure.engine import Engine
+from findwall.measure.inputs import Inputs, count_inputs, micro_steps
 from findwall.measure.kinds import Kind, Window, find_kinds, labels, told_by
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import measured_every
@@ -246,7 +247,7 @@ def _check_clocks(engine: Engine) -> None:
 def after_timing(engine: Engine) -> None:
     look_around(engine)
     engine.save()
-    why = "" if engine.options.trace else engine.options.spelled("--no-trace")
+    why = "" if engine.options.trace else engine.options.why_no_trace
     why = why or barred(engine.torch)
     if why:
         without_trace(engine, why)
@@ -264,7 +265,7 @@ def without_trace(engine: Engine, why: str) -> None:
 def ended_first(engine: Engine) -> None:
     """The job was too short for a trace: say so, and what would give one."""
     if not engine.options.trace:
-        engine.record.trace = Trace(why_not=engine.options.spelled("--no-trace"))
+        engine.record.trace = Trace(why_not=engine.options.why_no_trace)
         return
     seen, before = engine.step_number, WARMED_AT_LEAST + warm_steps(engine) + _notice(engine)
     fitting = [f", or {engine.options.spelled(flags)}," for flags, steps in SHORTER if before + steps <= seen]
@@ -416,6 +417,8 @@ class Tracing:
         try:
             self.window.export(engine.folder.trace_path)
             trace.kernels = self.window.kernels
+            if engine.record.samples_per_step is None:
+                engine.micro_steps = micro_steps(engine, self.traced)
             if engine.device is not None and trace.kernels == 0:
                 engine.folder.trace_path.unlink()
                 trace.why_not = "the profiler gave no kernels"
@@ -457,7 +460,9 @@ class Lines:
         # Over whole periods: what every tenth step does is then seen as often as it is done.
         self.lasts = max([LINES_AT_LEAST_NS, *(_period_ns(engine, kind) for kind in engine.kinds)])
         self.lasts = min(self.lasts, LINES_AT_MOST_NS)
-        self.sampler = LineSampler(engine.thread_id, self.lasts / NS)
+        self.inputs = Inputs(engine.torch)
+        wanted = engine.record.samples_per_step is None and engine.micro_steps is not None
+        self.sampler = LineSampler(engine.thread_id, self.lasts / NS, self.inputs.look if wanted else None)
         self.began = 0
 
     def step(self, engine: Engine, now: int) -> None:
@@ -474,6 +479,7 @@ class Lines:
         self.sampler.stop()
         engine.record.host_samples = self.sampler.samples
         engine.record.host_lines = self.sampler.lines()
+        count_inputs(engine, self.inputs)
 
 
 def _period_ns(engine: Engine, kind: Kind) -> int:

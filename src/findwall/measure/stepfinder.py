@@ -1,8 +1,9 @@
 """Where a step ends, in a job that marks none.
 
 What ends a step, best first: a call that says so, an optimizer's step, the outermost module's forward call,
-the replay of a CUDA graph, a batch from the data loader, the end of a no_grad region. A better kind takes
-over whenever it shows up; a poorer one is believed only after a while in which no better one did.
+the replay of a CUDA graph, a batch from the data loader, the end of a no_grad region, a turn of the job's own
+loop. A better kind takes over whenever it shows up; a poorer one is believed only after a while in which no
+better one did.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ class StepEnd(enum.IntEnum):
     REPLAY = 3
     LOADER = 4
     REGION = 5
+    LOOP = 6
 
     @property
     def label(self) -> str:
-        return ("explicit", "optimizer", "forward", "graph-replay", "loader", "no-grad-region")[self]
+        return ("explicit", "optimizer", "forward", "graph-replay", "loader", "no-grad-region", "loop")[self]
 
 
 # Marks of a kind to see, with none of a better kind, before it is believed.
@@ -34,6 +36,7 @@ PATIENCE = {
     StepEnd.REPLAY: 16,
     StepEnd.LOADER: 16,
     StepEnd.REGION: 16,
+    StepEnd.LOOP: 0,  # many turns were seen before it is marked at all
 }
 PATIENCE_SLOW = 2  # where marks are seconds apart, waiting for many would take minutes
 SLOW_MARKS_NS = 2_000_000_000
@@ -143,6 +146,11 @@ class StepFinder:
             for source, seen in self._seen.items()
             if seen and self.source is None
         ]
+
+    @property
+    def marks(self) -> int:
+        """How many marks were seen of kinds that were not believed then, turns of a loop left out."""
+        return sum(seen for source, seen in self._seen.items() if source is not StepEnd.LOOP)
 
     @property
     def key(self) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from findwall.measure.captures import CAPTURES
 from findwall.measure.forks import profiler_started
+from findwall.measure.kineto import quiet
 
 # Set by Nsight tools in the processes they watch: CUPTI has one owner.
 TAKEN_BY = {
@@ -49,7 +50,8 @@ def _quiet(torch: Any) -> dict[str, bool]:
     return {"acc_events": True} if "acc_events" in known else {}
 
 
-KERNEL = b'"kernel"'  # the category of each in an exported trace
+# In an exported trace: the category of each kernel, and the op that ends a parameter's backward pass.
+KERNEL, GRADIENT = b'"kernel"', b'"torch::autograd::AccumulateGrad"'
 PART_BYTES = 1 << 24
 TEARDOWN = "TEARDOWN_CUPTI"  # kineto asks for it when a session ends
 
@@ -91,8 +93,9 @@ class TraceWindow:
         self._detaching = Detaching(torch, job)
         self._profile: Any | None = None
         self._range: Any | None = None
-        self.state = "new"  # new, prepared, recording, stopped, aborted
+        self.state = "new"  # new, prepared, recording, stopping, stopped, aborted
         self.kernels: int | None = None  # in the file, once there is one
+        self.gradients = 0  # in the file: parameters whose gradient was added up
         self.prepare_ns = self.stop_ns = self.export_ns = 0
 
     def prepare(self) -> None:
@@ -116,7 +119,8 @@ class TraceWindow:
     def start(self, step: int) -> None:
         assert self._profile is not None
         began = perf_counter_ns()
-        self._profile.start_trace()
+        with quiet(self._torch):
+            self._profile.start_trace()
         CAPTURES.window(True)
         self.state = "recording"
         self._open_step(step)
@@ -144,7 +148,10 @@ class TraceWindow:
         self._close_step()
         CAPTURES.window(False)
         self._keep_raw()
-        self._profile.stop_trace()
+        # Before the call: Ctrl-C may fall into it, and a session that is ended twice takes the process down.
+        self.state = "stopping"
+        with quiet(self._torch):
+            self._profile.stop_trace()
         self.state = "stopped"
         self.stop_ns = perf_counter_ns() - began
 
@@ -162,8 +169,10 @@ class TraceWindow:
             self.stop()
         elif self.state == "prepared" and self._profile is not None:
             # A prepared session has no end of its own: it is started and stopped, and thrown away.
-            self._profile.start_trace()
-            self._profile.stop_trace()
+            self.state = "stopping"
+            with quiet(self._torch):
+                self._profile.start_trace()
+                self._profile.stop_trace()
         self.state = "aborted"
 
     @property
@@ -183,7 +192,7 @@ class TraceWindow:
         temporary = path.with_name(f"partial-{os.getpid()}.json")
         with _spelled(temporary) as name:
             self._profile.export_chrome_trace(name)
-        self.kernels = _count(temporary, KERNEL)
+        self.kernels, self.gradients = _count(temporary, KERNEL), _count(temporary, GRADIENT)
         temporary.chmod(0o600)
         temporary.replace(path)
         self._profile = None

@@ -166,7 +166,7 @@ class Measurement(msgspec.Struct):
     job_ended: str = ""  # "" while it runs; ENDED; else the exception or exit code it ended with
     device_kind: str = "cpu"
     device_name: str | None = None
-    step_source: str | None = None  # optimizer, forward, graph-replay, loader, explicit
+    step_source: str | None = None  # explicit, optimizer, forward, graph-replay, loader, no-grad-region, loop
     steps_seen: int = 0
     warmup: Warmup = msgspec.field(default_factory=Warmup)
     steps: StepColumns = msgspec.field(default_factory=StepColumns)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.events import Timeline
-from findwall.model.kinds import USUAL, StepKind, even_distance
+from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
 from findwall.model.machine import (
     NO_TELEMETRY,
     UNKNOWN_CEILINGS,
@@ -31,12 +31,18 @@ class StepTimes(msgspec.Struct, frozen=True):
     kind: tuple[str, ...] = ()  # of each step; empty: all are usual
     doing: tuple[tuple[str, str], ...] = ()  # a kind and what its steps do, where a hook saw it
     seldom: StepKind | None = None  # steps that came after all was timed, and too seldom to be among these
+    later_s: float | None = None  # mean of all that came after these
 
     @property
     def mean(self) -> float:
         """Over steps of all kinds: rare work counts."""
         timed = sum(self.seconds) / len(self.seconds)
         return timed if self.seldom is None else timed + self.seldom.share * (self.seldom.mean - timed)
+
+    @property
+    def were_start_up(self) -> bool:
+        """The steps that came later are so much shorter that these say little about them."""
+        return self.later_s is not None and self.later_s < MUCH_FASTER * self.mean
 
     def kinds(self) -> tuple[StepKind, ...]:
         """The kinds of steps there are, the most frequent first."""
@@ -95,6 +101,7 @@ class Rank(msgspec.Struct, frozen=True):
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()
+    why_no_trace: str = ""  # no trace was made, for this reason
     device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
     device_name: str | None = None
     peak_memory: int | None = None  # bytes, from the allocator

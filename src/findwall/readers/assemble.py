@@ -239,7 +239,7 @@ def _notes(events: Events, quality: ReadQuality, damaged: Counter[str]) -> list[
         notes.append(f"{quality.repaired} fields of events could not be read and count as missing.")
     repeated, device_rows = _repeated_device_rows(events)
     if repeated:
-        notes.append(f"{repeated} of {device_rows} device events are there more than once.")
+        notes.append(f"{repeated} of {device_rows} device events appear more than once.")
     return notes
 
 

@@ -85,7 +85,7 @@ def _find_key(source: RawFile, text: bytearray, offset: int) -> Opening:
         text += more
     if not places:
         raise InputError(f"{source.path} holds no traceEvents.", _HINT)
-    source.notes.append("What stands before the events could not be read.")
+    source.notes.append("What comes before the events could not be read.")
     return Opening({}, offset + places[0], bytes(text[places[0] :]))
 
 

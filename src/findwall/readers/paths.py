@@ -73,7 +73,9 @@ def open_run(
         if reader is not None and reader.alone:
             if len(paths) > 1:
                 what = reader.kind.replace("-", " ")
-                raise InputError(f"{path} is a {what} and stands for itself.", "Give it alone.")
+                raise InputError(
+                    f"{path} is a {what}, which cannot be combined with others.", "Give it by itself."
+                )
             return reader.read(path, progress, workers, allowance)
     gathered = _Gathered()
     for path, reader in zip(paths, readers, strict=True):

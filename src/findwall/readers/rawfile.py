@@ -215,7 +215,7 @@ def _open(path: Path) -> tuple[int, int | None]:
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.", "Check the path.") from error
     except PermissionError as error:
-        raise InputError(f"{path} may not be read (no permission).", "Check its owner and mode.") from error
+        raise InputError(f"{path} cannot be read (no permission).", "Check its owner and mode.") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be opened: {error}.") from error
     status = os.fstat(descriptor)

@@ -85,6 +85,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
     return Rank(
         number=measured.rank,
         timeline=timeline,
+        why_no_trace="" if measured.trace.file else measured.trace.why_not,
         captures=captures,
         replays=replays,
         traced_kinds=tuple(measured.trace.kinds),
@@ -113,7 +114,7 @@ def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
         notes.append(f"{RUN_FILE} cannot be read ({_reason(error)})")
         return None
     if not 1 <= info.world_size <= MOST_RANKS:
-        notes.append(f"{RUN_FILE} says that the job has {info.world_size} ranks, which cannot be")
+        notes.append(f"{RUN_FILE} says that the job has {info.world_size} ranks, which cannot be right")
         return None
     if info.schema != RUN_SCHEMA:
         notes.append(f"the folder was written as {info.schema}, this findwall reads {RUN_SCHEMA}")
@@ -153,7 +154,7 @@ def _read_timeline(
 ) -> Timeline | None:
     """The rank's trace; a note where there is none that can be read."""
     if rank.trace.file is None:
-        why = rank.trace.why_not or "the measurement did not get there"
+        why = rank.trace.why_not or "the measurement did not get that far"
         notes.append(f"no trace of rank {rank.rank}: {why}")
         return None
     try:

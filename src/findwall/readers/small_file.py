@@ -21,7 +21,7 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
         raise InputError(f"{path} cannot be opened: {error}.", "Check its owner and mode.") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InputError(f"{path} is no plain file.", "Give a folder that findwall run wrote.")
+        raise InputError(f"{path} is not a plain file.", "Give a folder that findwall run wrote.")
     with os.fdopen(descriptor, "rb") as file:
         try:
             content = file.read(most + 1)
@@ -44,5 +44,5 @@ def inside(folder: Path, name: str) -> Path:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be opened: {error}.", "Was the folder copied whole?") from error
     if not stat.S_ISREG(mode):
-        raise InputError(f"{path} is no plain file.", "Give a folder that findwall run wrote.")
+        raise InputError(f"{path} is not a plain file.", "Give a folder that findwall run wrote.")
     return path

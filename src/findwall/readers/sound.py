@@ -34,7 +34,7 @@ def made_sound(measured: Measurement, rank: int, notes: list[str]) -> Measuremen
         complaint = _impossible(value) if name != "rank" else ""
         complaint = complaint or (_CHECKS[name](value) if name in _CHECKS and value is not None else "")
         if complaint:
-            notes.append(f"rank {rank}: {name} left out, because it cannot be ({complaint})")
+            notes.append(f"rank {rank}: {name} left out, because it cannot be right ({complaint})")
             changes[name] = getattr(_DEFAULT, name)
     return msgspec.structs.replace(measured, **changes) if changes else measured
 

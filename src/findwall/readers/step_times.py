@@ -21,10 +21,10 @@ def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         return None
     times = steps.times(kept)
     if sum(times) <= 0:
-        notes.append("no step was timed: all took no time at all")
+        notes.append("no step was timed: all of them took no time at all")
         return None
     if rank.device_kind == "gpu" and len(times) == len(kept) and steps.device_ns[kept[0]] is None:
-        notes.append("step times are by the host's clock alone, which may run ahead of the device")
+        notes.append("step times come from the host's clock alone, which may run ahead of the device")
     seconds = tuple(value / 1e9 for value in times)
     timed = steps.timed(kept)
     told_apart = len(steps.kind) == len(steps)
@@ -39,6 +39,7 @@ def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         kind=tuple(steps.kind[row] for row in timed) if told_apart else (),
         doing=_doing(rank, timed) if told_apart else (),
         seldom=None if rank.later is None else _seldom(rank, rank.later),
+        later_s=rank.later.ns / rank.later.steps / 1e9 if rank.later and rank.later.steps > 0 else None,
     )
 
 

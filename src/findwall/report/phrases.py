@@ -12,6 +12,7 @@ from findwall.model.diagnosis import (
     Diagnosis,
     Evidence,
     KernelRow,
+    Machine,
     NotWorthIt,
     Prescription,
     Range,
@@ -30,12 +31,13 @@ PHASE_SHOWN_SHARE = 0.005  # of the step: shorter phases are left out
 BAD_EVENTS_SHARE = 0.01  # of the events: fewer mended or unlinked ones do not change the answer
 MODELLED_SHARE = 0.9  # of the kernel time: less with known work is said
 COST_SHARE = 0.01  # of a step: what findwall itself costs is said from here on
+MEASURED = "measured"  # how the origin of ceilings begins that findwall measured
 KNOWN_ROWS = 3  # of the budget, where there is no verdict
 ABOVE_SPEC_SHARE = 0.01  # of the kernel time: more that beats the ceiling is said
 SAFETY = {"safe": "", "changes-numerics": "changes numerics", "needs-review": "needs review"}
 SAFETY_MEANS = {
     "changes-numerics": "changes numerics: results round differently, so compare losses",
-    "needs-review": "needs review: it may change what the job does, so read it through",
+    "needs-review": "needs review: it may change what the job does, so check it",
 }
 MFU_USUAL = "large transformers usually reach 35–50 %"
 
@@ -61,13 +63,24 @@ def job(diagnosis: Diagnosis) -> str:
     parts.append(f"{machine.count} × {device}" if (machine.count or 0) > 1 else device)
     if source.ranks > 1:
         parts.append(f"{source.ranks} ranks")
-    parts.append(_ceilings(machine.ceilings.get("source")))
+    parts.append(_ceilings(machine))
     return " · ".join(parts)
 
 
-def _ceilings(source: object) -> str:
-    known = {"measured": "ceilings measured", "table": "ceilings from the table"}
-    return known.get(str(source), "ceilings unknown")
+def _ceilings(machine: Machine) -> str:
+    """Where the ceilings come from, and whether that is this device on a quiet machine."""
+    given = machine.ceilings
+    source, origin, device = (clean(str(given.get(name) or "")) for name in ("source", "origin", "device"))
+    if source not in ("measured", "table"):
+        return "ceilings unknown"
+    whose = f" of {fit(device, 40)}" if device and machine.device and device != clean(machine.device) else ""
+    if source == "table":
+        return f"ceilings{whose} from the table"
+    if given.get("doubt"):
+        return f"ceilings{whose} measured on a busy machine"
+    if origin and not origin.startswith(MEASURED):  # a file that does not say how it came about
+        return f"ceilings{whose} from {fit(PurePath(origin).name, 40)}"
+    return f"ceilings{whose} measured"
 
 
 def step(diagnosis: Diagnosis) -> str:
@@ -207,7 +220,7 @@ def known(diagnosis: Diagnosis) -> list[str]:
     if wall.wall is not None:
         return []
     between = [pair[-1] for pair in wall.between or [] if pair]
-    rows = [row for row in diagnosis.budget if row.ms > 0 and row.wall is not None]
+    rows = [row for row in diagnosis.budget if row.ms > 0 and (row.wall is not None or row.evidence)]
     rows.sort(key=lambda row: (row.cause not in between, -row.ms))
     if not rows:
         kernels = sorted(diagnosis.kernels, key=lambda row: -row.ms)
@@ -216,7 +229,8 @@ def known(diagnosis: Diagnosis) -> list[str]:
 
 
 def _known(row: BudgetRow, step_ms: float | None) -> str:
-    text = f"{_of_step(row.ms, step_ms)} {clean(row.wall or '')} / {clean(row.cause)}"
+    named = "of unknown cause" if row.wall is None else f"{clean(row.wall)} / {clean(row.cause)}"
+    text = f"{_of_step(row.ms, step_ms)} {named}"
     return f"{text}: {_evidence(row.evidence[0])}" if row.evidence else text
 
 
@@ -270,7 +284,7 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     pairs = " or ".join(" / ".join(clean(name) for name in pair) for pair in wall.between or [])
     sentence = (
         clean(wall.sentence)
-        or "There is not enough in this input to name a wall; the notes say what is missing."
+        or "This input does not hold enough to name a wall; the notes say what is missing."
     )
     return "NO VERDICT YET", f"It is {pairs}. {sentence}" if pairs else sentence
 
@@ -293,9 +307,9 @@ def quality(diagnosis: Diagnosis) -> str:
     quality = diagnosis.quality
     few = BAD_EVENTS_SHARE * quality.events
     found = [
-        ("the file is cut off: what came after is lost", quality.cut_off),
+        ("the file is cut off, and the rest is lost", quality.cut_off),
         (f"{quality.damaged:,} events were damaged and left out", quality.damaged),
-        (f"{quality.repaired:,} events had to be mended", quality.repaired > few),
+        (f"{quality.repaired:,} events were repaired", quality.repaired > few),
         (f"{quality.kernels_without_launch:,} kernels have no launch", quality.kernels_without_launch > few),
         (
             f"{quality.launches_without_kernel:,} launches have no kernel",
@@ -308,7 +322,9 @@ def quality(diagnosis: Diagnosis) -> str:
     ]
     problems = [text for text, matters in found if matters]
     if quality.modelled_share is not None and quality.modelled_share < MODELLED_SHARE:
-        problems.append(f"the work of only {format_share(quality.modelled_share)} of kernel time is known")
+        problems.append(
+            f"the FLOPs and bytes of only {format_share(quality.modelled_share)} of kernel time are known"
+        )
     if quality.above_spec_share is not None and quality.above_spec_share > ABOVE_SPEC_SHARE:
         problems.append(
             f"{format_share(quality.above_spec_share)} of kernel time beats the ceiling (model or cache)"
@@ -320,7 +336,7 @@ def notes(diagnosis: Diagnosis) -> list[str]:
     """What a person should know besides: first a crash and the environment, then what was missing."""
     problem = quality(diagnosis)
     crash = diagnosis.source.crash
-    ended = [f"The job did not end well ({crash}): this is what was measured until then."] if crash else []
+    ended = [f"The job failed ({crash}): this is what was measured until then."] if crash else []
     found = [
         *ended,
         *diagnosis.environment,

@@ -17,14 +17,14 @@ def to_text(diagnosis: Diagnosis, most: int, width: int = 80, unicode: bool = Tr
     """The longest `most` of them, a line each; all figures are per step."""
     rows = sorted(diagnosis.kernels, key=lambda row: -row.ms)
     if not rows:
-        return "No ops or kernels are known of this input.\n"
+        return "This input holds no ops or kernels.\n"
     room = max(width - FIGURES, NARROWEST_NAME)
     # Kernels that overlap take more together than the device is busy: no share may pass 1.
     busy = max(diagnosis.step.busy_ms or 0.0, sum(row.ms for row in rows))
-    lines = [f"{'op or kernel':<{room}}{'ms a step':>10}{'of busy':>9}{'calls':>9}{'floor ms':>12}"]
+    lines = [f"{'op or kernel':<{room}}{'ms/step':>10}{'of busy':>9}{'calls':>9}{'floor ms':>12}"]
     lines += [_line(row, busy, room) for row in rows[:most]]
     if most > len(rows):
-        lines.append(f"(no more than the longest {len(rows)} are kept)")
+        lines.append(f"(only the longest {len(rows)} are kept)")
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if unicode else to_ascii(text)
 

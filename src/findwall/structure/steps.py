@@ -140,8 +140,8 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     every = _calls_a_step(timeline, last)
     edges = events.end[last[(len(last) - 1) % every :: every]]
     labels = tuple(f"step {index}" for index in range(len(edges) - 1))
-    several = f", {every} a step because what they train alternates" if every > 1 else ""
-    note = f"No ProfilerStep ranges: steps were told apart by the optimizer's calls{several}."
+    several = f", {every} per step because what they train alternates" if every > 1 else ""
+    note = f"No ProfilerStep ranges: the optimizer's calls tell the steps apart{several}."
     return _Markers("optimizer", edges, labels, tuple(np.diff(edges).tolist()), (note,))
 
 
@@ -262,13 +262,14 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         notes.append(f"{len(missing)} steps launched no device work: {', '.join(missing[:_STEPS_NAMED])}.")
     if len(firsts) > WHOLE_STEPS_NEEDED and _cut_into(timeline, links, markers, of_row[rows]):
         firsts = firsts[1:]
-        notes.append("The file begins inside a step, whose first kernels it does not hold: it is left out.")
+        notes.append("The file begins inside a step, without its first kernels; that step is left out.")
     if len(firsts) < 2:
         step = int(of_row[rows].max())
         mine = rows[of_row[rows] == step]
         begin = min(int(markers.edges[step]), int(events.start[mine].min()))
         notes.append(
-            "Only one step has device work: it is taken from its host start to its last kernel's end."
+            "Only one step has device work; it is taken from its start on the host to the end of its last "
+            "kernel."
         )
         one = _single(timeline, markers, device, of_row, begin, int(events.end[mine].max()))
         return _noted(one, missing, notes)

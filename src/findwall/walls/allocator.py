@@ -1,4 +1,4 @@
-"""Memory is asked from or given back to the driver inside the step.
+"""torch asks the driver for memory, or gives it back, inside the step.
 
 What it finds:
 Idle time in cudaMalloc, cudaFree and their kin, and after frees, which wait for the whole device.
@@ -21,7 +21,7 @@ repeat, pinned buffers made once.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.figures import times_text, told, waiting
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
@@ -42,16 +42,14 @@ def sentence(facts: Facts) -> str:
     others = sum(wait.times for wait in calls) - frees
     where = next((f" (at {wait.line})" for wait in calls if wait.line), "")
     advice = (
-        "drop torch.cuda.empty_cache() from the loop"
+        "take torch.cuda.empty_cache() out of the loop"
         if frees >= FREED_OFTEN
         else "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
     )
-    asked = [f"asked from the driver {times_text(others)}"] if others > 0 or not frees else []
-    given = [f"given back {times_text(frees)}"] if frees > 0 else []
-    return (
-        f"{opening(facts, CAUSE)} are idle because memory is {' and '.join(asked + given)} per step{where}; "
-        f"{advice}: {gain(facts, CAUSE)}."
-    )
+    asked = f"asks the driver for memory {times_text(others)}" if others > 0 or not frees else ""
+    given = f"gives {'it' if asked else 'memory'} back {times_text(frees)}" if frees > 0 else ""
+    does = " and ".join(part for part in (asked, given) if part)
+    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} while torch {does} per step{where}", advice)
 
 
 def _calls(facts: Facts) -> list[Wait]:

@@ -11,7 +11,7 @@ makes the step shorter.
 How it is told apart:
 By floor over time: FLOPs at the achievable ceiling (measured where a measurement is given, else a
 table's) against the kernel's duration. It is the verdict only where no cause recovers 5 % of the step and
-less than 10 % of it is of unknown cause.
+less than 10 % of it has no known cause.
 
 What helps:
 Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference; fp32 and TF32 where
@@ -22,7 +22,7 @@ custom-kernels for the last tenths, better-hardware.
 from __future__ import annotations
 
 from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.carriers import carriers, kernel_evidence
+from findwall.attribute.carriers import carriers, kernel_evidence, named_work
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening
@@ -52,9 +52,9 @@ def sentence(facts: Facts) -> str:
     lower = _lower(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (
-        f"{opening(facts, CAUSE)} are matmuls that already run at {format_share(ROOF_SHARE)} or more of this "
-        f"{device_word(facts)}'s ceiling and no other cause recovers {100 * WORTH_IT:.0f} %, so only "
-        f"{advice}a smaller model or faster hardware makes it shorter."
+        f"{opening(facts, CAUSE)} goes to {named_work(facts, CAUSE)} that already run at "
+        f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and no other cause "
+        f"recovers {100 * WORTH_IT:.0f} %. Only {advice}a smaller model or faster hardware shortens it."
     )
 
 

@@ -14,7 +14,7 @@ fault, though they look like launch gaps. Copies back to the host are host-sync.
 
 What helps:
 pin-memory (pin_memory=True in the loader and .to(device, non_blocking=True)), prefetch-batches (copy the next
-batch on a stream of its own), fewer bytes (send uint8 images and convert on the device), data kept on the
+batch on its own stream), fewer bytes (send uint8 images and convert on the device), data kept on the
 device when it is small.
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, gain, opening
+from findwall.attribute.figures import calls_text, opening, told
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -41,15 +41,13 @@ def sentence(facts: Facts) -> str:
     size = f" ({format_bytes(moved)} per step)" if moved > 0 else ""
     where = next((f" at {wait.line}" for wait in _calls(facts) if wait.line), "")
     why = "nothing else runs beside them"
-    advice = "copy the next batch on a stream of its own while this one trains, and send fewer bytes"
+    advice = "copy the next batch on its own stream while this one trains, and send fewer bytes"
     if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, ALL_COPIES)):
-        why = "they come from pageable memory, which the host copies itself and waits for"
+        why = "they come from pageable memory, so the host copies them itself and waits"
         if "pin-memory" not in facts.refused:
             advice = "use pin_memory=True and .to(device, non_blocking=True)"
-    return (
-        f"{opening(facts, CAUSE)} go to copies to the device{size}{where} because {why}; {advice}: "
-        f"{gain(facts, CAUSE)}."
-    )
+    fact = f"{opening(facts, CAUSE)} goes to copies to the device{size}{where} because {why}"
+    return told(facts, CAUSE, fact, advice)
 
 
 def _copies(facts: Facts) -> list[Evidence]:

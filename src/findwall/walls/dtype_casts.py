@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers, name_carrier
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, gain, opening
+from findwall.attribute.figures import calls_text, opening, told
 from findwall.attribute.shapes import shape, short_type, tensors_of
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms
@@ -41,12 +41,10 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     first = next((text for text in (_cast(facts, one) for one in carriers(facts, CAUSE)) if text), None)
-    which = f", the longest {first}," if first else ""
-    return (
-        f"{opening(facts, CAUSE)} only convert tensors from one type to another{which} because formats are "
-        "mixed; "
-        f"keep them in one format, or let torch.compile fuse the casts: {gain(facts, CAUSE)}."
-    )
+    which = f"; the longest cast is {first}" if first else ""
+    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile fuse the casts"
+    fact = f"{opening(facts, CAUSE)} only converts tensors between number formats{which}"
+    return told(facts, CAUSE, fact, f"keep tensors in one format{compiler}")
 
 
 def _cast(facts: Facts, carrier: Carrier) -> str | None:

@@ -10,7 +10,7 @@ A collective beside computation is free; alone it is added to the step. Its time
 the other ranks.
 
 How it is told apart:
-By what runs beside it. From one rank it cannot be told whether the time is transfer or waiting: with the
+By what runs beside it. One rank alone cannot tell whether the time is transfer or waiting: with the
 traces of all ranks straggler and slow-link take their parts. Many tiny messages are small-collectives,
 sends and receives between stages pipeline-bubble.
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence, ops_named
 from findwall.attribute.collectives import host_collectives, staged_bytes
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, listed, opening
+from findwall.attribute.figures import listed, opening, told
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
@@ -44,12 +44,10 @@ def sentence(facts: Facts) -> str:
     alone = (
         ""
         if len(facts.run.traced) > 1
-        else " (one rank's trace cannot tell transfer from waiting for a late rank)"
+        else "; one rank alone cannot tell transfer from waiting for a late rank"
     )
-    return (
-        f"{opening(facts, CAUSE)} are collectives{which} with no computation beside them{alone}; "
-        f"{_instead(facts)}: {gain(facts, CAUSE)}."
-    )
+    fact = f"For {opening(facts, CAUSE)} collectives{which} run with no computation beside them{alone}"
+    return told(facts, CAUSE, fact, _instead(facts))
 
 
 def _on_host(facts: Facts) -> str:
@@ -62,6 +60,7 @@ def _on_host(facts: Facts) -> str:
 def _instead(facts: Facts) -> str:
     if staged_bytes(facts) > 0:
         return (
-            "they go through the host's memory, so use the NCCL backend with one GPU per rank, or send less"
+            "use the NCCL backend with one GPU per rank (today they go through the host's memory), or send "
+            "less"
         )
-    return "let them leave earlier (buckets during backward, prefetched gathers), or send less"
+    return "start them earlier (buckets during backward, prefetched gathers), or send less"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import as_evidence, carriers, name_carrier
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, gain, opening
+from findwall.attribute.figures import calls_text, opening, told
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms
 
@@ -48,23 +48,21 @@ def sentence(facts: Facts) -> str:
     )
     now = next((facts.math(carrier.atom) for carrier in carriers(facts, CAUSE)), None) or "fp32"
     first = "make the data fp32 (.float()) if fp64's digits are not needed, then " if now == "fp64" else ""
-    return (
-        f"{opening(facts, CAUSE)} are {now} {what} on the vector units because the tensor cores are not "
-        f"used{_faster(facts, now)}; {first}{_advice(facts, 'conv' in kinds)}: {gain(facts, CAUSE)}."
-    )
+    fact = f"{opening(facts, CAUSE)} goes to {now} {what} on the vector units, {_faster(facts, now)}"
+    return told(facts, CAUSE, fact, f"{first}{_advice(facts, 'conv' in kinds)}")
 
 
 def _faster(facts: Facts, now: str) -> str:
     flops = facts.ceilings.flops
     fast = next((name for name in ("tf32", "bf16", "fp16") if name in flops), None)
     if fast is None or not flops.get(now):
-        return ""
-    return f", which do {flops[fast] / flops[now]:.1f} times as much in {fast}"
+        return "and the tensor cores are not used"
+    return f"although the tensor cores do {flops[fast] / flops[now]:.1f} times as much in {fast}"
 
 
 def _advice(facts: Facts, convolutions: bool) -> str:
     flops = facts.ceilings.flops
     if flops and "tf32" not in flops:
-        return "this GPU has no TF32: run the model under fp16 autocast with a GradScaler"
+        return "run the model under fp16 autocast with a GradScaler (this GPU has no TF32)"
     cudnn = " and torch.backends.cudnn.allow_tf32 = True" if convolutions else ""
     return f'set torch.set_float32_matmul_precision("high"){cudnn}, or run under bf16 autocast'

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence, ops_named
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "gather-scatter"
@@ -33,9 +33,8 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
     which = f" ({names})" if names else ""
-    return (
-        f"{opening(facts, CAUSE)} gather or scatter rows{which} in an order that misses the cache "
-        "because their "
-        "indices jump; sort the indices, look up unique ids once, or use segment reductions: "
-        f"{gain(facts, CAUSE)}."
+    fact = (
+        f"{opening(facts, CAUSE)} goes to gathering and scattering rows{which} in an order that misses the "
+        "cache"
     )
+    return told(facts, CAUSE, fact, "sort the indices, look up unique ids once, or use segment reductions")

@@ -6,8 +6,8 @@ of live objects.
 
 Why it costs:
 A full collection looks at every tracked object. With a large dataset or model in Python objects that is
-tens to hundreds of milliseconds in which nothing is launched; on several ranks each stops at another
-moment and all wait for each.
+tens to hundreds of milliseconds in which nothing is launched; several ranks stop at different moments,
+and all wait for each of them.
 
 How it is told apart:
 Collections are not in a profiler's trace unless Python stacks are, or gc.collect() is called: `findwall
@@ -21,7 +21,7 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import told, waiting
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
@@ -45,21 +45,19 @@ def sentence(facts: Facts) -> str:
     timed = facts.rank.step_times
     if not calls and (timed is None or timed.gc_s is None):
         return (
-            "Whether collections stop the host is unknown: a trace does not show them (`findwall run` "
-            "times them)."
+            "It is unknown whether collections stop the host: a trace does not show them (`findwall run` "
+            "times "
+            "them)."
         )
     where = next((f" at {wait.line}" for wait in calls if wait.line), "")
     asked = any("collect" in wait.call for wait in calls)
     advice = (
-        f"remove gc.collect(){where} from the loop"
+        f"remove gc.collect(){where} from the loop and collect every few hundred steps"
         if asked
-        else "call gc.freeze() after start-up and gc.disable()"
+        else "call gc.freeze() after start-up and gc.disable(), then collect every few hundred steps"
     )
-    return (
-        f"{opening(facts, CAUSE)} are idle because Python's garbage collector stops the "
-        f"host{'' if asked else where}; "
-        f"{advice}, and collect every few hundred steps: {gain(facts, CAUSE)}."
-    )
+    stops = f"while Python's garbage collector stops the host{'' if asked else where}"
+    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} {stops}", advice)
 
 
 def _calls(facts: Facts) -> list[Wait]:

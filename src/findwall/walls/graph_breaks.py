@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.figures import times_text, told, waiting
 from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -49,7 +49,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     best = sorted(total, key=lambda name: (-total[name], name))[:EVIDENCE_ROWS]
     return [
         Evidence(
-            f"before {name}: the device idled {format_ms(ms(total[name]))}",
+            f"before {name}: the device waited {format_ms(ms(total[name]))}",
             None,
             None,
             line[name],
@@ -60,11 +60,11 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 
 def sentence(facts: Facts) -> str:
-    return (
-        f"{opening(facts, CAUSE)} are idle because the compiled model leaves its graph "
-        f"{times_text(_breaks(facts))} per step; run it with TORCH_LOGS=graph_breaks and remove what "
-        f"breaks it: {gain(facts, CAUSE)}."
+    fact = (
+        f"{waiting(facts, CAUSE)} because the compiled model leaves its graph "
+        f"{times_text(_breaks(facts))} per step"
     )
+    return told(facts, CAUSE, fact, "run it with TORCH_LOGS=graph_breaks and remove what breaks it")
 
 
 def _breaks(facts: Facts) -> float:

@@ -6,8 +6,8 @@ nonzero and masked indexing, print(tensor), a Python `if` on a device value, tor
 and device-to-host copies with nothing beside them.
 
 Why it costs:
-While the host waits it queues nothing. When the wait is over the queue is empty, and the device stands
-still until the host has caught up again. One .item() per step is enough to lose the whole run-ahead.
+While the host waits it queues nothing. When the wait is over the queue is empty, and the device sits
+idle until the host has caught up again. One .item() per step is enough to lose the whole run-ahead.
 
 How it is told apart:
 By counterfactual: the queue is run again without these calls, and the gaps that disappear are theirs,
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.figures import opening, times_text, told, waiting
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -44,17 +44,17 @@ def sentence(facts: Facts) -> str:
     calls = _calls(facts)
     total = sum(wait.times for wait in calls)
     if not calls:
-        return (
-            f"{opening(facts, CAUSE)} go to copies back to the host with nothing beside them; read values "
-            "every n "
-            f"steps, or copy with non_blocking=True into pinned memory: {gain(facts, CAUSE)}."
+        return told(
+            facts,
+            CAUSE,
+            f"{opening(facts, CAUSE)} goes to copies back to the host with nothing beside them",
+            "read values every n steps, or copy with non_blocking=True into pinned memory",
         )
-    who = calls[0]
-    return (
-        f"{opening(facts, CAUSE)} are idle because the host waits for the device {times_text(total)} "
-        f"per step, most of it in {_spoken(who)}; keep the value on the device and read it every n steps: "
-        f"{gain(facts, CAUSE)}."
+    fact = (
+        f"{waiting(facts, CAUSE)} because the host stops {times_text(total)} per step to wait for results, "
+        f"mostly in {_spoken(calls[0])}"
     )
+    return told(facts, CAUSE, fact, "keep the value on the device and read it every n steps")
 
 
 def _calls(facts: Facts) -> list[Wait]:

@@ -1,12 +1,12 @@
-"""The host does something else: Python or library work with no op under it while the device is idle.
+"""The host does something else: it runs Python or library code with no op under it while the device waits.
 
 What it finds:
 Stretches of at least 0.2 ms in which the launching thread runs no op and no CUDA call: logging, writing
 checkpoints, metrics in NumPy, tokenising, progress bars, environment steps of an RL loop.
 
 Why it costs:
-The device can only run what has been queued. Long host work outlasts the queue, and everything after it
-is late by the rest.
+The device can only run what has been queued. Long host work outlasts the queue and delays everything
+after it.
 
 How it is told apart:
 By silence: no op, no runtime call, and not inside the loader, a copy, a synchronisation, the allocator,
@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import told, waiting
 from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.places import parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
@@ -48,7 +48,7 @@ class _Silence(msgspec.Struct, frozen=True):
 
 def evidence(facts: Facts) -> list[Evidence]:
     found = [
-        Evidence(f"{one.text}: the device idled {format_ms(one.ms)}", line=one.line, ms=one.ms)
+        Evidence(f"{one.text}: the device waited {format_ms(one.ms)}", line=one.line, ms=one.ms)
         for one in _silences(facts)
     ]
     if facts.rank.host_lines:
@@ -66,14 +66,11 @@ def sentence(facts: Facts) -> str:
     elif line is not None:
         where = f"most often at {line.place} ({line.function})"
     elif silences:
-        where = f"{silences[0].text} (the trace names no line: record with_stack=True or use `findwall run`)"
+        where = f"{silences[0].text}. Record with_stack=True or use `findwall run` to see the line"
     else:
         where = "in a place the trace does not name"
-    return (
-        f"{opening(facts, CAUSE)} are idle because the host does work of its own with no op under it, "
-        f"{where}; do it "
-        f"less often or in another thread: {gain(facts, CAUSE)}."
-    )
+    fact = f"{waiting(facts, CAUSE)} while the host does work of its own with no op under it, {where}"
+    return told(facts, CAUSE, fact, "do that work less often or in another thread")
 
 
 def _silences(facts: Facts) -> list[_Silence]:

@@ -1,7 +1,7 @@
 """The host issues ops slower than the device runs them, or kernels are too small to matter.
 
 What it finds:
-Gaps in which ops were being issued one by one while the device stood still, the device's own turn-around
+Gaps in which ops were being issued one by one while the device sat idle, the device's own turn-around
 between queued kernels, and matmuls too small to use the device.
 
 Why it costs:
@@ -29,7 +29,7 @@ from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import on_cores, pieces
 from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening, times_text
+from findwall.attribute.figures import opening, times_text, told, waiting
 from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.places import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
@@ -37,7 +37,6 @@ from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import NS_PER_US, format_ms, ms
 
 CAUSE = "launch-bound"
-ALONE = "give each more work (a larger batch)"
 LEAST_SHOWN_US = 0.1  # one digit is printed: less would read as no work at all
 
 
@@ -51,12 +50,12 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     kernels, length = _kernels(facts)
     line = sampled(facts)
-    where = f" (it was most often seen at {line.place})" if line is not None else ""
-    size = f"half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
-    spent = f"are gaps because the host issues {kernels:,.0f} {pieces(facts)} per step one by one{where}"
+    where = f", most often at {line.place}" if line is not None else ""
+    size = f"Half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
+    fact = f"{waiting(facts, CAUSE)} while the host issues {kernels:,.0f} {pieces(facts)} one by one{where}"
     if facts.reading.likely.idle[CAUSE] < MAJORITY_SHARE * facts.spent()[CAUSE]:
-        spent = f"go to {pieces(facts)} too small to use the device, {kernels:,.0f} of them per step"
-    return f"{opening(facts, CAUSE)} {spent} and {size}; {_advice(facts)}: {gain(facts, CAUSE)}."
+        fact = f"{opening(facts, CAUSE)} goes to {kernels:,.0f} {pieces(facts)} too small to use the device"
+    return told(facts, CAUSE, f"{fact}. {size}", _advice(facts))
 
 
 def _advice(facts: Facts) -> str:
@@ -67,8 +66,9 @@ def _advice(facts: Facts) -> str:
         ways.append("capture the step in a CUDA graph")
     merges = not is_compiled(facts) and (not replayed or too_small_share(facts) >= WORTH_IT)
     if merges and "torch-compile" not in facts.refused:
-        ways.append("compile it")
-    return f"{', '.join([*ways, 'or '])}{ALONE}" if ways else ALONE
+        ways.append("compile the model")
+    alone = f"give each {pieces(facts).removesuffix('s')} more work (a larger batch)"
+    return f"{', '.join([*ways, 'or '])}{alone}" if ways else alone
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:
@@ -82,10 +82,8 @@ def _pace(facts: Facts) -> Evidence:
     idle = facts.reading.likely.idle[CAUSE]
     each = idle / max(kernels, 1) / NS_PER_US
     text = (
-        f"{kernels:,.0f} {pieces(facts)} per step with a median of {length:.1f} us; the device waits "
-        f"{each:.1f} us "
-        "for each, "
-        f"{format_ms(facts.turnaround_ms)} per step of it its own turn-around"
+        f"{kernels:,.0f} {pieces(facts)} per step, {length:.1f} us each (median); the device waits "
+        f"{each:.1f} us for each; {format_ms(facts.turnaround_ms)} per step of that is its own turn-around"
     )
     return Evidence(text)
 

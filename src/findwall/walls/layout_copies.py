@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, kernel_evidence, ops_named
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "layout-copies"
@@ -34,12 +34,12 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
-    which = f", most of it in {names}," if names else ""
-    return (
-        f"{opening(facts, CAUSE)} only copy tensors to another layout or place{which} because what comes "
-        "next wants "
-        f"them laid out differently; {_advice(facts)}: {gain(facts, CAUSE)}."
+    which = f", mostly in {names}," if names else ""
+    fact = (
+        f"{opening(facts, CAUSE)} only copies tensors to another layout or place{which} because the next op "
+        "wants them laid out differently"
     )
+    return told(facts, CAUSE, fact, _advice(facts))
 
 
 def _advice(facts: Facts) -> str:
@@ -50,5 +50,5 @@ def _advice(facts: Facts) -> str:
     ]
     if conversions and "channels-last" not in facts.refused:
         return "put model and input into channels_last"
-    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile do it"
-    return f"drop .contiguous(), cat and permute where they can be{compiler}"
+    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile remove them"
+    return f"drop .contiguous(), cat and permute where you can{compiler}"

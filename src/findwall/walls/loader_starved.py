@@ -21,7 +21,7 @@ loader-workers (num_workers up to the cores, persistent_workers=True, prefetch_f
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import told, waiting
 from findwall.attribute.kinds_told import often_text, restarts
 from findwall.attribute.loader import cores_of, workers_text
 from findwall.attribute.places import sampled_evidence
@@ -47,33 +47,35 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     calls = _calls(facts)
     where = next((f" at {wait.line}" for wait in calls if wait.line), "")
-    return (
-        f"{opening(facts, CAUSE)} the device waits for the next batch{where} because {_why(facts, calls)}: "
-        f"{gain(facts, CAUSE)}."
-    )
+    why, advice = _why(facts, calls)
+    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} for the next batch{where} because {why}", advice)
 
 
-def _why(facts: Facts, calls: list[Wait]) -> str:
+def _why(facts: Facts, calls: list[Wait]) -> tuple[str, str]:
+    """What is wrong with the loader, and what to do about it."""
     workers = facts.rank.loader_workers
     again = restarts(facts)
     if again is not None:
         return (
-            f"its workers start again in {often_text(again)}, which takes {format_ms(again.mean * 1e3)}; "
-            "keep them (persistent_workers=True)"
+            f"its workers restart in {often_text(again)}, which takes {format_ms(again.mean * 1e3)}",
+            "keep them alive (persistent_workers=True)",
         )
     if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
         return (
-            "it is made in the training process itself; give the DataLoader workers "
-            f"({workers_text(facts, 0)}, persistent_workers=True)"
+            "the training process makes it itself",
+            f"give the DataLoader workers ({workers_text(facts, 0)}, persistent_workers=True)",
         )
     if workers or any("MultiProcess" in wait.call for wait in calls):
-        have = f"its {workers} workers do" if workers else "its workers do"
+        have = f"its {workers} workers" if workers else "its workers"
         cores = cores_of(facts)
         if workers and cores and workers >= cores:
-            return f"{have} not keep up on {cores} cores; make the transforms cheaper"
+            return f"{have} cannot keep up on {cores} cores", "make the transforms cheaper"
         more = f"add workers ({workers_text(facts, workers)})" if workers else "add workers"
-        return f"{have} not keep up; {more}, or make the transforms cheaper"
-    return "the loader does not keep up; give it workers (num_workers), or make the transforms cheaper"
+        return f"{have} cannot keep up", f"{more}, or make the transforms cheaper"
+    return (
+        "the loader cannot keep up",
+        "give it workers (num_workers), or make the transforms cheaper",
+    )
 
 
 def _calls(facts: Facts) -> list[Wait]:

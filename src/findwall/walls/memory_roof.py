@@ -1,4 +1,4 @@
-"""Kernels already move only what they must: the step stands at the memory's speed.
+"""Kernels already move only what they must: the step runs at the memory's speed.
 
 What it finds:
 Norms, softmax and reductions that stand alone, fused optimizers, memsets, and matmuls with so few rows that
@@ -11,7 +11,7 @@ Bytes over bytes per second. No fusion makes a single pass over a tensor shorter
 How it is told apart:
 By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate, and the kernel reaches at
 least 40 % of that bandwidth; one that does not is slow-kernels, or launch-bound where it is too small. It is
-the verdict only where no cause recovers 5 % of the step and less than 10 % of it is of unknown cause; chains
+the verdict only where no cause recovers 5 % of the step and less than 10 % of it has no known cause; chains
 that could be fused, with the norms and losses inside them, are unfused-pointwise. What 16-bit values would
 take off is what autocast really narrows: layer norms, losses, gathers of fp32 tables and the optimizer's
 state stay fp32 under it.
@@ -33,7 +33,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, WIDTH_WORDS, under_autocast, value_bytes
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
 
@@ -56,9 +56,9 @@ def sentence(facts: Facts) -> str:
         else f"{pieces(facts)} that move only the {values + 'values' if values else 'bytes'} they must"
     )
     return (
-        f"{opening(facts, CAUSE)} are {why} and no other cause recovers 5 %, so only fewer bytes "
-        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} "
-        f"with more bandwidth makes it shorter."
+        f"{opening(facts, CAUSE)} goes to {why}, and no other cause recovers {100 * WORTH_IT:.0f} %. Only "
+        f"fewer bytes ({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens "
+        "it."
     )
 
 
@@ -87,7 +87,7 @@ def _fewer(facts: Facts, thin: bool, width: int) -> str:
     if on_cores(facts):
         return "16-bit tensors"
     if saved < TOLD_SHARE * facts.spent()[CAUSE]:
-        return "16-bit tensors made so by hand: autocast leaves these ops in fp32"
+        return "16-bit tensors that you convert yourself: autocast leaves these ops in fp32"
     turned = convolves(facts) and not channels_last(facts)
-    layout = "; in NCHW they cost layout copies again, so with channels-last" if turned else ""
-    return f"16-bit values under autocast take up to {format_ms(ms(saved))} off{layout}"
+    layout = "; use channels-last with them, or NCHW costs layout copies again" if turned else ""
+    return f"16-bit values under autocast would save up to {format_ms(ms(saved))}{layout}"

@@ -9,7 +9,7 @@ Tensor cores load operands in pieces of 16 bytes. Rows that do not start on such
 the library to a kernel that loads element by element, often one written for an older generation.
 
 How it is told apart:
-Odd dimensions alone are no proof, nor is "align1" in a name (fp32 kernels are always called so): both
+Odd dimensions alone prove nothing, nor does "align1" in a name (fp32 kernels are always called so): both
 must come together. With even dimensions the same slowness is slow-kernels; on fp32 data it is
 fast-path-off.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, listed, opening
+from findwall.attribute.figures import listed, opening, told
 from findwall.attribute.shapes import odd_dims, padded
 from findwall.model.diagnosis import Evidence
 
@@ -38,17 +38,13 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     sizes = _odd_sizes(facts)
-    if not sizes:
-        return (
-            f"{opening(facts, CAUSE)} are 16-bit matmuls that fall back to slow kernels because a "
-            f"dimension is not a multiple of 8; pad it: {gain(facts, CAUSE)}."
-        )
-    pads = listed([f"{size} to {padded(size)}" for size in sizes])
-    verb = "is not a multiple" if len(sizes) == 1 else "are not multiples"
-    return (
-        f"{opening(facts, CAUSE)} are 16-bit matmuls that fall back to slow kernels because "
-        f"{listed([str(size) for size in sizes])} {verb} of 8; pad {pads}: {gain(facts, CAUSE)}."
-    )
+    why, advice = "a dimension is not a multiple", "pad it"
+    if sizes:
+        verb = "is not a multiple" if len(sizes) == 1 else "are not multiples"
+        why = f"{listed([str(size) for size in sizes])} {verb}"
+        advice = f"pad {listed([f'{size} to {padded(size)}' for size in sizes])}"
+    fact = f"{opening(facts, CAUSE)} goes to 16-bit matmuls that fall back to slow kernels because {why} of 8"
+    return told(facts, CAUSE, fact, advice)
 
 
 def _odd_sizes(facts: Facts, most: int = 3) -> list[int]:

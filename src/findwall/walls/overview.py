@@ -8,7 +8,7 @@ OVERVIEW: dict[str, str] = {
 What it is:
 The device has work all the time, and most of that time is in matmuls, convolutions or attention.
 How fast those can go is fixed by the chip's FLOP/s in the number format they run in. This is the
-wall one wants to end at: a step whose matmuls run near the ceiling does what the hardware was
+wall you want to end at: a step whose matmuls run near the ceiling does what the hardware was
 bought for.
 
 How it shows:
@@ -45,13 +45,13 @@ attention becomes one kernel (scaled_dot_product_attention), the optimizer becom
 16-bit activations halve what is left.
 
 What does not help:
-Faster matmuls, more loader workers. CUDA graphs save launches, not bytes.
+Faster matmuls or more loader workers. CUDA graphs save launches, not bytes.
 """,
     "overhead": """The step waits for the host: Python, the dispatcher, a synchronisation or the allocator.
 
 What it is:
 The device runs what the host has queued. When the host is slower than the device, the queue runs
-empty and the device stands still between kernels. A launch costs the host microseconds whether the
+empty and the device sits idle between kernels. A launch costs the host microseconds whether the
 kernel behind it takes one or a thousand.
 
 How it shows:

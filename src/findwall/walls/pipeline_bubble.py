@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms, ms
 
@@ -48,17 +48,21 @@ def _waits(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
     if calls == 0 and len(facts.idle_rows(CAUSE)[0]):
-        return (
-            f"For {opening(facts, CAUSE)} this device stands still with kernels queued while another device "
-            "of the process works: the model is cut into parts that run one after the other; split the batch "
-            "into micro-batches so that the parts overlap, or give each device a whole copy: "
-            f"{gain(facts, CAUSE)}."
+        return told(
+            facts,
+            CAUSE,
+            f"For {opening(facts, CAUSE)} this device has kernels queued but waits for another device of the "
+            "process, because the parts of the model run one after the other",
+            "split the batch into micro-batches so that the parts overlap, or give each device a whole copy",
         )
     if calls == 0:
-        return "Whether a stage waits for its neighbours is unknown: the trace names no send and no receive."
-    return (
-        f"{opening(facts, CAUSE)} this stage waits in {calls:,.0f} sends and receives because its "
-        "neighbours have nothing "
-        "ready for it; use more micro-batches, an interleaved schedule or evener stages: "
-        f"{gain(facts, CAUSE)}."
+        return (
+            "It is unknown whether a stage waits for its neighbours: the trace names no send and no receive."
+        )
+    return told(
+        facts,
+        CAUSE,
+        f"For {opening(facts, CAUSE)} this stage waits in {calls:,.0f} sends and receives because its "
+        "neighbours have nothing ready for it",
+        "use more micro-batches, an interleaved schedule or more even stages",
     )

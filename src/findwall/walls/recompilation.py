@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import MORE_THAN_ONCE, gain, opening, times_text
+from findwall.attribute.figures import MORE_THAN_ONCE, opening, times_text, told, waiting
 from findwall.attribute.setups import SetUp, compiling, set_ups
 from findwall.attribute.waits import wait_evidence
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -53,40 +53,38 @@ def sentence(facts: Facts) -> str:
     again = max((int(found[2]) for found in ids), default=0)
     which = f" (one function for the {_ordinal(again + 1)} time)" if again else ""
     where = next((f" at {wait.line}" for wait in calls if wait.line), "")
-    return (
-        f"{opening(facts, CAUSE)} are idle because code is compiled inside the step{where}{which}; compile "
-        "with "
-        f"dynamic=True or keep shapes fixed (TORCH_LOGS=recompiles names the guard): {gain(facts, CAUSE)}."
-    )
+    fact = f"{waiting(facts, CAUSE)} while code is compiled inside the step{where}{which}"
+    advice = "compile with dynamic=True or keep shapes fixed (TORCH_LOGS=recompiles names the guard)"
+    return told(facts, CAUSE, fact, advice)
 
 
 def _about_set_ups(facts: Facts, prepared: list[SetUp]) -> str:
     first = prepared[0]
     where = f" at {first.line}" if first.line else ""
     if first.tried:
-        return (
-            f"{opening(facts, CAUSE)} go to {first.op}{where} trying kernels out ({_for_shapes(first)}); "
-            "bucket the shapes to a few fixed ones, or switch torch.backends.cudnn.benchmark off: "
-            f"{gain(facts, CAUSE)}."
+        fact = (
+            f"{opening(facts, CAUSE)} goes to {first.op}{where} trying out kernels for {_new_shapes(first)}"
         )
-    return (
-        f"{opening(facts, CAUSE)} are idle because {first.op}{where} sets itself up inside the step "
-        f"({_for_shapes(first)}); pad or bucket the lengths to a few fixed shapes, so that each is set up "
-        f"once: {gain(facts, CAUSE)}."
-    )
+        advice = "bucket the shapes to a few fixed ones, or switch torch.backends.cudnn.benchmark off"
+    else:
+        fact = f"{waiting(facts, CAUSE)} while {first.op}{where} sets itself up for {_new_shapes(first)}"
+        advice = "pad or bucket the lengths to a few fixed shapes, so that each is set up only once"
+    return told(facts, CAUSE, fact, advice)
 
 
-def _for_shapes(one: SetUp) -> str:
+def _new_shapes(one: SetUp) -> str:
+    """ "5 new shapes (such as [16×8×500×64] bf16)", as far as the traced steps tell."""
     if one.shapes == 0:
-        return "the trace does not say for which shapes: record_shapes=True"
+        return "new shapes (record_shapes=True would show which)"
     count = "1 new shape" if one.shapes == 1 else f"{one.shapes} new shapes"
-    return f"{count} in the steps traced, {one.shape}" if one.shape else f"{count} in the steps traced"
+    such = "" if one.shapes == 1 else "such as "
+    return f"{count} in the traced steps ({such}{one.shape})" if one.shape else f"{count} in the traced steps"
 
 
 def _shown(one: SetUp) -> Evidence:
-    times = f", {times_text(one.times)} per step" if one.times >= MORE_THAN_ONCE else ""
+    times = f" {times_text(one.times)} per step" if one.times >= MORE_THAN_ONCE else ""
     at = f" at {one.line}" if one.line else ""
-    text = f"{one.op}{at} set itself up{times} ({_for_shapes(one)}): the device idled {format_ms(one.ms)}"
+    text = f"{one.op}{at} set itself up{times} for {_new_shapes(one)}: the device waited {format_ms(one.ms)}"
     return Evidence(text, None, one.op, one.line, one.ms)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import Evidence
 from findwall.units import GIB
 
@@ -34,11 +34,11 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 
 def sentence(facts: Facts) -> str:
-    return (
-        f"{opening(facts, CAUSE)} repeat the forward pass inside backward because activations are "
-        "checkpointed; "
-        f"checkpoint fewer blocks, or none{_room(facts)}: {gain(facts, CAUSE)}."
+    fact = (
+        f"{opening(facts, CAUSE)} repeats the forward pass inside backward because activations are "
+        "checkpointed"
     )
+    return told(facts, CAUSE, fact, f"checkpoint fewer blocks, or none{_room(facts)}")
 
 
 def _room(facts: Facts) -> str:
@@ -46,5 +46,5 @@ def _room(facts: Facts) -> str:
     peak = facts.run.peak_memory
     totals = [device.total_memory for device in facts.timeline.header.devices if device.total_memory]
     if not peak or not totals:
-        return " (how much memory is free is not in the trace)"
+        return " (the trace does not say how much memory is free)"
     return f" ({peak / GIB:.0f} of {totals[0] / GIB:.0f} GiB are in use)"

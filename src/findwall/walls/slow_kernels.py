@@ -1,4 +1,4 @@
-"""Kernels run well under the ceiling for no reason the shapes tell.
+"""Kernels run well under the ceiling, and neither their format nor their shapes explain it.
 
 What it finds:
 Compute-bound kernels on the right number format and with even dimensions that stay under 75 % of what
@@ -17,16 +17,16 @@ held down the time is throttled.
 What helps:
 channels-last for convolutions, autotune-kernels (cudnn.benchmark, or torch.compile with
 mode="max-autotune": they try other kernels on your shapes), bf16-autocast where TF32 is in use, a larger
-batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kernels at last.
+batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kernels as a last resort.
 """
 
 from __future__ import annotations
 
 from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.carriers import carriers, kernel_evidence
-from findwall.attribute.device_kind import device_word, pieces
+from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, named_work
+from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms
 from findwall.attribute.kernel_names import short_kernel
 from findwall.model.diagnosis import Evidence
@@ -41,35 +41,44 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     found = carriers(facts, CAUSE)
-    kinds = {facts.kernel_class(carrier.atom) for carrier in found}
+    idle = cores_in_use(facts)
+    what = named_work(facts, CAUSE)
+    if idle is not None and idle.idle > 0 and idle_cores_ms(facts) > 0:
+        fact = f"{opening(facts, CAUSE)} goes to {what} that keep {idle.used:.1f} of {idle.cores} cores busy"
+        return told(facts, CAUSE, fact, f"give them all the cores (torch.set_num_threads({idle.cores}))")
     reached = found[0].reached if found else None
     rate = (
-        f", {short_kernel(found[0].kernel)} first, at {format_share(reached)}" if reached is not None else ""
+        f"; the longest, {short_kernel(found[0].kernel)}, reaches {format_share(reached)}"
+        if reached is not None
+        else ""
     )
-    idle = cores_in_use(facts)
-    if idle is not None and idle.idle > 0 and idle_cores_ms(facts) > 0:
-        return (
-            f"{opening(facts, CAUSE)} are {_names(facts, kinds)} that keep {idle.used:.1f} of {idle.cores} "
-            f"cores busy; let them have all (torch.set_num_threads): {gain(facts, CAUSE)}."
-        )
-    return (
-        f"{opening(facts, CAUSE)} are {_names(facts, kinds)} that stay under {format_share(ROOF_SHARE)} of "
-        f"this {device_word(facts)}'s ceiling{rate}; {_advice(facts, kinds)}: {gain(facts, CAUSE)}."
+    fact = (
+        f"{opening(facts, CAUSE)} goes to {what} that stay under {format_share(ROOF_SHARE)} of this "
+        f"{device_word(facts)}'s ceiling{rate}"
     )
+    return told(facts, CAUSE, fact, _advice(facts, found[0] if found else None))
 
 
-def _advice(facts: Facts, kinds: set[str]) -> str:
-    """What may run the longest of them better."""
-    if "conv" in kinds and "channels-last" not in facts.refused:
+def _advice(facts: Facts, longest: Carrier | None) -> str:
+    """What may run the longest of them better: that depends on what it does, and on whose kernel it is."""
+    kind = facts.kernel_class(longest.atom) if longest is not None else "matmul"
+    if kind == "conv" and "channels-last" not in facts.refused:
         return 'try channels_last and torch.compile(mode="max-autotune")'
-    if kinds & {"matmul", "conv"} or not kinds:
-        return 'a larger batch fills them better; try torch.compile(mode="max-autotune")'
-    if "attention" in kinds:
-        return "try another backend of it (torch.nn.attention.sdpa_kernel)"
-    return "call them less often or on more at once, or have torch.compile write a kernel of its own"
+    if longest is not None and _is_foreign(longest, kind):
+        return "tune that kernel for these shapes, or replace it with another library's op"
+    if kind in ("matmul", "conv"):
+        return 'raise the batch so that each fills the device, or try torch.compile(mode="max-autotune")'
+    if kind == "attention":
+        return "try another attention backend (torch.nn.attention.sdpa_kernel)"
+    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile write a kernel"
+    return f"call them less often and on more data at once{compiler}"
 
 
-def _names(facts: Facts, kinds: set[str]) -> str:
-    names = {"conv": "convolutions", "attention": "attention kernels", "matmul": "matmuls"}
-    found = [names[kind] for kind in sorted(kinds) if kind in names]
-    return " and ".join(found) if found else pieces(facts)
+def _is_foreign(longest: Carrier, kind: str) -> bool:
+    """Whether somebody else's code launched the kernel, so that no setting of torch chooses another.
+
+    Where no op is recorded, a name that no library has is taken for one that a person gave.
+    """
+    if longest.op is None:
+        return kind == "other"
+    return not longest.op.startswith("aten::") and not longest.kernel.startswith("triton_")

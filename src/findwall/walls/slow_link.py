@@ -9,8 +9,8 @@ NVLink moves hundreds of gigabytes per second, PCIe tens, Ethernet one to ten. A
 the slowest link of its ring.
 
 How it is told apart:
-It takes the message sizes, the traces of several ranks (to take waiting off) and a link rate to hold
-against: `findwall ceilings` on a machine with several GPUs measures it. Without these the time stays
+It takes the message sizes, the traces of several ranks (to take waiting off) and a link rate to compare
+with: `findwall ceilings` on a machine with several GPUs measures it. Without these the time stays
 exposed-collective.
 
 What helps:
@@ -24,7 +24,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import topology_tool
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "slow-link"
@@ -38,14 +38,14 @@ def sentence(facts: Facts) -> str:
     ranks, link = facts.ranks, facts.ceilings.link_bandwidth
     if ranks is None or ranks.bus_rate is None or link is None:
         return (
-            "Whether the link is slow is unknown: it takes the traces of several ranks with message sizes, "
-            "and a "
-            "measured link rate (`findwall ceilings`)."
+            "It is unknown whether the link is slow: that takes the traces of several ranks with message "
+            "sizes, "
+            "and a measured link rate (`findwall ceilings`)."
         )
     tool = topology_tool(facts)
     shown = f"NCCL_DEBUG=INFO, {tool}" if tool else "NCCL_DEBUG=INFO"
-    return (
-        f"{opening(facts, CAUSE)} are transfers at {ranks.bus_rate / 1e9:.1f} GB/s where the link reaches "
-        f"{link / 1e9:.0f}; look at NCCL's transport ({shown}): "
-        f"{gain(facts, CAUSE)}."
+    fact = (
+        f"{opening(facts, CAUSE)} goes to transfers at {ranks.bus_rate / 1e9:.1f} GB/s over a link that "
+        f"reaches {link / 1e9:.0f} GB/s"
     )
+    return told(facts, CAUSE, fact, f"check NCCL's transport ({shown})")

@@ -13,7 +13,7 @@ By the message sizes the trace records for NCCL. Without them (older traces) the
 exposed-collective.
 
 What helps:
-bucket-collectives: one flat buffer instead of a collective a tensor (DDP does, hand-written all_reduce
+bucket-collectives: one flat buffer instead of one collective per tensor (DDP does, hand-written all_reduce
 loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step;
 accumulate-gradients sends them less often. nccl-backend where GPU tensors go through gloo.
 """
@@ -24,7 +24,7 @@ import numpy as np
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.attribute.messages import message_bytes
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_bytes
@@ -42,12 +42,9 @@ def sentence(facts: Facts) -> str:
     sizes = sizes[~np.isnan(sizes)]
     if len(atoms) == 0:
         return (
-            "Whether messages are too small is unknown: the trace does not record ten or more of a known "
-            "size."
+            "It is unknown whether messages are too small: the trace records fewer than ten of a known size."
         )
     size = f" of {format_bytes(float(np.median(sizes)))} (median)" if len(sizes) else ""
-    return (
-        f"{opening(facts, CAUSE)} go to {len(atoms) / facts.steps.count:,.0f} collectives{size} because "
-        "each pays its "
-        f"latency; put the tensors into one buffer and reduce that: {gain(facts, CAUSE)}."
-    )
+    count = f"{len(atoms) / facts.steps.count:,.0f}"
+    fact = f"{opening(facts, CAUSE)} goes to {count} collectives{size}, each of which pays its latency"
+    return told(facts, CAUSE, fact, "put the tensors into one buffer and reduce that")

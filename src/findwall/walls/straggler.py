@@ -9,8 +9,8 @@ A collective ends for all when the last rank has joined. Every rank is as slow a
 
 How it is told apart:
 Collectives are matched across ranks in order. The late rank is the one that waits least. What even the
-last to arrive spends is the transfer: exposed-collective or slow-link. From one rank's trace it cannot be
-told.
+last to arrive spends is the transfer: exposed-collective or slow-link. One rank's trace cannot
+tell.
 
 What helps:
 balance-ranks: the same work for every rank (batch by tokens instead of samples, shard tables by their
@@ -22,7 +22,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.run import HostLine, Rank
 from findwall.units import format_ms, format_share
@@ -36,7 +36,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     if ranks is None:
         return kernel_evidence(facts, CAUSE)
     waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:RANKS_LISTED])
-    found = [Evidence(f"time waiting for others per step: {waits}")]
+    found = [Evidence(f"each rank waits for the others per step: {waits}")]
     late = _late(facts)
     held = held_down(late)
     if held is not None:
@@ -44,7 +44,7 @@ def evidence(facts: Facts) -> list[Evidence]:
     line = _line_of(late)
     if line is not None:
         share = format_share(line.share)
-        text = f"rank {ranks.late} stood at {line.place} ({line.function}) in {share} of the samples"
+        text = f"rank {ranks.late} was at {line.place} ({line.function}) in {share} of the samples"
         found.append(Evidence(text, line=line.place))
     return [*found, *kernel_evidence(facts, CAUSE)][:EVIDENCE_ROWS]
 
@@ -53,19 +53,20 @@ def sentence(facts: Facts) -> str:
     ranks = facts.ranks
     if ranks is None:
         return (
-            "Whether a rank is late is unknown: it takes the traces of several ranks, of the same steps, "
-            "to tell."
+            "It is unknown whether a rank is late: that takes the traces of several ranks, of the same steps."
         )
     late = _late(facts)
     line, held = _line_of(late), held_down(late)
-    where = f" (most often it was seen at {line.place})" if line is not None else ""
-    advice = "give it less work or look at its own trace"
+    where = f" (most often at {line.place})" if line is not None else ""
+    advice = "give that rank less work, or look at its own trace"
     if held is not None:
-        advice = f"cool it or look at its power ({held})"
-    return (
-        f"{opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late}{where} arrives "
-        f"last in {ranks.late_count} of {ranks.matched} of them; {advice}: {gain(facts, CAUSE)}."
+        advice = f"cool it or check its power ({held})"
+    fact = (
+        f"For {opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late}{where} "
+        "arrives "
+        f"last in {ranks.late_count} of {ranks.matched} of them"
     )
+    return told(facts, CAUSE, fact, advice)
 
 
 def _late(facts: Facts) -> Rank:

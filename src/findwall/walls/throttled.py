@@ -1,4 +1,4 @@
-"""The GPU holds its clocks down for heat or power, so arithmetic is slower than the card can do.
+"""The GPU holds its clocks down for heat or power, so arithmetic runs slower than the card could.
 
 What it finds:
 The share of compute-bound kernel time lost to clocks below the level the card itself held, while it
@@ -23,7 +23,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_share
 
@@ -32,7 +32,7 @@ CAUSE = "throttled"
 
 def evidence(facts: Facts) -> list[Evidence]:
     held = [
-        Evidence(f"{reason} held the clocks in {format_share(share)} of the samples")
+        Evidence(f"{reason} held the clocks down in {format_share(share)} of the samples")
         for reason, share in sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
     ]
     return (held[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
@@ -42,12 +42,13 @@ def sentence(facts: Facts) -> str:
     clock = facts.rank.telemetry.sm_clock_mhz
     if clock is None:
         return (
-            "Whether the clocks were held down is unknown: a trace has no clocks (`findwall run` samples "
+            "It is unknown whether the clocks were held down: a trace has no clocks (`findwall run` samples "
             "them)."
         )
     reasons = throttle_reasons(facts.rank.telemetry)
     why = max(reasons, key=lambda reason: reasons[reason]) if reasons else "no reason the driver names"
-    return (
-        f"{opening(facts, CAUSE)} are lost because the GPU ran at {clock.mean:,.0f} MHz instead of "
-        f"{clock.max:,.0f} ({why}); cool it or look at its power: {gain(facts, CAUSE)}."
+    fact = (
+        f"{opening(facts, CAUSE)} is lost because the GPU ran at {clock.mean:,.0f} MHz instead of "
+        f"{clock.max:,.0f} ({why})"
     )
+    return told(facts, CAUSE, fact, "cool it or check its power")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.attribute.scores import score_shapes
 from findwall.model.diagnosis import Evidence
 
@@ -37,14 +37,13 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     shapes = sorted(score_shapes(facts.timeline), key=lambda one: (-one[0] * one[1] * one[2], one))
     which = f" [{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else ""
+    how = "attention written out op by op"
+    advice = "call torch.nn.functional.scaled_dot_product_attention instead"
     if MATH_PATH in facts.timeline.names:
-        how, what = (
-            "that scaled_dot_product_attention computes op by op",
-            "see what keeps it from a fused kernel (dtype, mask, dropout on a CPU)",
-        )
-    else:
-        how, what = "written out", "call torch.nn.functional.scaled_dot_product_attention instead"
-    return (
-        f"{opening(facts, CAUSE)} go to attention {how}: its matrix of scores{which} is moved through memory "
-        f"by every op on it; {what}: {gain(facts, CAUSE)}."
+        how = "scaled_dot_product_attention on its math path"
+        advice = "find out what keeps it from a fused kernel (dtype, mask, dropout on a CPU)"
+    fact = (
+        f"{opening(facts, CAUSE)} goes to {how}, where every op moves the matrix of scores{which} through "
+        "memory"
     )
+    return told(facts, CAUSE, fact, advice)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.attribute.job import HAVE_FUSED
 from findwall.model.diagnosis import Evidence
 from findwall.structure.steps import optimizers
@@ -38,11 +38,11 @@ def sentence(facts: Facts) -> str:
     name = optimizer_name(facts)
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
     who = f"{name}'s update" if name else "the optimizer's update"
-    return (
-        f"{opening(facts, CAUSE)} go to {who} in {calls:,.0f} {pieces(facts)} because each pass moves the "
-        "parameters through "
-        f"memory again; {_advice(name)}: {gain(facts, CAUSE)}."
+    fact = (
+        f"{opening(facts, CAUSE)} goes to {who} in {calls:,.0f} {pieces(facts)}, each of which moves the "
+        "parameters through memory again"
     )
+    return told(facts, CAUSE, fact, _advice(name))
 
 
 def optimizer_name(facts: Facts) -> str | None:

@@ -28,7 +28,7 @@ from findwall.attribute.carriers import carriers, kernel_evidence, ops_named
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.model.diagnosis import Evidence
 
@@ -45,14 +45,12 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
     names = ops_named(facts, CAUSE)
-    which = f", most of it in {names}," if names else ""
-    return (
-        f"{opening(facts, CAUSE)} go to {calls:,.0f} {_kinds(facts)} {pieces(facts)}{which} because each of "
-        "them "
-        "moves "
-        "whole tensors "
-        f"through memory; {_advice(facts)}: {gain(facts, CAUSE)}."
+    which = f", mostly {names}" if names else ""
+    fact = (
+        f"{opening(facts, CAUSE)} goes to {calls:,.0f} {_kinds(facts)} {pieces(facts)}{which}, each of which "
+        "moves whole tensors through memory"
     )
+    return told(facts, CAUSE, fact, _advice(facts))
 
 
 def _kinds(facts: Facts) -> str:
@@ -69,7 +67,7 @@ def _kinds(facts: Facts) -> str:
 def _advice(facts: Facts) -> str:
     compiled = any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE))
     if compiled:
-        return "torch.compile runs already: look for graph breaks that cut these chains"
+        return "look for graph breaks that cut these chains, as torch.compile is in use already"
     if convolves(facts) and not channels_last(facts):
-        return "torch.compile fuses such chains into one kernel and makes images channels-last"
-    return "torch.compile fuses such chains into one kernel"
+        return "use torch.compile, which fuses each chain into one kernel and makes images channels-last"
+    return "use torch.compile, which fuses each chain into one kernel"

@@ -24,7 +24,7 @@ import numpy as np
 
 from findwall.attribute.conditions import SLOW_STEP_RATIO
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import gain, opening
+from findwall.attribute.figures import opening, told
 from findwall.attribute.places import sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -56,20 +56,22 @@ def sentence(facts: Facts) -> str:
     seconds = _seconds(facts)
     if len(seconds) < 2:
         return (
-            "Whether steps are stable is unknown: no step was timed without the profiler (`findwall run` "
-            "does)."
+            "It is unknown whether steps are stable: none was timed without the profiler (`findwall run` "
+            "times "
+            "them)."
         )
     median = float(np.median(seconds))
     slow = int((seconds > SLOW_STEP_RATIO * median).sum())
     line = sampled(facts)
     where = ""
     if line is not None and line.share >= MAJORITY_SHARE:
-        where = f"the host stood at {line.place} ({line.function}) most of the time; "
-    return (
-        f"{opening(facts, CAUSE)} come from {slow} of {len(seconds)} steps that take more than "
-        f"{SLOW_STEP_RATIO:g} times the median of {format_ms(median * 1e3)}; {where}look at what happens in "
-        f"them (evaluation, saving, new shapes, other jobs): {gain(facts, CAUSE)}."
+        where = f"; the host was mostly at {line.place} ({line.function})"
+    fact = (
+        f"{opening(facts, CAUSE)} comes from {slow} of {len(seconds)} steps that take more than "
+        f"{SLOW_STEP_RATIO:g} times the median of {format_ms(median * 1e3)}{where}"
     )
+    advice = "find out what happens in them (evaluation, saving, new shapes, other jobs) and move it out"
+    return told(facts, CAUSE, fact, advice)
 
 
 def _seconds(facts: Facts) -> np.ndarray:

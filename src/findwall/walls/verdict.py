@@ -7,9 +7,12 @@ import msgspec
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.reading import Scenario
+from findwall.attribute.setups import RECOMPILATION, grows
 from findwall.attribute.whatif import saved_alone
 from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN
+from findwall.replay.blame import WAITING
+from findwall.replay.graph import LAUNCHING
 
 # All of these are chosen by hand, not calibrated.
 # Of the best cause's gain: a second one this close may win by the order of the questions.
@@ -41,7 +44,8 @@ class Verdict(msgspec.Struct, frozen=True):
     cause: str | None
     next: str | None = None
     between: tuple[str, ...] = ()
-    # "start-up", "dilation", "unexplained", "contended", "ceilings", "small-kernels", "no-roof" or "unknown"
+    # "start-up", "too-early", "growing", "dilation", "unexplained", "contended", "ceilings", "small-kernels",
+    # "no-roof" or "unknown"
     why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
@@ -54,11 +58,15 @@ def decide(facts: Facts) -> Verdict:
     """One verdict for all readings of the step, or none."""
     if facts.whole.start_up_share >= START_UP_SHARE:
         return Verdict(None, why_not="start-up")
+    if facts.rank.step_times is not None and facts.rank.step_times.were_start_up:
+        return Verdict(None, why_not="too-early")
     ranked = [_rank(facts, scenario) for scenario in facts.reading.scenarios]
     best = ranked[1][0]
     found = {ranking[0] for ranking in ranked}
     if found & {UNKNOWN, NO_ROOF}:  # in some reading nobody can tell: then nobody can
         return Verdict(None, why_not=_why_nobody_can_tell(facts, found))
+    if best == RECOMPILATION and grows(facts):
+        return Verdict(None, ranked[1][1] if len(ranked[1]) > 1 else None, why_not="growing")
     if len(found) > 1:
         return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
     likely = facts.reading.likely
@@ -117,10 +125,15 @@ def _in_front(facts: Facts, worth: list[str], scenario: Scenario) -> list[str]:
     """The same causes, unless another one clearly saves more by itself than the first: it stands in front.
 
     Of two that hide each other neither saves much alone; then the one with more to give back stays first.
+    Launching never stands in front of a wait for the device: launches that cost nothing would make every wait
+    harmless, but it is the wait that has emptied the queue.
     """
     if len(worth) < 2 or facts.reading.source not in ("given", "measured"):
         return worth  # what hides behind what is known only where the true step is
-    alone = {cause: saved_alone(facts, cause) for cause in worth[:COMPARED]}
+    compared = worth[:COMPARED]
+    if worth[0] in WAITING:
+        compared = [cause for cause in compared if cause != LAUNCHING]
+    alone = {cause: saved_alone(facts, cause) for cause in compared}
     most = max(alone, key=lambda cause: alone[cause])
     clear = alone[most] >= WORTH_IT * scenario.step and alone[worth[0]] < NEAR_TIE_SHARE * alone[most]
     return [most, *(cause for cause in worth if cause != most)] if clear else worth

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import drawn
 from findwall.attribute.workmodel import Work, op_work
 from findwall.attribute.workmodel.lookup import _MODELS
 from findwall.model.events import Inputs
@@ -234,7 +235,7 @@ TYPES = st.sampled_from([FP32, BF16, "double", "long int", "bool", "Scalar", "",
 TEXTS = st.sampled_from(["", "1", "-1", "[1, 1]", "[0]", "True", "[True, False]", "nan", "[x", "1e999"])
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(
     st.sampled_from(sorted(_MODELS)),
     st.lists(SHAPES, max_size=6),

@@ -47,7 +47,7 @@ def measure_without_torch(allowance: Allowance, shapes: tuple[Shape, ...]) -> Ce
     """fp32 matmul and copy bandwidth by numpy."""
     import numpy as np
 
-    clock = HostClock()
+    clock = HostClock(allowance.burst_s, allowance.now)
     random = np.random.default_rng(0)
 
     def matmul(m: int, n: int, k: int) -> tuple[Work, float]:
@@ -57,8 +57,7 @@ def measure_without_torch(allowance: Allowance, shapes: tuple[Shape, ...]) -> Ce
         return (lambda: np.matmul(a, b, out=out)), 2.0 * m * n * k
 
     def timed(name: str, unit: str, work: Work, amount: float, what: str) -> Rate:
-        work()
-        rate = rate_of(name, unit, amount, clock.each(work, 5), what)
+        rate = rate_of(name, unit, amount, clock.each(work, 5, warm=1), what)
         return with_sustained(rate, amount / clock.run(work, allowance.sustained_s))
 
     work, flops = matmul(1024, 1024, 1024)
@@ -71,8 +70,8 @@ def measure_without_torch(allowance: Allowance, shapes: tuple[Shape, ...]) -> Ce
     own = []
     for m, n, k in shapes:
         work, flops = matmul(m, n, k)
-        work()
-        own.append(rate_of("fp32", "FLOP/s", flops, clock.each(work, 5), f"{m} x {n} x {k}"))
+        times = clock.each(work, 5, warm=1)
+        own.append(rate_of("fp32", "FLOP/s", flops, times, f"{m} x {n} x {k}"))
     created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return CeilingsReport(
         ceilings=Ceilings(
@@ -87,5 +86,5 @@ def measure_without_torch(allowance: Allowance, shapes: tuple[Shape, ...]) -> Ce
         matmul=(gemm,),
         memory=(copy,),
         shapes=tuple(own),
-        notes=("Measured by numpy: torch may use the cores differently.",),
+        notes=("Measured with numpy; torch may use the cores differently.",),
     )

@@ -13,6 +13,13 @@ from findwall.measure.ceilings.timing import Clock, Work
 Shape = tuple[int, int, int]  # m, n, k
 
 SIDES = (8192, 6144, 4096, 2048, 1024, 512)
+# Cores that must emulate a type (bf16 on an older CPU: under 0.1 GFLOP/s) finish nothing larger in time. Only
+# then: threads that wait for each other on a busy machine make a small matmul slow, not a large one.
+SLOW_SIDES = (512, 256, 128, 64)
+SLOWEST_MATMUL_S = 0.2
+# Small ones that tell how long a large one would take.
+GPU_PROBES = (1024,)
+CORE_PROBES = (64, 128, 256)
 # A single matmul should take no longer: ten of a burst then stay within half a second.
 LONGEST_MATMUL_S = 0.04
 # A small matmul runs well below the ceiling of a large one: a factor of three is usual.
@@ -80,23 +87,33 @@ def _fp8_matmul(torch: Any, device: Any, left: Any, right: Any) -> Work:
 
 def fitting_side(torch: Any, device: Any, clock: Clock, kind: str, free_bytes: int) -> int:
     """The largest side whose square matmul is short enough and fits, judged by a small one."""
-    probe = 1024 if device.type == "cuda" else 256
-    work = matmul(torch, device, kind, (probe, probe, probe))
-    work()
-    seconds = min(clock.each(work, 10))
+    on_gpu = device.type == "cuda"
+    probe, seconds = _probe(torch, device, clock, kind, GPU_PROBES if on_gpu else CORE_PROBES)
     for side in SIDES:
         if SQUARE_BYTES * side**2 > MEMORY_SHARE * free_bytes:
             continue
         if seconds * (side / probe) ** 3 / SMALL_MATMUL_LOSS <= LONGEST_MATMUL_S:
             return side
-    return SIDES[-1]
+    if on_gpu:
+        return SIDES[-1]
+    slow = (side for side in SLOW_SIDES if seconds * (side / probe) ** 3 <= SLOWEST_MATMUL_S)
+    return next(slow, SLOW_SIDES[-1])
+
+
+def _probe(torch: Any, device: Any, clock: Clock, kind: str, sides: tuple[int, ...]) -> tuple[int, float]:
+    """The first of these sides whose matmul is long, or the last; and the seconds it takes."""
+    probe, seconds = sides[0], 0.0
+    for side in sides:
+        work = matmul(torch, device, kind, (side, side, side))
+        probe, seconds = side, min(clock.each(work, 10, warm=1))
+        if seconds > LONGEST_MATMUL_S:
+            break
+    return probe, seconds
 
 
 def burst(clock: Clock, kind: str, work: Work, shape: Shape, flush: Work | None, repeats: int = 10) -> Rate:
-    for _ in range(3):
-        work()
     m, n, k = shape
-    times = clock.each(work, repeats, before=flush)
+    times = clock.each(work, repeats, before=flush, warm=3)
     return rate_of(kind, "FLOP/s", 2.0 * m * n * k, times, f"{m} x {n} x {k}")
 
 
@@ -104,8 +121,8 @@ def checked_shapes(shapes: tuple[Shape, ...], free_bytes: int) -> tuple[Shape, .
     """A job's shapes, refused in words when they cannot be run here."""
     for shape in shapes:
         if len(shape) != 3 or min(shape) < 1:
-            raise InputError(f"{shape} is no matmul shape.", "Give three positive sizes: M,N,K.")
+            raise InputError(f"{shape} is not a matmul shape.", "Give three positive sizes: M,N,K.")
         m, n, k = shape
         if SHAPE_BYTES * (m * k + n * k + m * n) > free_bytes:
-            raise InputError(f"A matmul of {m} x {n} x {k} does not fit into the memory that is free.")
+            raise InputError(f"A matmul of {m} x {n} x {k} does not fit into the free memory.")
     return shapes

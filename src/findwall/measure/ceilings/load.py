@@ -76,7 +76,7 @@ def _beside(cpu: CpuUse | None) -> str:
 def _marked(report: CeilingsReport, cpu: CpuUse | None, doubt: str, on_gpu: bool) -> CeilingsReport:
     notes = list(report.notes)
     if doubt:
-        notes.insert(0, f"{doubt}: these figures may be too low. Measure again when it is quiet.")
+        notes.insert(0, f"{doubt}: these figures may be too low. Measure again when the machine is quiet.")
     elif on_gpu and not is_quiet(cpu):
         notes.append(f"{_beside(cpu)}: the costs of launches and of copies from the host may be too high.")
     return msgspec.structs.replace(

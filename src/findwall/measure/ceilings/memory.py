@@ -8,10 +8,11 @@ import msgspec
 
 from findwall.measure.ceilings.gemm import matmul
 from findwall.measure.ceilings.report import CurvePoint, Rate, rate_of
-from findwall.measure.ceilings.timing import Clock, HostClock, Work
+from findwall.measure.ceilings.timing import Allowance, Clock, HostClock, Work
 
 MIB = 1024 * 1024
 CURVE_SIDE = 8192
+CORE_CURVE_SIDE = 1024
 CURVE_DEPTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -47,9 +48,8 @@ def _triad(torch: Any, size: int) -> dict[str, tuple[Work, int, str]]:
 def bandwidth_bursts(clock: Clock, works: dict[str, tuple[Work, int, str]]) -> dict[str, Rate]:
     rates = {}
     for name, (work, moved, how) in works.items():
-        for _ in range(3):
-            work()
-        rates[name] = rate_of(name, "bytes/s", moved, clock.each(work, 10 if name != "triad" else 5), how)
+        times = clock.each(work, 10 if name != "triad" else 5, warm=3)
+        rates[name] = rate_of(name, "bytes/s", moved, times, how)
     return rates
 
 
@@ -85,10 +85,13 @@ def host_copies(torch: Any, device: Any, size: int = 256 * MIB) -> list[Rate]:
     return rates
 
 
-def intensity_curve(torch: Any, device: Any, clock: Clock, kind: str, side: int) -> list[CurvePoint]:
+def intensity_curve(
+    torch: Any, device: Any, clock: Clock, kind: str, side: int, allowance: Allowance
+) -> list[CurvePoint]:
     """Thin to thick matmuls, and below them a sum of two vectors: memory-bound on the left, then the bend.
 
-    Bytes are those that cannot be avoided: both operands read once, the result written once.
+    Bytes are those that cannot be avoided: both operands read once, the result written once. It ends early
+    when the time is up.
     """
     width = 2 if kind in ("fp16", "bf16") else 4
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
@@ -98,7 +101,7 @@ def intensity_curve(torch: Any, device: Any, clock: Clock, kind: str, side: int)
     count = side * side
     points = [_point(clock, lambda: torch.add(first, second, out=out), count, 3 * count * width)]
     for depth in CURVE_DEPTHS:
-        if depth > side:
+        if depth > side or allowance.left_s <= 0:
             break
         work = matmul(torch, device, kind, (side, side, depth))
         flops = 2.0 * side * side * depth
@@ -108,8 +111,6 @@ def intensity_curve(torch: Any, device: Any, clock: Clock, kind: str, side: int)
 
 
 def _point(clock: Clock, work: Work, flops: float, moved: float) -> CurvePoint:
-    for _ in range(2):
-        work()
-    times = sorted(clock.each(work, 5))
+    times = sorted(clock.each(work, 5, warm=2))
     seconds = times[len(times) // 2]
     return CurvePoint(intensity=flops / moved, flops=flops / seconds, bandwidth=moved / seconds)

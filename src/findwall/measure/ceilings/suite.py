@@ -6,6 +6,7 @@ import datetime
 import functools
 import gc
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,7 +49,9 @@ def run_suite(device: str | int | None, budget_s: float, shapes: tuple[gemm.Shap
 def _measure(torch: Any, device: Any, allowance: Allowance, shapes: tuple[gemm.Shape, ...]) -> CeilingsReport:
     suite = Suite(torch, device, allowance)
     try:
-        with torch.no_grad():
+        # torch's warning that the cores lack a type comes with a stack of its own: slow figures say it too.
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return suite.measure(shapes)
     except RuntimeError as error:
         reason = _first_line(error)
@@ -68,7 +71,7 @@ def _device(torch: Any, device: str | int | None) -> Any:
     try:
         chosen = torch.device(f"cuda:{device}" if isinstance(device, int) else device)
     except RuntimeError as error:
-        raise InputError(f"{device} is no device: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{device} is not a device: {str(error).splitlines()[0]}") from error
     if chosen.type not in ("cuda", "cpu"):
         raise InputError(f"findwall measures GPUs and CPUs, not {chosen.type}.")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
@@ -84,7 +87,9 @@ class Suite:
         self.device = device
         self.allowance = allowance
         self.on_gpu = device.type == "cuda"
-        self.clock: Clock = DeviceClock(torch, device) if self.on_gpu else HostClock()
+        self.clock: Clock = (
+            DeviceClock(torch, device) if self.on_gpu else HostClock(allowance.burst_s, allowance.now)
+        )
         self.notes: list[str] = []
         if self.on_gpu:
             torch.cuda.set_device(device)
@@ -158,9 +163,19 @@ class Suite:
         flush = self._flush() if shapes else None
         rates = []
         for shape in shapes:
+            if self._too_long(shape, matmul.get(kind)):
+                continue
             work = gemm.matmul(self.torch, self.device, kind, shape)
             rates.append(gemm.burst(self.clock, kind, work, shape, flush))
         return rates
+
+    def _too_long(self, shape: gemm.Shape, known: Rate | None) -> bool:
+        m, n, k = shape
+        flops = known.burst if known is not None else None
+        if not flops or 2.0 * m * n * k / flops <= self.allowance.left_s:
+            return False
+        self.notes.append(f"Not measured for lack of time: {m} x {n} x {k}. Give it more with --budget.")
+        return True
 
     # Memory, copies, launches, links.
 
@@ -180,8 +195,8 @@ class Suite:
         if self._out_of_time("the roofline's curve"):
             return []
         kind = self._training_type(matmul)
-        side = memory.CURVE_SIDE if self.on_gpu else 1024
-        return memory.intensity_curve(self.torch, self.device, self.clock, kind, side)
+        side = memory.CURVE_SIDE if self.on_gpu else memory.CORE_CURVE_SIDE
+        return memory.intensity_curve(self.torch, self.device, self.clock, kind, side, self.allowance)
 
     def _launches(self) -> list[Rate]:
         rates = [launch.eager_launch(self.torch, self.device)]
@@ -235,7 +250,7 @@ class Suite:
     def _out_of_time(self, what: str) -> bool:
         if self.allowance.left_s > self.allowance.sustained_s:
             return False
-        self.notes.append(f"Not measured for lack of time: {what}.")
+        self.notes.append(f"Not measured, for lack of time: {what}.")
         return True
 
     def _try(self, what: str, measure: Callable[[], Any], otherwise: Any) -> Any:

@@ -8,36 +8,45 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Work = Callable[[], object]
+Now = Callable[[], float]
 
 
 class Clock(Protocol):
-    def each(self, work: Work, repeats: int, before: Work | None = None) -> list[float]:
-        """Seconds of each of `repeats` runs; `before` runs ahead of each and is not counted."""
+    def each(self, work: Work, repeats: int, before: Work | None = None, warm: int = 0) -> list[float]:
+        """Seconds of each of `repeats` runs, after `warm` that are not counted.
+
+        `before` runs ahead of each and is not timed. Work so slow that the runs do not fit is run less often.
+        """
 
     def run(self, work: Work, seconds: float) -> float:
         """Mean seconds of one run while the device is kept loaded for about `seconds`."""
 
 
 class HostClock:
-    """For work that is done when the call returns."""
+    """For work that is done when the call returns. No further run is begun after `longest_s`."""
 
-    def each(self, work: Work, repeats: int, before: Work | None = None) -> list[float]:
-        times = []
-        for _ in range(repeats):
+    def __init__(self, longest_s: float = math.inf, now: Now = time.perf_counter) -> None:
+        self.longest_s = longest_s
+        self.now = now
+
+    def each(self, work: Work, repeats: int, before: Work | None = None, warm: int = 0) -> list[float]:
+        begun = self.now()
+        times: list[float] = []
+        while len(times) < warm + repeats and (not times or self.now() - begun < self.longest_s):
             if before is not None:
                 before()
-            start = time.perf_counter()
+            start = self.now()
             work()
-            times.append(time.perf_counter() - start)
-        return times
+            times.append(self.now() - start)
+        return times[warm:] or times[-1:]
 
     def run(self, work: Work, seconds: float) -> float:
-        start = time.perf_counter()
+        start = self.now()
         runs = 0
         while True:
             work()
             runs += 1
-            elapsed = time.perf_counter() - start
+            elapsed = self.now() - start
             if elapsed >= seconds:
                 return elapsed / runs
 
@@ -49,7 +58,9 @@ class DeviceClock:
         self.torch = torch
         self.device = device
 
-    def each(self, work: Work, repeats: int, before: Work | None = None) -> list[float]:
+    def each(self, work: Work, repeats: int, before: Work | None = None, warm: int = 0) -> list[float]:
+        for _ in range(warm):
+            work()
         pairs = []
         for _ in range(repeats):
             if before is not None:
@@ -78,20 +89,25 @@ class DeviceClock:
 
 
 class Allowance:
-    """The seconds a measurement may take, and how long one sustained run may be within them."""
+    """The seconds a measurement may take, and how long one run may be within them."""
 
     # The long runs (five math types, copy, read, write) may take about two thirds of the whole.
     SUSTAINED_S = 2.0
     LONG_RUNS = 8
+    # Of the whole, for all runs of one burst on the cores. Chosen by hand: the bursts of two math types, each
+    # with its search for a size, and of the memory then take a third at worst.
+    BURST_SHARE = 0.04
 
-    def __init__(self, total_s: float) -> None:
+    def __init__(self, total_s: float, now: Now = time.perf_counter) -> None:
         self.total_s = total_s
-        self.started = time.perf_counter()
+        self.now = now
+        self.started = now()
         self.sustained_s = min(self.SUSTAINED_S, total_s * 0.6 / self.LONG_RUNS)
+        self.burst_s = total_s * self.BURST_SHARE
 
     @property
     def spent_s(self) -> float:
-        return time.perf_counter() - self.started
+        return self.now() - self.started
 
     @property
     def left_s(self) -> float:

@@ -1,0 +1,52 @@
+"""A job that was measured while it still set itself up: no wall is named."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from findwall.attribute.setups import grows
+from findwall.examine.too_early import too_early
+from findwall.model.run import StepTimes
+from findwall.walls.verdict import decide
+from lengths import lengths_job
+from sketch import facts_of
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 900), st.integers(1, 16), st.integers(4, 6))
+def test_lengths_that_grow_evenly_are_set_up_once(first: int, by: int, steps: int) -> None:
+    facts = facts_of(lengths_job([first + by * number for number in range(steps)], 40))
+    assert grows(facts)
+    found = decide(facts)
+    assert (found.cause, found.why_not) == (None, "growing")
+    assert "findwall run --wait" in too_early(facts, "growing")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(100, 900), min_size=5, max_size=7, unique=True))
+def test_lengths_as_they_come_are_the_wall(lengths: list[int]) -> None:
+    apart = [after - before for before, after in pairwise(lengths)]
+    assume(max(map(apart.count, apart)) < 0.5 * len(apart))
+    facts = facts_of(lengths_job(list(lengths), 40))
+    assert not grows(facts)
+    assert decide(facts).cause == "recompilation"
+
+
+@pytest.mark.parametrize(("later_ms", "expected"), [(10.0, "too-early"), (30.0, ""), (None, "")])
+def test_a_job_that_became_much_faster_was_measured_too_early(later_ms: float | None, expected: str) -> None:
+    facts = facts_of(lengths_job([300, 517, 402, 690, 333], 40))
+    step = facts.reading.likely.step / 1e9
+    later = None if later_ms is None else step * later_ms / 40
+    timed = StepTimes((step, step, step), "measured", later_s=later)
+    told = replace(facts, rank=replace(facts.rank, step_times=timed))
+    found = decide(told)
+    assert found.why_not == expected
+    if expected:
+        assert found.cause is None and "after that" in too_early(told, expected)
+    else:
+        assert found.cause == "recompilation"
