@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from contradictions import Known
 from findwall.model.events import Kind, Timeline

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from book import Book
 from findwall.model.events import Kind, Timeline
@@ -23,8 +24,7 @@ MAIN, AUTOGRAD = 0, 1  # threads
 STREAMS = (7, 8, 9)
 
 
-@dataclass(frozen=True)
-class Do:
+class Do(msgspec.Struct, frozen=True):
     """One thing a job does. `us`: how long the host works or the device row runs."""
 
     what: str  # "work", "launch", "copy", "sync", "wait", "batch" or the name of a recorded range

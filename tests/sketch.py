@@ -28,13 +28,14 @@ trace began.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import msgspec
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
@@ -55,8 +56,7 @@ NS = 1_000_000  # one character
 H200 = "NVIDIA H200"
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True):
     """What a device letter stands for: the kernel, the op that launches it, and what that op was given."""
 
     kernel: str
@@ -66,7 +66,7 @@ class Drawn:
     kind: Kind = Kind.KERNEL
     nbytes: int = -1
     sequence: int = -1
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
     within: str | None = None  # a range around the launch, inside the op
 
     def given(self, *dims: list[int], dtype: str = "float") -> Drawn:
@@ -316,8 +316,7 @@ def facts_of(
     return found
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(msgspec.Struct, frozen=True):
     """Three equal steps of any host, for property tests: prints as text.
 
     The device runs each kernel when it has been launched and the one before it is done, `delay` later.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +29,10 @@ def test_importing_findwall_loads_nothing_heavy() -> None:
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = f"import findwall.cli as cli\nassert cli._run({arguments!r}) == 0"
     assert not loaded_by(code) & set(HEAVY)
+
+
+def test_reading_a_small_trace_loads_only_what_it_needs() -> None:
+    """Each of these takes as long to load as a small trace takes to be read."""
+    path = str(Path(__file__).parent / "fixtures" / "inference.json.gz")
+    loaded = loaded_by(f"import findwall.cli as cli\nassert cli._run(['read', {path!r}, '--json', '-']) == 0")
+    assert not loaded & {"multiprocessing", "statistics", "torch", "rich"}

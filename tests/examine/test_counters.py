@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from findwall.examine import examine
 from findwall.model.diagnosis import KindRow, from_json, to_json

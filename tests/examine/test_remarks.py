@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.examine.remarks import gather_notes
 from sketch import facts_of, sketch

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import re
 
 import numpy as np
+from msgspec.structs import replace
 
-from findwall.model.events import COLUMN_TYPES, Details, Events, Extra, Inputs, Kind, Launch
+from findwall.model.events import (
+    COLUMN_TYPES,
+    Details,
+    Events,
+    Extra,
+    Header,
+    Inputs,
+    Kind,
+    Launch,
+    ReadQuality,
+    Timeline,
+)
 
 
 def events(count: int = 4) -> Events:
@@ -15,7 +27,7 @@ def events(count: int = 4) -> Events:
 
 
 def test_column_types_name_every_column() -> None:
-    assert [column.name for column in fields(Events)] == list(COLUMN_TYPES)
+    assert list(Events.__struct_fields__) == list(COLUMN_TYPES)
 
 
 def test_take_and_kinds() -> None:
@@ -48,3 +60,14 @@ def test_details_that_do_not_fit_are_nothing_recorded() -> None:
         assert isinstance(details.inputs_of(index), Inputs)
         assert isinstance(details.launch_of(index), Launch)
         assert isinstance(details.extra_of(index), Extra)
+
+
+def test_names_are_searched_only_where_rows_bear_them() -> None:
+    names = ["aten::add", "add_kernel", "cudaLaunchKernel", "add"]
+    timeline = Timeline("", events(), names, [], [], Details(), Header(), ReadQuality())
+    pattern = re.compile("add")
+    assert timeline.named(pattern, np.array([0, 2])).tolist() == [True, False, False, False]
+    assert timeline.named(pattern, np.array([3])).tolist() == [True, False, False, True]
+    assert timeline.named(pattern).tolist() == [True, True, False, True]
+    renamed = replace(timeline, names=["b", "add", "c", "d"])
+    assert renamed.named(pattern).tolist() == [False, True, False, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ def check_consistent(timeline: Timeline) -> None:
     events, quality = timeline.events, timeline.quality
     count = len(events)
     assert count > 0
-    for column in fields(events):
-        values = getattr(events, column.name)
-        assert len(values) == count, column.name
-        assert values.dtype == COLUMN_TYPES[column.name], column.name
+    for column in events.__struct_fields__:
+        values = getattr(events, column)
+        assert len(values) == count, column
+        assert values.dtype == COLUMN_TYPES[column], column
     assert (events.end >= events.start).all()
     assert (np.diff(events.start) >= 0).all()
     assert events.start[0] == 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from book import Book
 from examples import drawn
@@ -230,7 +230,7 @@ def test_recorded_synchronizations_change_nothing() -> None:
     syncs = replace(syncs, kind=np.full(len(syncs), Kind.SYNC, np.uint8))
     columns = {
         name: np.concatenate([getattr(timeline.events, name), getattr(syncs, name)])
-        for name in type(syncs).__dataclass_fields__
+        for name in type(syncs).__struct_fields__
     }
     assert step(graph_of(changed(timeline, **columns))) == step(graph_of(timeline))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
+from findwall.replay import simulate
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.replay.change import Change, NoWait, Scale
 from findwall.replay.device_side import TURNAROUND_NS
@@ -151,6 +151,17 @@ def test_steps_that_never_settle_still_have_their_idle_and_busy_time() -> None:
     again = play_with(graph, AS_TRACED)
     assert again.step > 0
     assert again.idle + again.busy.sum() == pytest.approx(again.step)
+
+
+@drawn(100)
+@given(GRAPHS)
+def test_runs_that_are_added_up_at_once_end_as_when_walked(graph: Graph) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulate, "LONG_RUN", 2)
+        at_once = play_with(graph, AS_TRACED)
+    walked = play_with(graph, AS_TRACED)
+    assert at_once.step == pytest.approx(walked.step, rel=1e-9)
+    assert at_once.times == pytest.approx(walked.times, rel=1e-9, abs=1e-3)
 
 
 def test_what_does_not_repeat_is_played_once_from_its_start() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from book import Book
 from findwall.model.events import DEVICE_KINDS, Events, Kind, Timeline
@@ -36,8 +36,8 @@ def joined(first: Timeline, second: Timeline) -> Timeline:
     }
     other = replace(second.events, **moved)
     columns = {
-        one.name: np.concatenate([getattr(first.events, one.name), getattr(other, one.name)])
-        for one in fields(Events)
+        name: np.concatenate([getattr(first.events, name), getattr(other, name)])
+        for name in Events.__struct_fields__
     }
     return replace(first, events=Events(**columns), names=[*first.names, *second.names], processes=["a", "b"])
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.ranks import compare_ranks, with_ranks

@@ -7,9 +7,10 @@ is one atom a cause. Which cause takes which atom is the ranked table below, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.fusion import fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable
@@ -27,7 +28,6 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
 from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
-from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue
 from findwall.units import NS_PER_S
@@ -80,8 +80,7 @@ CLASS_CAUSE: dict[tuple[str, str], str] = {
 _SERVERS = tuple(f"{namespace}::" for namespace in SERVERS)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAtoms:
+class DeviceAtoms(msgspec.Struct, frozen=True):
     """Device rows of the window: own time, cause, and what of it must remain."""
 
     index: I64  # into the KernelTable
@@ -280,7 +279,8 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         (DOWNLOAD, "host-sync"),
         (BETWEEN_DEVICES, "exposed-collective"),
     ):
-        where = (kind == Kind.MEMCPY) & names_matching(timeline, direction)[names]
+        where = kind == Kind.MEMCPY
+        where &= timeline.named(direction, kernels.row[index][where])[names]
         _claim(cause, where, found)
         floor[where] = 0.0
     # Setting memory is part of no chain; it moves what it must.

@@ -6,8 +6,8 @@ Every figure is a step's.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores, pieces
@@ -28,8 +28,7 @@ CLASS_WORDS = {"attention": "attention kernels", "conv": "convolutions", "matmul
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
 
 
-@dataclass(frozen=True, slots=True)
-class Carrier:
+class Carrier(msgspec.Struct, frozen=True):
     """Device rows of one cause with the same kernel, op and shapes."""
 
     kernel: str

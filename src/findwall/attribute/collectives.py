@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -14,14 +13,13 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.comms import HOST_COLLECTIVE
 from findwall.structure.copies import DOWNLOAD, UPLOAD
-from findwall.structure.host import names_matching
+from findwall.structure.host import rows_matching
 from findwall.units import format_bytes, format_ms, ms
 
 EXPOSED_COLLECTIVE = "exposed-collective"
 
 
-@dataclass(frozen=True, slots=True)
-class HostCollective:
+class HostCollective(msgspec.Struct, frozen=True):
     """Collectives of one name and size."""
 
     name: str  # "gloo:all_reduce"
@@ -70,7 +68,7 @@ def _rows(facts: Facts) -> I64:
     """Host collectives that begin in the steps looked at."""
     events, host = facts.timeline.events, facts.steps.host
     rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
-    rows = rows[names_matching(facts.timeline, HOST_COLLECTIVE)[events.name[rows]]] if len(rows) else rows
+    rows = rows_matching(facts.timeline, rows, HOST_COLLECTIVE)
     if len(host) < 2:
         return rows
     mine: I64 = rows[(events.start[rows] >= host[0]) & (events.start[rows] < host[-1])]
@@ -102,8 +100,9 @@ def _staging(facts: Facts) -> Bool:
     """Which of the window's rows copy a collective's data to the host or back."""
     events, kernels, index = facts.timeline.events, facts.kernels, facts.atoms.index
     rows = kernels.row[index]
-    across = names_matching(facts.timeline, UPLOAD) | names_matching(facts.timeline, DOWNLOAD)
-    mask: Bool = kernels.communication[index] & (events.kind[rows] == Kind.MEMCPY) & across[events.name[rows]]
+    copies = kernels.communication[index] & (events.kind[rows] == Kind.MEMCPY)
+    across = facts.timeline.named(UPLOAD, rows[copies]) | facts.timeline.named(DOWNLOAD, rows[copies])
+    mask: Bool = copies & across[events.name[rows]]
     return mask
 
 
@@ -111,7 +110,7 @@ def staged_bytes(facts: Facts) -> float:
     """Bytes a step that collectives take through the host's memory, the larger way; 0 if they do not."""
     rows = facts.kernels.row[facts.atoms.index[_staging(facts)]]
     events = facts.timeline.events
-    down = names_matching(facts.timeline, DOWNLOAD)[events.name[rows]]
+    down = facts.timeline.named(DOWNLOAD, rows)[events.name[rows]]
     moved = np.bincount(down, np.maximum(events.nbytes[rows], 0), minlength=2)
     return float(moved.max()) / max(facts.steps.count, 1)
 

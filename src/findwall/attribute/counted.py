@@ -11,9 +11,9 @@ says, from memory and never from cache. At most: as if nothing else had used the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms
 from findwall.attribute.kernels import BOUNDS, KernelTable
@@ -43,8 +43,7 @@ _BOUND_OF = {
 _TENSOR_FORMATS = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """What the counters made of the kernels of unknown work."""
 
     cause: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
@@ -38,8 +39,7 @@ from findwall.units import NOT_ZERO_NS, ms
 LISTED_CAUSE_SHARE = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class RankFindings:
+class RankFindings(msgspec.Struct, frozen=True):
     """Collectives seen on every rank. Columns: a rank each, in the order the ranks were given."""
 
     ranks: tuple[int, ...]  # their numbers
@@ -63,8 +63,7 @@ class RankFindings:
         return share
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, dict=True):
     """One rank with device events. Times are nanoseconds a step unless a name says otherwise."""
 
     run: Run
@@ -82,7 +81,7 @@ class Facts:
     whole: Whole  # the trace these steps are taken from
     ranks: RankFindings | None = None  # where several ranks were compared
     refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
-    replayed: dict[str, float] = field(default_factory=dict)  # ms that the best fix of a cause alone saves
+    replayed: dict[str, float] = {}  # ms that the best fix of a cause alone saves
     counted: Counted | None = None  # where counters settled what shapes did not tell
 
     @property

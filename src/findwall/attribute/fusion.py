@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.kernels import KernelTable
@@ -29,14 +29,12 @@ _CONVOLUTION = re.compile(r"convolution")
 _BATCH_NORM = re.compile(r"batch_norm")
 
 
-@dataclass(frozen=True, slots=True)
-class _OpSizes:
+class _OpSizes(msgspec.Struct, frozen=True):
     reads: tuple[float, ...]
     write: float
 
 
-@dataclass(slots=True)
-class _Link:
+class _Link(msgspec.Struct):
     """One op of a chain; `position`: its last kernel so far, which writes its result."""
 
     op: int
@@ -46,8 +44,7 @@ class _Link:
     write: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(msgspec.Struct, frozen=True):
     """What fusing every chain would do to each kernel: bytes."""
 
     saved: F64  # need not be moved

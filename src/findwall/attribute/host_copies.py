@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.device_time import matching
@@ -19,8 +19,7 @@ from findwall.units import ms
 BULK_BYTES = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(msgspec.Struct, frozen=True):
     """Copies of one direction in the window, a step."""
 
     ms: float

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
@@ -17,8 +16,7 @@ from findwall.replay.change import Change
 NOTICED_IDLE_SHARE = 0.25  # of the cores: fewer are what any job leaves. Chosen by hand, not calibrated.
 
 
-@dataclass(frozen=True, slots=True)
-class CoresInUse:
+class CoresInUse(msgspec.Struct, frozen=True):
     """Of a CPU job: how many cores its ops keep busy at the most, and how many nobody does."""
 
     cores: int

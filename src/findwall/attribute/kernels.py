@@ -7,9 +7,9 @@ distinct (op, inputs) or (kernel name, launch) and spread over the rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,8 +41,7 @@ KEY_KINDS = 16  # more than there are kinds of events: leaves each its place in 
 BOUNDS = ("compute", "bandwidth", "latency", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTable:
+class KernelTable(msgspec.Struct, frozen=True):
     """One entry a device row (kernel, memcpy, memset), in row order."""
 
     row: I64

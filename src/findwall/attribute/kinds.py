@@ -7,8 +7,7 @@ traced step is of, only its time is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import Timeline
@@ -20,8 +19,7 @@ from findwall.structure.steps import step_numbers
 from findwall.units import NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class KindsTraced:
+class KindsTraced(msgspec.Struct, frozen=True):
     """Of the counted steps: their shares of the mean; and the kinds that are not among them."""
 
     share: F64 | None  # None: all count the same

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -16,8 +15,7 @@ from findwall.units import NS_PER_S, format_share
 UNCOUNTED_MATRIX_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Utilisation:
+class Utilisation(msgspec.Struct, frozen=True):
     """None where it cannot be told; `source` says against what, or why not."""
 
     mfu: float | None

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64, Intervals, union
 from findwall.structure.comms import HOST_COLLECTIVE, is_communication
-from findwall.structure.host import names_matching
+from findwall.structure.host import rows_matching
 from findwall.structure.links import Links
 
 
-@dataclass(frozen=True, slots=True)
-class StreamTime:
+class StreamTime(msgspec.Struct, frozen=True):
     stream: int
     rows: int
     busy: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTime:
+class DeviceTime(msgspec.Struct, frozen=True):
     """One device over its span, in ns."""
 
     device: int
@@ -46,7 +43,7 @@ def device_times(timeline: Timeline, links: Links) -> list[DeviceTime]:
 
 def _host_collectives(timeline: Timeline) -> Intervals:
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    rows = rows[names_matching(timeline, HOST_COLLECTIVE)[timeline.events.name[rows]]] if len(rows) else rows
+    rows = rows_matching(timeline, rows, HOST_COLLECTIVE)
     return union(timeline.events.start[rows], timeline.events.end[rows])
 
 

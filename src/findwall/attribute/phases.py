@@ -10,7 +10,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.copies import DOWNLOAD, UPLOAD
-from findwall.structure.host import names_matching
+from findwall.structure.host import rows_matching
 from findwall.structure.links import nearest
 from findwall.units import NOT_ZERO_NS
 
@@ -70,9 +70,9 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     phase[_within(facts, issued)] = PHASES.index("optimizer")
     loading = facts.host.activities["loader-starved"]
     phase[loading.covered_within(issued, issued + 1) > 0] = PHASES.index("loader")
-    across = names_matching(facts.timeline, UPLOAD) | names_matching(facts.timeline, DOWNLOAD)
-    copies = (events.kind[rows] == Kind.MEMCPY) & across[events.name[rows]]
-    phase[copies] = PHASES.index("copy")
+    copies = events.kind[rows] == Kind.MEMCPY
+    across = facts.timeline.named(UPLOAD, rows[copies]) | facts.timeline.named(DOWNLOAD, rows[copies])
+    phase[copies & across[events.name[rows]]] = PHASES.index("copy")
     phase[np.isin(rows, facts.kernels.row[facts.kernels.communication])] = PHASES.index("comms")
     phase[launch < 0] = PHASES.index("other")
     return phase
@@ -82,8 +82,7 @@ def _in_module(facts: Facts, rows: I64) -> Bool:
     """Device rows that the model's code launched, as far as the trace has Python's frames."""
     launch = facts.links.launch[rows]
     frames = (
-        facts.timeline.events.is_kind(Kind.PYTHON)
-        & names_matching(facts.timeline, _MODULE)[facts.timeline.events.name]
+        facts.timeline.events.is_kind(Kind.PYTHON) & facts.timeline.named(_MODULE)[facts.timeline.events.name]
     )
     if not frames.any():
         return np.zeros(len(rows), bool)
@@ -97,7 +96,7 @@ def _within(facts: Facts, at: I64) -> Bool:
     rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
     if len(rows) == 0:
         return np.zeros(len(at), bool)
-    rows = rows[names_matching(facts.timeline, OPTIMIZER)[events.name[rows]]]
+    rows = rows_matching(facts.timeline, rows, OPTIMIZER)
     ranges = union(events.start[rows], events.end[rows])
     inside: Bool = ranges.covered_within(at, at + 1) > 0
     return inside

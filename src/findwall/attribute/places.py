@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from findwall.attribute.facts import Facts
 from findwall.model.diagnosis import Evidence
@@ -28,8 +29,7 @@ _LIBRARY = re.compile(
 STDLIB = frozenset(sys.stdlib_module_names)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     place: str  # "train.py:88"
     function: str
     own: bool  # the person's code, not a library's

@@ -7,9 +7,8 @@ compared, only durations.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms, split_off
 from findwall.attribute.facts import Facts, RankFindings
@@ -19,7 +18,7 @@ from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.structure.comms import HOST_COLLECTIVE
-from findwall.structure.host import names_matching
+from findwall.structure.host import rows_matching
 from findwall.units import NS_PER_S, ms
 
 # Chosen by hand, not calibrated.
@@ -72,7 +71,7 @@ def _collectives(facts: Facts) -> I64:
 def _host_collectives(facts: Facts) -> I64:
     """Collectives that the host does itself (gloo), in the order they began."""
     rows = np.flatnonzero(facts.timeline.events.is_kind(Kind.ANNOTATION, Kind.OP))
-    rows = rows[names_matching(facts.timeline, HOST_COLLECTIVE)[facts.timeline.events.name[rows]]]
+    rows = rows_matching(facts.timeline, rows, HOST_COLLECTIVE)
     ordered: I64 = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
     return ordered
 

@@ -8,9 +8,10 @@ unknown cause: it is never spread over the causes that were seen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
@@ -27,8 +28,7 @@ REFUSED_WORK_RATIO = 1.10  # times a given step: more work of the device than th
 STRETCHED_RATIO = 1.01  # times the likely step: a trace this much longer shows the profiler
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True):
     """One consistent reading of the step: its length and the idle time of every cause, in ns a step."""
 
     step: float
@@ -38,7 +38,7 @@ class Scenario:
     calibration: Calibration
     gaps: Blame  # the same row by row, as replayed
     shrink: float = 1.0  # what device time had to be scaled by to fit the true step
-    rare: Mapping[str, float] = field(default_factory=dict)  # of the idle time: of steps not like the traced
+    rare: Mapping[str, float] = {}  # of the idle time: of steps not like the traced
     left_over: float = 0.0  # of the unknown idle time: what the true step has beyond the replay
 
     def lengths(self, graph: Graph) -> tuple[I64, F64]:
@@ -49,11 +49,10 @@ class Scenario:
         return graph.row[rows], scale * self.shrink
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True):
     """What the run itself measured of its steps while they were timed, in ns a step. None: not measured."""
 
-    rare: Mapping[str, float] = field(default_factory=dict)  # steps that no traced one is like, by cause
+    rare: Mapping[str, float] = {}  # steps that no traced one is like, by cause
     collections: float = 0.0
     loader: float | None = None
 
@@ -67,8 +66,7 @@ class Conditions:
         return Change(edits)
 
 
-@dataclass(frozen=True, slots=True)
-class StepReading:
+class StepReading(msgspec.Struct, frozen=True):
     """The likely reading, and the two ends of what the trace allows."""
 
     likely: Scenario

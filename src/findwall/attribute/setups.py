@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -24,8 +23,7 @@ FEWEST_GROWING = 3  # lengths, one after the other
 MOST_TOKENS_A_STEP = 16  # by which the text that is being written grows
 
 
-@dataclass(frozen=True, slots=True)
-class SetUp:
+class SetUp(msgspec.Struct, frozen=True):
     """One op that a library sets up inside the step."""
 
     op: str

@@ -7,9 +7,8 @@ it but what cores that stand idle could take over, and the passes over memory th
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.kernels import BOUNDS, KernelTable

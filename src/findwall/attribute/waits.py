@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -14,7 +14,7 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
-from findwall.structure.host import OWNERS, names_matching
+from findwall.structure.host import OWNERS, rows_matching
 from findwall.units import format_ms, ms
 
 # The op a person wrote, not the ones it calls.
@@ -24,8 +24,7 @@ _ASKED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Host calls of one name, op and line, with the device's idle time that is theirs."""
 
     call: str
@@ -53,10 +52,8 @@ class Wait:
 def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     """Rows of the launching threads whose name matches, in host order, the outermost of nested ones."""
     events = facts.timeline.events
-    if not facts.timeline.names:
-        return np.empty(0, np.int64)
-    mask = names_matching(facts.timeline, pattern)[events.name] & events.is_kind(*kinds)
-    rows = np.flatnonzero(mask & np.isin(events.thread, facts.host.threads))
+    rows = np.flatnonzero(events.is_kind(*kinds) & np.isin(events.thread, facts.host.threads))
+    rows = rows_matching(facts.timeline, rows, pattern)
     rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
     reach = np.maximum.accumulate(events.end[rows]) if len(rows) else rows
     outer = np.concatenate([[True], events.end[rows[1:]] > reach[:-1]]) if len(rows) else np.empty(0, bool)
@@ -95,8 +92,7 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
     return idle
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """What a person asked for, behind a host call."""
 
     op: str | None

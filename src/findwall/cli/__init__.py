@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import click
@@ -45,10 +46,10 @@ class CommandFolder(click.Group):
 
     def list_commands(self, _context: click.Context) -> list[str]:
         names = (path.stem for path in Path(__file__).parent.glob("*.py"))
-        return sorted(name for name in names if _defines_command(_parse(name)))
+        return sorted(filter(_is_command, names))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in self.list_commands(context):
+        if not _is_command(name):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{name}").command
         if not any(parameter.name == "debug" for parameter in command.params):
@@ -58,7 +59,7 @@ class CommandFolder(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if arguments and not arguments[0].startswith("-") and arguments[0] not in self.list_commands(context):
+        if arguments and not arguments[0].startswith("-") and not _is_command(arguments[0]):
             context.fail(
                 f"No such command '{arguments[0]}'.{_meant(arguments[0], self.list_commands(context))}"
             )
@@ -68,6 +69,13 @@ class CommandFolder(click.Group):
         rows = [(name, _summary(_parse(name))) for name in self.list_commands(context)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+@cache
+def _is_command(name: str) -> bool:
+    """Whether a file of that name is here and defines a command: only the one that is called is looked at."""
+    path = Path(__file__).with_name(f"{name}.py") if name.isidentifier() else None
+    return path is not None and path.is_file() and _defines_command(_parse(name))
 
 
 def _parse(name: str) -> ast.Module:

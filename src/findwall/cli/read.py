@@ -7,6 +7,7 @@ findwall-runs. Needs no GPU and no torch.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import math
 import re
@@ -65,6 +66,7 @@ def command(
 
     # Millions of small objects come and go in blocks, none in circles: the collector would only walk them.
     gc.disable()
+    atexit.register(gc.freeze)  # nor need it walk all there is once more when the process ends
     try:
         with progress_bar("reading") as progress:
             diagnosis = api.read(

@@ -11,7 +11,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -64,8 +63,7 @@ SPOKEN_FIXES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """One thing that is said, beside what it must agree with."""
 
     text: str

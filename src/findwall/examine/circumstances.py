@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class
@@ -20,8 +19,7 @@ from findwall.units import NOT_ZERO_NS, ms
 NARROWEST_SHARE = 0.5  # of a product's bytes: what no narrower format that is advised goes below
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True):
     """Facts of the job behind a document. Without a trace most of them are not known, and forbid nothing."""
 
     device_kind: str = "gpu"

@@ -6,7 +6,8 @@ multiprocessors that are idle. Which cause inside a wall often cannot: then it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from findwall.model.catalogue import ROOFS, WALL_OF
 from findwall.model.machine import Counters
@@ -28,8 +29,7 @@ TENSOR_CORES_RATIO = 7.0
 EXPLAINS_IDLE_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class CounterVerdict:
+class CounterVerdict(msgspec.Struct, frozen=True):
     """`cause` None: only `between` can be said."""
 
     cause: str | None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts

@@ -10,7 +10,6 @@ from findwall.examine.circumstances import circumstances, circumstances_without_
 from findwall.examine.device import diagnose_device
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
-from findwall.measure.ceilings import cached_ceilings
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.run import Rank, Run
@@ -58,6 +57,8 @@ def _ceilings(run: Run) -> Ceilings:
     if run.ceilings.known:
         return run.ceilings
     if run.kind == "run-folder":
+        from findwall.measure.ceilings import cached_ceilings  # a trace is read without it
+
         measured = cached_ceilings(run.first.device_name or "")
         if measured is not None:
             return measured

@@ -11,10 +11,9 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
 from findwall.examine.questions import spread
-from findwall.measure.neighbours import CONTENDED
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
-from findwall.model.machine import Ceilings, Finding
+from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.run import Rank, Run
 from findwall.units import GIB, ms
 

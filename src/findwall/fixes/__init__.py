@@ -6,10 +6,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Literal
+
+import msgspec
 
 from findwall.attribute.facts import Facts
 from findwall.replay.change import Change
@@ -17,8 +18,7 @@ from findwall.replay.change import Change
 Safety = Literal["safe", "changes-numerics", "needs-review"]
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """What the fix does to the step. `best`: all that it could do, done; the others where more is known."""
 
     best: Change
@@ -26,8 +26,7 @@ class Changes:
     worst: Change | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """It applies, in this way."""
 
     how: str
@@ -37,16 +36,14 @@ class Use:
     after_others: bool = False  # it needs what another fix of its cause does first
 
 
-@dataclass(frozen=True, slots=True)
-class NoUse:
+class NoUse(msgspec.Struct, frozen=True):
     """There is nothing here for it to move."""
 
     why: str
     obvious: bool = False  # the device is not of the kind it is made for: no person needs to be told
 
 
-@dataclass(frozen=True, slots=True)
-class CannotTell:
+class CannotTell(msgspec.Struct, frozen=True):
     """The trace does not hold what would decide it: it is neither prescribed nor refused."""
 
     why: str
@@ -59,8 +56,7 @@ def use(how: str, best: Change | None = None, moves: tuple[str, ...] | None = No
     return Use(how, Changes(best) if best is not None else None, moves)
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(msgspec.Struct, frozen=True):
     """One fix, declared at the end of its file."""
 
     moves: tuple[str, ...]  # causes, those it is made for first

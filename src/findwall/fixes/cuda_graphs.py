@@ -38,6 +38,7 @@ SHORT_IN_GRAPH_SHARE = 0.9  # of its time: below both, as no real graph should b
 # is work of its own that no graph holds, such as saving. Chosen by hand, not calibrated.
 PYTHON_BETWEEN_LAUNCHES_NS = 5_000_000.0
 MOVES = ("launch-bound",)
+NEVER_MS = 1e-6  # a nanosecond per step: a sum that should be nothing
 NOT_CAPTURED = ("host-sync", "allocator", "recompilation")
 
 
@@ -47,7 +48,7 @@ def advise(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
         return NoUse("the kernels are already replayed from a graph")
     waited = launch_idle(facts)
-    if waited <= 0:
+    if waited <= NEVER_MS:
         return NoUse("the device never waits for the host to launch")
     if is_compiled(facts):
         way = '`torch.compile(model, mode="reduce-overhead")`'

@@ -15,7 +15,7 @@ is read before it has arrived.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms

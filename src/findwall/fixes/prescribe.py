@@ -3,8 +3,9 @@ help."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import get_args
+
+import msgspec
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
@@ -20,8 +21,7 @@ ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the la
 SAFETIES = get_args(Safety)
 
 
-@dataclass(frozen=True)
-class _Ledger:
+class _Ledger(msgspec.Struct, frozen=True):
     """The step and what each cause could give back, in ms; unknown is absent."""
 
     step: float
@@ -31,8 +31,7 @@ class _Ledger:
         return sum(self.gain.get(cause, 0.0) for cause in causes)
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(msgspec.Struct, frozen=True):
     name: str
     fix: Fix
     outcome: Use

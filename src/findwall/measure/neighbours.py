@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from findwall.model.machine import CpuUse, Finding
+from findwall.model.machine import CONTENDED, CpuUse, Finding
 from findwall.units import format_share
 
 SHORTEST_WATCH_S = 0.2  # the totals count hundredths of a second
-CONTENDED = "cpu-contended"
 CONTENDED_SHARE = 0.5  # of the cores; chosen by hand
 WATCHED_S = 0.5
 IN_LINE_SHARE = 0.01  # of the time: less is how any thread runs

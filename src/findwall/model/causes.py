@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.model.catalogue import WALL_OF
@@ -20,8 +20,7 @@ def cause_index(cause: str) -> int:
     return _INDEX[cause]
 
 
-@dataclass(slots=True)
-class ByCause:
+class ByCause(msgspec.Struct):
     """A number a cause, NaN where it is not known. Read and written by the cause's name."""
 
     values: F64  # over CAUSES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TypeVar
 
 import msgspec
@@ -91,20 +91,19 @@ def _decode_or_default(raw: bytes, kind: type[S]) -> S:
         return kind()
 
 
-@dataclass(slots=True)
-class Details:
+class Details(msgspec.Struct):
     """The interned arguments behind the id columns `inputs`, `launch` and `extra`.
 
     Each list holds distinct raw JSON objects in the field names of `Inputs`, `Launch`, `Extra`.
     A value that does not fit its type decodes to "nothing recorded", never to an error.
     """
 
-    inputs: list[bytes] = field(default_factory=list)
-    launch: list[bytes] = field(default_factory=list)
-    extra: list[bytes] = field(default_factory=list)
-    _inputs: dict[int, Inputs] = field(default_factory=dict)
-    _launch: dict[int, Launch] = field(default_factory=dict)
-    _extra: dict[int, Extra] = field(default_factory=dict)
+    inputs: list[bytes] = msgspec.field(default_factory=list)
+    launch: list[bytes] = msgspec.field(default_factory=list)
+    extra: list[bytes] = msgspec.field(default_factory=list)
+    _inputs: dict[int, Inputs] = msgspec.field(default_factory=dict)
+    _launch: dict[int, Launch] = msgspec.field(default_factory=dict)
+    _extra: dict[int, Extra] = msgspec.field(default_factory=dict)
 
     def inputs_of(self, index: int) -> Inputs | None:
         return self._lookup(index, self.inputs, self._inputs, Inputs)
@@ -125,8 +124,7 @@ class Details:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(msgspec.Struct, frozen=True):
     """The columns. All arrays have the same length."""
 
     start: I64
@@ -156,11 +154,13 @@ class Events:
         return length
 
     def is_kind(self, *kinds: Kind) -> Bool:
-        mask: Bool = np.isin(self.kind, np.array(kinds, np.uint8))
+        mask: Bool = np.zeros(len(self.kind), bool)
+        for kind in kinds:  # many times faster than np.isin
+            mask |= self.kind == int(kind)
         return mask
 
     def take(self, rows: NDArray[np.int64] | Bool) -> Events:
-        return Events(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+        return Events(**{column: getattr(self, column)[rows] for column in self.__struct_fields__})
 
 
 COLUMN_TYPES: dict[str, type[np.generic]] = {
@@ -184,8 +184,7 @@ COLUMN_TYPES: dict[str, type[np.generic]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySamples:
+class MemorySamples(msgspec.Struct, frozen=True):
     """The allocator's totals over time (profile_memory=True), on devices only."""
 
     time: I64
@@ -194,8 +193,7 @@ class MemorySamples:
     reserved: I64
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceProperties:
+class DeviceProperties(msgspec.Struct, frozen=True):
     """A row of the trace's own device list."""
 
     id: int
@@ -204,8 +202,7 @@ class DeviceProperties:
     sm_count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What the file says of itself. None means it does not say."""
 
     devices: tuple[DeviceProperties, ...] = ()
@@ -219,21 +216,19 @@ class Header:
     runtime: str | None = None  # "cuda" or "hip"
 
 
-@dataclass(slots=True)
-class ReadQuality:
+class ReadQuality(msgspec.Struct):
     """What reading lost or left out. Nothing is dropped in silence."""
 
     events: int = 0  # every entry of traceEvents seen
     kept: int = 0
-    ignored: dict[str, int] = field(default_factory=dict)  # phase or reason -> count
+    ignored: dict[str, int] = msgspec.field(default_factory=dict)  # phase or reason -> count
     damaged: int = 0  # entries that could not be read at all
     repaired: int = 0  # entries kept after a field had to be dropped
     cut_off: bool = False
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True, dict=True):
     """One rank: its events and everything needed to read them."""
 
     path: str
@@ -245,19 +240,32 @@ class Timeline:
     header: Header
     quality: ReadQuality
     memory: MemorySamples | None = None
-    thread_names: dict[int, str] = field(default_factory=dict)
-    # Which names a pattern was found in, asked once. Not passed on: another timeline may have other names.
-    _named: dict[re.Pattern[str], Bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    thread_names: dict[int, str] = msgspec.field(default_factory=dict)
+
+    @cached_property
+    def _named(self) -> dict[re.Pattern[str], NDArray[np.int8]]:
+        """Which names a pattern is found in; -1: nobody asked. Not passed on: another timeline has others."""
+        return {}
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.events.name[row])]
 
-    def named(self, pattern: re.Pattern[str]) -> Bool:
-        """For each interned name, whether the pattern is found in it."""
-        found = self._named.get(pattern)
-        if found is None:
-            found = self._named[pattern] = np.array([bool(pattern.search(name)) for name in self.names], bool)
-        return found
+    def named(self, pattern: re.Pattern[str], rows: I64 | None = None) -> Bool:
+        """For each interned name, whether the pattern is found in it.
+
+        Where `rows` are given, only of the names that they bear: kernels' names are long and many, and most
+        patterns are of calls and ops.
+        """
+        found = self._named.setdefault(pattern, np.full(len(self.names), -1, np.int8))
+        asked = found < 0
+        if rows is not None:
+            borne = np.zeros(len(self.names), bool)
+            borne[self.events.name[rows]] = True
+            asked &= borne
+        for name in np.flatnonzero(asked).tolist():
+            found[name] = pattern.search(self.names[name]) is not None
+        matches: Bool = found == 1
+        return matches
 
     def inputs_of(self, row: int) -> Inputs | None:
         return self.details.inputs_of(int(self.events.inputs[row]))

@@ -6,8 +6,7 @@ kernels are never counted twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +14,7 @@ I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True):
     """Disjoint, sorted, non-empty stretches. Make one with `union`."""
 
     start: I64

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mode
 
 USUAL = "usual"  # the kind of a step of which nothing special is known
 SELDOM = "seldom"  # steps that came only after all others were timed
@@ -31,6 +31,6 @@ def even_distance(rows: Sequence[int]) -> int | None:
     if len(rows) < FEWEST_HITS:
         return None
     distances = [after - before for before, after in pairwise(rows)]
-    common = mode(distances)
+    common = Counter(distances).most_common(1)[0][0]
     even = sum(one == common for one in distances) >= EVEN_SHARE * len(distances)
     return common if even and common > 1 else None

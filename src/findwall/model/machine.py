@@ -93,6 +93,9 @@ class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
+CONTENDED = "cpu-contended"  # the finding that others keep the cores busy
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing about the environment that a person should know before their job is blamed."""
 

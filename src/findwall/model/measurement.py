@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -86,6 +85,8 @@ class StepColumns(msgspec.Struct):
         Steps that come in kinds were told apart by that clock.
         """
         host = sorted(self.host_ns[row] for row in rows)
+        from statistics import median  # it loads much that reading a trace does not need
+
         pace = median(self.device_ns[row] or 0 for row in rows)
         keeps_pace = bool(self.kind) or host[len(host) // 10] > KEEPS_PACE * pace
         found: list[int] = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from findwall.model.events import Timeline
 from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
@@ -17,8 +18,7 @@ from findwall.model.machine import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True):
     """Steps timed without the profiler, in seconds each."""
 
     seconds: tuple[float, ...]
@@ -64,8 +64,7 @@ class StepTimes:
         return tuple(sorted(found, key=lambda one: -one.share))
 
 
-@dataclass(frozen=True, slots=True)
-class HostLine:
+class HostLine(msgspec.Struct, frozen=True):
     """A line of Python that a sampler saw the launching thread stand on."""
 
     place: str  # "train.py:88"
@@ -74,8 +73,7 @@ class HostLine:
     inside: str = ""  # "linear.py:forward": what of a library it stood in, if anything
 
 
-@dataclass(frozen=True, slots=True)
-class Elapsed:
+class Elapsed(msgspec.Struct, frozen=True):
     """What the job's time went to, from its start until it ended or was last looked at, in seconds."""
 
     total: float
@@ -91,8 +89,7 @@ class Elapsed:
         return max(self.total - beside, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True):
     """One process of a run, and all that was measured of it alone."""
 
     number: int = 0  # in the job; where traces do not say it, their place among the traces
@@ -115,8 +112,7 @@ class Rank:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
     kind: str  # "torch-trace" or "run-folder"
@@ -124,7 +120,7 @@ class Run:
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
     environment: Environment = UNKNOWN_ENVIRONMENT
-    cost: dict[str, Any] = field(default_factory=dict)  # what findwall itself cost
+    cost: dict[str, Any] = msgspec.field(default_factory=dict)  # what findwall itself cost
     samples_per_step: float | None = None  # of one rank
     sample_unit: str | None = None
     notes: tuple[str, ...] = ()

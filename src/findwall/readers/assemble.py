@@ -7,10 +7,10 @@ process, thread and stream were numbered.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from findwall.model.events import (

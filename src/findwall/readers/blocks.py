@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -32,8 +31,7 @@ _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _HINT = "Give a file written by torch.profiler (export_chrome_trace or tensorboard_trace_handler)."
 
 
-@dataclass(slots=True)
-class Block:
+class Block(msgspec.Struct):
     """A stretch of the events' text: its bytes, or where they are in the file."""
 
     text: bytes | None
@@ -44,8 +42,7 @@ class Block:
         return self.text if self.text is not None else source.fetch(self.offset, self.length)
 
 
-@dataclass(slots=True)
-class Opening:
+class Opening(msgspec.Struct):
     """What stands before the first event."""
 
     header: dict[str, Any]

@@ -5,8 +5,9 @@ A capture is no rank of the job: nothing ran on the device. It tells which op la
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline

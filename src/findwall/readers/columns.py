@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, TypeVar
 
@@ -55,8 +54,7 @@ DETAIL_FIELDS = {"inputs": _INPUTS, "launch": _LAUNCH, "extra": _EXTRA}
 _EMPTY_VALUES = (b"", b'""', b"null")
 
 
-@dataclass(slots=True)
-class Edges:
+class Edges(msgspec.Struct):
     """Begin and end entries: two halves of a row, joined when all of them are known."""
 
     time: I64
@@ -66,8 +64,7 @@ class Edges:
     begins: Bool
 
 
-@dataclass(slots=True)
-class Chunk:
+class Chunk(msgspec.Struct):
     """The rows of one block. Ids point into the chunk's own tables."""
 
     columns: dict[str, NDArray[Any]]
@@ -77,11 +74,11 @@ class Chunk:
     launch: list[bytes]
     extra: list[bytes]
     memory: NDArray[np.int64]  # four rows: time, device, allocated, reserved
-    labels: list[tuple[str, str, str]] = field(default_factory=list)  # pid, tid, thread name
+    labels: list[tuple[str, str, str]] = msgspec.field(default_factory=list)  # pid, tid, thread name
     edges: Edges | None = None
     events: int = 0
-    ignored: dict[str, int] = field(default_factory=dict)
-    damaged: dict[str, int] = field(default_factory=dict)  # reason -> count
+    ignored: dict[str, int] = msgspec.field(default_factory=dict)
+    damaged: dict[str, int] = msgspec.field(default_factory=dict)  # reason -> count
     repaired: int = 0
 
 

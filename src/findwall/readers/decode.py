@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from findwall.readers.columns import Chunk, build_chunk
 from findwall.readers.entries import MANY_DECODER, SPLIT_DECODER
@@ -14,8 +15,7 @@ from findwall.readers.repair import BARE_NUMBER, TRAILING, UNDECODABLE, Salvage,
 _SEPARATORS = b", \t\r\n"
 
 
-@dataclass(slots=True)
-class Decoded:
+class Decoded(msgspec.Struct):
     """A chunk, and where its block turned out to end if not at its end."""
 
     chunk: Chunk

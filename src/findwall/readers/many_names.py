@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from findwall.model.events import DEVICE_KINDS, Bool
 from findwall.model.intervals import I64
 
-# Chosen by hand: about two seconds of patterns each.
-MOST_DEVICE_NAMES = 20_000
-MOST_HOST_NAMES = 50_000
+# Chosen by hand: more than ten times what was seen, and under a second of patterns each.
+MOST_DEVICE_NAMES = 5_000
+MOST_HOST_NAMES = 20_000
 OTHERS = "(one of many other names)"
 
 

@@ -6,9 +6,9 @@ A set of traces that is no job would otherwise get one verdict, and it would be 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from findwall.model.events import Kind, Timeline
@@ -18,8 +18,7 @@ _CLOCK_SLACK_NS = 10**9  # hosts of one job keep time to well under a second; jo
 _SHARED_NAMES = 0.5  # of the poorer trace's: stages and experts of one job differ, its common parts do not
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """What a trace can be told from another by."""
 
     path: str

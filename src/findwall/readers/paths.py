@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from findwall.errors import InputError
 from findwall.model.events import Timeline
@@ -19,13 +20,12 @@ from findwall.readers.reader import Progress, reader_of
 _HINT = "Give a trace of torch.profiler, a folder of them, or a findwall run folder."
 
 
-@dataclass(slots=True)
-class _Gathered:
-    ranks: list[Timeline] = field(default_factory=list)
-    identities: list[Identity] = field(default_factory=list)
+class _Gathered(msgspec.Struct):
+    ranks: list[Timeline] = msgspec.field(default_factory=list)
+    identities: list[Identity] = msgspec.field(default_factory=list)
     ignored: int = 0
-    refused: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    refused: list[str] = msgspec.field(default_factory=list)
+    seen: set[str] = msgspec.field(default_factory=set)
     repeated: int = 0
 
     def is_new(self, path: Path) -> bool:

@@ -7,7 +7,6 @@ A worker that dies costs its block a second reading, in this process.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -16,14 +15,17 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
-from multiprocessing.connection import Connection, wait
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from findwall.readers.blocks import Block
 from findwall.readers.decode import Decoded, decode_block
 from findwall.readers.rawfile import RawFile
+
+if TYPE_CHECKING:  # a small file is read before this would be loaded
+    from multiprocessing.connection import Connection
 
 # All chosen by hand, not calibrated.
 _BLOCKS_AHEAD = 4  # cut before a worker asks for them; a file of fewer is read without workers
@@ -39,8 +41,7 @@ class _Process(Protocol):
     def kill(self) -> None: ...
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(msgspec.Struct):
     process: _Process
     pipe: Connection
     job: int | None = None  # the block it holds
@@ -60,8 +61,14 @@ def _may_fork() -> bool:
         sys.platform == "linux"
         and threading.active_count() == 1
         and "torch" not in sys.modules
-        and not multiprocessing.current_process().daemon
+        and not _is_daemon()
     )
+
+
+def _is_daemon() -> bool:
+    """Whether multiprocessing started this process as one that may have no children."""
+    multiprocessing = sys.modules.get("multiprocessing")  # where it did, it is loaded
+    return multiprocessing is not None and bool(multiprocessing.current_process().daemon)
 
 
 def decode_all(source: RawFile, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Decoded]]:
@@ -80,6 +87,8 @@ def decode_all(source: RawFile, blocks: Iterator[Block], workers: int) -> Iterat
 
 class _Pool:
     def __init__(self, source: RawFile, workers: int) -> None:
+        import multiprocessing
+
         self._source = source
         self._workers: list[_Worker] = []
         context = multiprocessing.get_context("fork")
@@ -132,6 +141,8 @@ class _Pool:
 
     def _collect(self, held: dict[int, Block], done: dict[int, Decoded]) -> None:
         """Wait for an answer, or for the end of a worker."""
+        from multiprocessing.connection import wait
+
         busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
         for pipe in wait(list(busy)):
             worker = busy[pipe]  # type: ignore[index]

@@ -6,9 +6,10 @@ import importlib
 import pkgutil
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from findwall.model.run import Run
 from findwall.readers.allowance import Allowance
@@ -17,8 +18,7 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not know
 _HEAD = 256  # bytes by which formats are told apart
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(msgspec.Struct, frozen=True):
     """One format. Its name says nothing: what a path holds is told by content."""
 
     kind: str  # of the runs it gives

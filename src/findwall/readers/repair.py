@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -59,12 +58,11 @@ _RECORDS: tuple[type[Any], ...] = (*_CLASSES.values(), Args, MemoryArgs, LabelAr
 _FIELDS = {record: msgspec.structs.fields(record) for record in _RECORDS}
 
 
-@dataclass(slots=True)
-class Salvage:
+class Salvage(msgspec.Struct):
     """The entries of a block that was read one by one."""
 
-    entries: list[Entry] = field(default_factory=list)
-    damaged: Counter[str] = field(default_factory=Counter)
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    damaged: Counter[str] = msgspec.field(default_factory=Counter)
     repaired: int = 0
     closed_at: int | None = None  # where the array of events ended
     cut_at: int | None = None  # where an entry begins that this text does not finish

@@ -10,9 +10,9 @@ together, and share what that saves by what the host was doing while the device 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64, I64
@@ -36,8 +36,7 @@ DOING = (
 WAITING = ("copy-exposed", "host-sync")
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
+class Blame(msgspec.Struct, frozen=True):
     """Idle time of the replayed step by cause, ns a step, and where it lies."""
 
     replay: Replay

@@ -8,10 +8,11 @@ that waits for another (silent while the other worked, and back when that was do
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from findwall.model.events import Bool, Timeline
@@ -69,8 +70,7 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
+class _Nodes(msgspec.Struct, frozen=True):
     """All moments of both sides, in the order they are played."""
 
     kind: I64

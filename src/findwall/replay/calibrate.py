@@ -16,8 +16,7 @@ faster or slower. What remains between the replay and the true step is left over
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import Header
@@ -47,16 +46,14 @@ CHEAPER = (3.0, 1.5, 0.5)
 UNCHANGED = 0.005  # of the step: a host this much cheaper still gives the same step
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True):
     """How the host really ran."""
 
     cost_us: float = 0.0  # the profiler's, for each host event
     pace: float = 1.0  # of what is left of the host's time
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """A calibration and the replay it gives; `left_over` is the true step less the replayed one, in ns."""
 
     calibration: Calibration

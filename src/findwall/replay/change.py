@@ -7,10 +7,11 @@ that touch the same, both count (times are scaled by both, what one drops stays 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Protocol
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
@@ -37,8 +38,7 @@ class Edit(Protocol):
     def apply(self, graph: Graph) -> Graph: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Edits that are made together."""
 
     edits: tuple[Edit, ...] = ()
@@ -55,8 +55,7 @@ class Change:
         return graph
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """Device rows take so many times as long; 0 is nothing at all, but they are still launched."""
 
     rows: I64
@@ -69,8 +68,7 @@ class Scale:
         return replace(graph, own=own)
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True):
     """Device rows are others that take so many nanoseconds each, launched as these are."""
 
     rows: I64
@@ -84,8 +82,7 @@ class Replace:
         return replace(graph, own=own, paced=paced)
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """Device rows and their launches are gone, and the host time that led to each launch with them."""
 
     rows: I64
@@ -107,8 +104,7 @@ class Drop:
         return with_launching(replace(graph, own=own, turn=turn, lag=lag), launches, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """The host takes so many times as long to issue these device rows: its time before each launch."""
 
     rows: I64
@@ -123,8 +119,7 @@ class Launch:
         return with_launching(graph, launches, self.factor)
 
 
-@dataclass(frozen=True, slots=True)
-class HostWork:
+class HostWork(msgspec.Struct, frozen=True):
     """What the host does for one cause takes so many times as long: all of it, or only short stretches."""
 
     cause: str
@@ -135,8 +130,7 @@ class HostWork:
         return with_host_work(graph, self.cause, self.factor, self.longest)
 
 
-@dataclass(frozen=True, slots=True)
-class NoWait:
+class NoWait(msgspec.Struct, frozen=True):
     """Blocking calls of one cause, or some calls alone, no longer wait."""
 
     cause: str = ""
@@ -151,8 +145,7 @@ class NoWait:
         return replace(graph, lag=np.where(returns, NOTHING, graph.lag))
 
 
-@dataclass(frozen=True, slots=True)
-class StepLater:
+class StepLater(msgspec.Struct, frozen=True):
     """Blocking calls of one cause wait for what the step before launched: values are read a step later."""
 
     cause: str
@@ -167,8 +160,7 @@ class StepLater:
         return replace(graph, cause=cause)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """Device rows start as soon as what is known to keep them is done: no wait of unknown reason."""
 
     rows: I64
@@ -182,8 +174,7 @@ class Ready:
         return replace(graph, turn=turn, lag=lag)
 
 
-@dataclass(frozen=True, slots=True)
-class HostPaced:
+class HostPaced(msgspec.Struct, frozen=True):
     """Copies that the host makes itself, at its own pace, or no longer does."""
 
     rows: I64
@@ -195,8 +186,7 @@ class HostPaced:
         return replace(graph, paced=paced)
 
 
-@dataclass(frozen=True, slots=True)
-class OtherStream:
+class OtherStream(msgspec.Struct, frozen=True):
     """Device rows run on a stream of their own, in their order, beside everything else."""
 
     rows: I64
@@ -213,8 +203,7 @@ class OtherStream:
         return replace(graph, track=track, turn=turn, chain=rechained(graph, track))
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(msgspec.Struct, frozen=True):
     """Host work of one cause is done by so many others ahead of the step, which waits if it is not ready."""
 
     cause: str
@@ -228,8 +217,7 @@ class Elsewhere:
         return with_arrivals(moved, part, self.ways, cause_index(self.cause))
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """Host time of one cause as it was timed, ns a step, in place of what the trace shows of it.
 
     What the trace shows of it is scaled. What it does not show lies in host time without a name as far as

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import Timeline
@@ -23,8 +22,7 @@ TAIL_SHARE = 0.35
 LONGEST_TAIL_NS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSide:
+class DeviceSide(msgspec.Struct, frozen=True):
     """What the queue's rows wait for, in their order. All columns have one length."""
 
     turn: F64  # ns after the row before on its stream

@@ -18,8 +18,8 @@ watched, is taken off in `calibrate.py`.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,8 +43,7 @@ class Node(enum.IntEnum):
     CLOSE = 7  # a thread at the end of the last step
 
 
-@dataclass(frozen=True, slots=True)
-class HostTime:
+class HostTime(msgspec.Struct, frozen=True):
     """Host time before each node, as recorded: its length and the events that the profiler paid for in it."""
 
     length: F64  # ns
@@ -59,8 +58,7 @@ class HostTime:
         return cls(np.zeros(count), np.zeros(count), np.zeros(count))
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     """Nodes in an order in which no node comes before what it waits for. All columns have one length."""
 
     kind: NDArray[np.uint8]  # -> Node

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.replay.graph import HostTime, Node
-from findwall.structure.host import LOADER, OWNERS, Host, names_matching
+from findwall.structure.host import LOADER, OWNERS, Host, rows_matching
 from findwall.structure.left_out import FULL_QUEUE_ROWS
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue, device_rows
@@ -34,8 +34,7 @@ HOST_WORK_NS = 200_000
 EVENTLESS_NS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(msgspec.Struct, frozen=True):
     """Moments of the host in any order. All columns have one length."""
 
     kind: I64  # -> Node
@@ -61,7 +60,7 @@ def points(kind: Node, time: I64, thread: I64, **columns: I64 | F64) -> Points:
 
 
 def joined(parts: list[Points]) -> Points:
-    columns = Points.__dataclass_fields__
+    columns = Points.__struct_fields__
     return Points(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in columns})
 
 
@@ -121,7 +120,7 @@ def _other_streams(timeline: Timeline, queue: Queue, found: Points, entered: I64
     """A call that waits for the whole device waits for the last row of every stream, not only the latest."""
     events = timeline.events
     streams = np.unique(queue.stream)
-    whole = names_matching(timeline, WHOLE_DEVICE)
+    whole = timeline.named(WHOLE_DEVICE, found.row)
     calls = np.flatnonzero((found.target >= 0) & (whole[events.name[found.row]] if len(whole) else False))
     more: list[tuple[int, int]] = []
     for index in calls.tolist() if len(streams) > 1 else []:
@@ -195,8 +194,7 @@ def _batches(timeline: Timeline, host: Host, queue: Queue) -> Points:
     """Batches that worker processes made while a launching thread waited: arrivals, and who they were for."""
     events = timeline.events
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    wanted = names_matching(timeline, LOADER) & names_matching(timeline, WORKERS)
-    rows = rows[wanted[events.name[rows]]] if len(wanted) else rows[:0]
+    rows = rows_matching(timeline, rows_matching(timeline, rows, LOADER), WORKERS)
     rows = rows[np.isin(events.thread[rows], host.threads)]
     rows = rows[(events.start[rows] >= queue.opens) & (events.end[rows] <= queue.closes)]
     rows = rows[events.duration[rows] >= LOADER_WAIT_NS]

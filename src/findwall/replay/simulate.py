@@ -1,14 +1,17 @@
 """Play a graph: when everything happens, how long the step is, when the device stands still, and why.
 
-The recursion is played in plain Python over lists, so that no order of launches, waits and streams needs a
-case of its own: 10,000 nodes take a few milliseconds a repeat.
+The recursion is played in plain Python, so that no order of launches, waits and streams needs a case of its
+own: 10,000 nodes take a few milliseconds a repeat. Long runs of one stream, whose causes are all known when
+they begin, are added up at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from findwall.model.intervals import F64, I64
 from findwall.replay.graph import NOTHING, Graph, Node
@@ -18,11 +21,11 @@ MOST_REPEATS = 8
 # The first repeat starts with nothing under way; after this many steps that no longer shows, and the second
 # repeat is the steady state.
 MANY_STEPS = 4
+LONG_RUN = 256  # nodes: from here on numpy is faster than the loop; chosen by hand
 LEAP = 1000  # repeats that are skipped where each is like the last but not all is in step yet
 
 
-@dataclass(frozen=True, slots=True)
-class Lags:
+class Lags(msgspec.Struct, frozen=True):
     """What the recursion is played with; `Graph` holds who waits for whom."""
 
     chain: F64
@@ -30,8 +33,7 @@ class Lags:
     own: F64
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """One repeat of the steps in their steady state. Times in ns; columns over the graph's device rows."""
 
     step: float  # the mean over the kinds of steps there are
@@ -57,12 +59,13 @@ class Replay:
 def play(graph: Graph, lags: Lags) -> Replay:
     """Repeat the steps until they take the same time twice, or once where they do not repeat."""
     skeleton = _skeleton(graph, lags)
+    stretches = _stretches(skeleton)
     rows = skeleton.place[graph.rows]
     before = np.zeros(len(skeleton.own))
     reach, step = 0.0, np.inf
     growth = before
     for left in reversed(range(_repeats(graph))):
-        now = np.array(_sweep(before.tolist(), skeleton), np.float64)
+        now = _sweep(before, stretches)
         reached = float(now[rows].max(initial=reach))
         last, step = step, reached - reach
         earlier, growth = growth, now - before
@@ -88,18 +91,17 @@ def _repeats(graph: Graph) -> int:
     return 2 if graph.steps >= MANY_STEPS else MOST_REPEATS
 
 
-@dataclass(frozen=True, slots=True)
-class _Skeleton:
+class _Skeleton(msgspec.Struct, frozen=True):
     """The graph without the host's moments that wait for nothing but their own thread: those only add up.
 
     Predecessors count from the repeat before: its nodes come first, then this repeat's.
     """
 
-    chain: list[int]
-    cause: list[int]
-    chain_lag: list[float]
-    cause_lag: list[float]
-    own: list[float]
+    chain: I64
+    cause: I64
+    chain_lag: F64
+    cause_lag: F64
+    own: F64
     place: I64  # of every node of the graph: where the node it adds up from stands in the skeleton
     offset: F64  # and what it adds
 
@@ -134,24 +136,84 @@ def _skeleton(graph: Graph, lags: Lags) -> _Skeleton:
 
     chain, cause = graph.chain[kept], graph.cause[kept]
     return _Skeleton(
-        chain=target(chain).tolist(),
-        cause=target(cause).tolist(),
-        chain_lag=(lags.chain[kept] + added(chain)).tolist(),
-        cause_lag=(lags.cause[kept] + added(cause)).tolist(),
-        own=lags.own[kept].tolist(),
+        chain=target(chain),
+        cause=target(cause),
+        chain_lag=lags.chain[kept] + added(chain),
+        cause_lag=lags.cause[kept] + added(cause),
+        own=lags.own[kept],
         place=place,
         offset=offset,
     )
 
 
-def _sweep(before: list[float], skeleton: _Skeleton) -> list[float]:
-    times = list(before)
-    add = times.append
-    columns = skeleton.chain, skeleton.cause, skeleton.chain_lag, skeleton.cause_lag, skeleton.own
-    for chain, cause, lag, more, length in zip(*columns, strict=True):
-        ready, then = times[chain] + lag, times[cause] + more
-        add((ready if ready > then else then) + length)
-    return times[len(before) :]
+class _Walk(msgspec.Struct, frozen=True):
+    """Nodes one after the other, whatever they wait for."""
+
+    columns: list[list[Any]]  # chain, cause, chain lag, cause lag, own
+    begin: int
+
+    def play(self, times: F64) -> None:
+        view = times.data  # numbers go in and out of it several times faster than of the array
+        for at, (chain, cause, lag, more, length) in enumerate(zip(*self.columns, strict=True), self.begin):
+            ready, then = view[chain] + lag, view[cause] + more
+            view[at] = (ready if ready > then else then) + length
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """Nodes that follow each other and wait for nothing among them: what delays one delays all after it."""
+
+    chain: int  # what the first follows
+    cause: I64
+    delay: F64  # from the cause to the node's end, less what the run takes up to there
+    taken: F64  # by the run up to each node's end
+    begin: int
+
+    def play(self, times: F64) -> None:
+        late = np.append(times[self.chain], times[self.cause] + self.delay)
+        times[self.begin : self.begin + len(self.taken)] = np.maximum.accumulate(late)[1:] + self.taken
+
+
+def _stretches(skeleton: _Skeleton) -> list[_Walk | _Run]:
+    """All nodes in order: long runs, and what lies between."""
+    count = len(skeleton.own)
+    columns: list[NDArray[Any]] = [skeleton.chain, skeleton.cause]
+    columns += [skeleton.chain_lag, skeleton.cause_lag, skeleton.own]
+    found: list[_Walk | _Run] = []
+    at = 0
+    for begin, end in [*_long_runs(skeleton), (count, count)]:
+        if begin > at:
+            found.append(_Walk([column[at:begin].tolist() for column in columns], count + at))
+        if end > begin:
+            run = slice(begin, end)
+            taken = np.cumsum(skeleton.chain_lag[run] + skeleton.own[run])
+            delay = skeleton.cause_lag[run] + skeleton.own[run] - taken
+            found.append(_Run(int(skeleton.chain[begin]), skeleton.cause[run], delay, taken, count + begin))
+        at = end
+    return found
+
+
+def _long_runs(skeleton: _Skeleton) -> list[tuple[int, int]]:
+    """Where each node follows the one before it, and waits for nothing that comes after the run began."""
+    count = len(skeleton.own)
+    here = np.arange(count)
+    breaks = (skeleton.chain != count + here - 1) | (here == 0)
+    # Nothing can be added up over a node that follows nobody; it and the next begin anew.
+    alone = ~np.isfinite(skeleton.chain_lag)
+    breaks |= alone | np.append(True, alone[:-1])[:count]
+    since = np.maximum.accumulate(np.where(breaks, here, 0))
+    breaks |= (skeleton.cause_lag > NOTHING) & (skeleton.cause >= count + since)
+    edges = np.append(np.flatnonzero(breaks), count)
+    long = np.flatnonzero(np.diff(edges) >= LONG_RUN)
+    return list(zip(edges[long].tolist(), edges[long + 1].tolist(), strict=True))
+
+
+def _sweep(before: F64, stretches: list[_Walk | _Run]) -> F64:
+    """One repeat: the times of its nodes after those of the repeat before."""
+    times: F64 = np.append(before, np.zeros(len(before)))
+    for stretch in stretches:
+        stretch.play(times)
+    now: F64 = times[len(before) :].copy()
+    return now
 
 
 def _idle(start: F64, end: F64, reach: float) -> tuple[F64, F64]:
@@ -172,8 +234,7 @@ def waits(graph: Graph, replay: Replay) -> F64:
     return waited
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """The chain of nodes that makes the step as long as it is, last first, and what each adds to it in ns."""
 
     node: I64

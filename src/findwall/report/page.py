@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
+
+import msgspec
 
 HEADINGS = (
     "What it is",
@@ -21,15 +22,14 @@ HEADINGS = (
 _HEADING = re.compile(rf"^({'|'.join(HEADINGS)}):[ \t]*(.*)$")
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A summary, headed sections, and lists of other pages it points to."""
 
     kind: str  # "wall", "cause" or "fix"
     name: str
     summary: str
     sections: tuple[tuple[str, str], ...]
-    links: tuple[tuple[str, tuple[str, ...]], ...] = field(default=())
+    links: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def parse(kind: str, name: str, text: str, **links: tuple[str, ...]) -> Page:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
+
+import msgspec
 
 from findwall.model.diagnosis import (
     BudgetRow,
@@ -41,8 +42,7 @@ SAFETY_MEANS = {
 MFU_USUAL = "large transformers usually reach 35–50 %"
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One row of the budget as it is shown."""
 
     wall: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -37,8 +37,7 @@ WALL_STYLES = {
 }
 
 
-@dataclass(frozen=True)
-class Glyphs:
+class Glyphs(msgspec.Struct, frozen=True):
     """The signs that are not letters, where the terminal knows them and where it does not."""
 
     yes: str

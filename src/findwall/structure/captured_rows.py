@@ -5,10 +5,11 @@ They are of no time: on a thread of their own they only nest as the ops did.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from findwall.model.events import COLUMN_TYPES, Bool, Events, Kind, Timeline
@@ -18,8 +19,7 @@ from findwall.structure.links import Links
 CAPTURED_THREAD = "captured"
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True):
     """What one capture launched, in order."""
 
     timeline: Timeline
@@ -32,8 +32,7 @@ class Launches:
         return len(self.op)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """A replay and the capture it fits best."""
 
     launches: Launches
@@ -41,8 +40,7 @@ class Match:
     certain: Bool  # of each row: every capture that fits as well gives it the same inputs
 
 
-@dataclass(frozen=True, slots=True)
-class _Ops:
+class _Ops(msgspec.Struct, frozen=True):
     """The captured ops of one match, the same for each of its replays."""
 
     columns: dict[str, NDArray[Any]]

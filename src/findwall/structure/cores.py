@@ -10,15 +10,15 @@ An op's way to its kernel is the dispatcher's too: an op on a few numbers takes 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.model.machine import Ceilings
-from findwall.structure.host import LOADER, names_matching
+from findwall.structure.host import LOADER, rows_matching
 from findwall.structure.links import link, nearest
 
 # Ops that only make a view or take memory: they neither work nor keep the op around them from being one.
@@ -87,7 +87,7 @@ def _computing(timeline: Timeline) -> I64:
     ops = timeline.rows(Kind.OP)
     if len(ops) == 0:
         return ops
-    ops = ops[~names_matching(timeline, WEIGHTLESS)[events.name[ops]] & (events.end[ops] > events.start[ops])]
+    ops = ops[~timeline.named(WEIGHTLESS, ops)[events.name[ops]] & (events.end[ops] > events.start[ops])]
     inner = np.zeros(len(events), np.int64)
     above = np.where(links.parent[ops] >= 0, links.op[links.parent[ops]], -1)
     np.add.at(inner, above[above >= 0], events.duration[ops[above >= 0]])
@@ -97,7 +97,7 @@ def _computing(timeline: Timeline) -> I64:
     outside = np.where(links.parent >= 0, around[links.parent], -1) < 0
     ops = ops[computes[ops] & outside[ops]]
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
-    ranges = ranges[names_matching(timeline, LOADER)[events.name[ranges]]] if len(ranges) else ranges
+    ranges = rows_matching(timeline, ranges, LOADER)
     loading = union(events.start[ranges], events.end[ranges])
     inside = loading.covered_within(events.start[ops], events.start[ops] + 1) > 0
     return ops[~inside]
@@ -105,8 +105,7 @@ def _computing(timeline: Timeline) -> I64:
 
 def _stack(*tables: Events) -> Events:
     columns = {
-        name: np.concatenate([getattr(table, name) for table in tables])
-        for name in Events.__dataclass_fields__
+        name: np.concatenate([getattr(table, name) for table in tables]) for name in Events.__struct_fields__
     }
     order = np.lexsort((columns["kind"], -columns["end"], columns["start"]))
     return Events(**{name: column[order] for name, column in columns.items()})

@@ -6,8 +6,8 @@ Only threads that launch device work count: a logging thread or a pin-memory thr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -53,8 +53,7 @@ OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belon
 OP_WEIGHT, PYTHON_FRAME_WEIGHT = 1000, 250
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
+class Blocking(msgspec.Struct, frozen=True):
     """Calls that make the host wait for the device, in host order."""
 
     row: I64
@@ -63,8 +62,7 @@ class Blocking:
     owner: I64  # -> OWNERS
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """Disjoint activities of the launching threads, by rank, and the weight of recorded events."""
 
     threads: I64
@@ -140,17 +138,13 @@ def _disjoint(activities: dict[str, Intervals]) -> dict[str, Intervals]:
     return found
 
 
-def names_matching(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
-    """For each interned name, whether the pattern is found in it."""
-    return timeline.named(pattern)
+def rows_matching(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> I64:
+    """Of these rows those in whose name the pattern is found."""
+    return rows[timeline.named(pattern, rows)[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> I64:
-    if not timeline.names:
-        return np.empty(0, np.int64)
-    wanted = names_matching(timeline, pattern)[timeline.events.name]
-    rows: I64 = np.flatnonzero(mine & wanted & timeline.events.is_kind(*kinds))
-    return rows
+    return rows_matching(timeline, np.flatnonzero(mine & timeline.events.is_kind(*kinds)), pattern)
 
 
 def _named(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> Intervals:
@@ -186,7 +180,7 @@ def _host_collectives(timeline: Timeline, links: Links, mine: Bool) -> Intervals
     talk = _named(timeline, everywhere, HOST_COLLECTIVE, Kind.ANNOTATION, Kind.OP)
     if len(talk) == 0:
         return EMPTY
-    wraps = names_matching(timeline, WRAPPER)[timeline.events.name]
+    wraps = timeline.named(WRAPPER)[timeline.events.name]
     works = np.flatnonzero(mine & timeline.events.is_kind(Kind.OP, Kind.RUNTIME) & ~wraps)
     works = works[~inside_collective(timeline, links, works)]
     return talk - union(timeline.events.start[works], timeline.events.end[works])
@@ -214,9 +208,7 @@ def _blocking_calls(timeline: Timeline, links: Links, mine: Bool, trying: Interv
 
 
 def _copies(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
-    rows = timeline.rows(Kind.MEMCPY)
-    wanted = names_matching(timeline, pattern)
-    return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
+    return rows_matching(timeline, timeline.rows(Kind.MEMCPY), pattern)
 
 
 def _pageable_calls(timeline: Timeline, links: Links, mine: Bool) -> I64:

@@ -22,9 +22,10 @@ and the replay leaves it out of the host's time.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
@@ -63,8 +64,7 @@ _CAPTURED = re.compile(r"^(cuda|cu|hip)(StreamEndCapture|GraphInstantiate)")
 _FIRST_COMPILE = re.compile(r"compile_id=\d+/0\b")
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """The stretches, in order. All columns have one length."""
 
     start: I64  # in the file's own time
@@ -178,7 +178,8 @@ def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int) -> I64:
     if len(rows) == 0:
         return rows
     events = timeline.events
-    return rows[timeline.named(pattern)[events.name[rows]] & (events.duration[rows] >= least)]
+    rows = rows[timeline.named(pattern, rows)[events.name[rows]]]
+    return rows[events.end[rows] - events.start[rows] >= least]
 
 
 def _firsts(keys: I64, when: I64) -> Bool:
@@ -218,7 +219,7 @@ def _module_loads(timeline: Timeline) -> tuple[I64, I64, I64]:
     events = timeline.events
     rows = _calls(timeline, _MODULE, ONE_OFF_NS)
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    ranges = ranges[timeline.named(COMPILE)[events.name[ranges]]] if len(ranges) else ranges
+    ranges = ranges[timeline.named(COMPILE, ranges)[events.name[ranges]]] if len(ranges) else ranges
     compiling = union(events.start[ranges], events.end[ranges])
     rows = rows[compiling.covered_within(events.start[rows], events.end[rows]) == 0]
     return rows, events.start[rows] + KEPT_NS, events.end[rows]
@@ -230,7 +231,8 @@ def _contexts(timeline: Timeline) -> tuple[I64, I64, I64]:
     rows = _calls(timeline, _RUNTIME, 0)
     if len(rows) == 0:
         return rows, rows, rows
-    plain = rows[~timeline.named(_MAY_WAIT)[events.name[rows]] & ~timeline.named(_MODULE)[events.name[rows]]]
+    odd = timeline.named(_MAY_WAIT, rows) | timeline.named(_MODULE, rows)
+    plain = rows[~odd[events.name[rows]]]
     plain = plain[_firsts(events.name[plain].astype(np.int64), events.start[plain])]
     plain = plain[events.duration[plain] >= ONE_OFF_NS]
     rows = np.concatenate([plain, _calls(timeline, _ALLOCATION, LONG_ALLOCATION_NS)])
@@ -255,7 +257,7 @@ def _first_compiles(timeline: Timeline) -> tuple[I64, I64, I64]:
     """Ranges in which a function is compiled for the first time; again (0/1, 0/2) is recompilation."""
     events = timeline.events
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    rows = rows[timeline.named(_FIRST_COMPILE)[events.name[rows]]] if len(rows) else rows
+    rows = rows[timeline.named(_FIRST_COMPILE, rows)[events.name[rows]]] if len(rows) else rows
     rows = rows[events.duration[rows] >= ONE_OFF_NS]
     return rows, events.start[rows], events.end[rows]
 

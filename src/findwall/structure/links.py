@@ -7,8 +7,8 @@ in some generations of traces it names another op.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.model.catalogue import MAJORITY_SHARE
@@ -21,8 +21,7 @@ ENGINE = "autograd::engine::evaluate_function"
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(msgspec.Struct, frozen=True):
     """Row-to-row references, one entry an event; -1 where there is none."""
 
     parent: I64  # host rows: the innermost host row around this one on its thread
@@ -276,7 +275,7 @@ def launches_before(timeline: Timeline, links: Links) -> I64:
     device, calls = timeline.rows(*DEVICE_KINDS), timeline.rows(Kind.RUNTIME)
     if len(device) == 0 or len(calls) == 0:
         return calls[:0]
-    calls = calls[timeline.named(ENQUEUES)[events.name[calls]]]
+    calls = calls[timeline.named(ENQUEUES, calls)[events.name[calls]]]
     calls = calls[events.start[calls] < events.start[device].min()]
     lost: I64 = calls[~np.isin(calls, links.launch[device])]
     return lost

@@ -14,8 +14,8 @@ does not set up. Without shapes the few calls that have the stretch are told fro
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.model.events import Bool, Kind, Timeline
@@ -32,8 +32,7 @@ _NOT_A_LIBRARY_OP = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plans:
+class Plans(msgspec.Struct, frozen=True):
     """Stretches of set-up in host order. All columns have one length."""
 
     row: I64  # the op
@@ -54,7 +53,7 @@ def find_plans(timeline: Timeline, links: Links, mine: Bool) -> Plans:
     ops = timeline.rows(Kind.OP)
     ops = ops[mine[ops] & (last[ops] >= 0)]
     if len(ops):
-        ops = ops[~timeline.named(_NOT_A_LIBRARY_OP)[timeline.events.name[ops]]]
+        ops = ops[~timeline.named(_NOT_A_LIBRARY_OP, ops)[timeline.events.name[ops]]]
     silent = _silences(timeline, links, ops, last)
     silent = _set_up(timeline, ops, silent)
     if len(silent) == 0:

@@ -6,20 +6,17 @@ they ran in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.copies import PAGEABLE
-from findwall.structure.host import names_matching
 from findwall.structure.links import Links
 from findwall.structure.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """The rows, in the order they started. All columns have one length."""
 
     row: I64
@@ -64,7 +61,8 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
     idle_from, idle_until = _idle(timeline, steps, rows, repeats)
     since_free, since_issue = _waited(timeline, links, steps.device, rows, repeats)
     opens, closes = _host_time(timeline, links, steps, used, repeats)
-    pageable = names_matching(timeline, PAGEABLE)
+    copies = events.kind[rows] == Kind.MEMCPY
+    pageable = timeline.named(PAGEABLE, rows[copies])
     return Queue(
         row=rows,
         step=np.searchsorted(used, np.maximum(steps.of_row[rows], used[0])) if len(used) else rows,
@@ -77,7 +75,7 @@ def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = N
         idle_until=idle_until,
         since_free=since_free,
         since_issue=since_issue,
-        paced=(events.kind[rows] == Kind.MEMCPY) & pageable[events.name[rows]],
+        paced=copies & pageable[events.name[rows]],
         elsewhere=_elsewhere(timeline, links, steps.device, idle_from, idle_until),
         device=steps.device,
         steps=max(len(used), 1),

@@ -8,8 +8,8 @@ device a step runs from its first kernel on the busiest compute stream to that o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -30,8 +30,7 @@ WHOLE_STEPS_NEEDED = 2  # first kernels: a step that follows a whole one closes 
 _STEPS_NAMED = 5  # steps without device work that the note lists by name
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True):
     """The steps of one rank on its busiest device."""
 
     found_by: str  # "ProfilerStep", "optimizer", "period" or "span"
@@ -61,8 +60,7 @@ class Steps:
         return lengths
 
 
-@dataclass(frozen=True, slots=True)
-class _Markers:
+class _Markers(msgspec.Struct, frozen=True):
     found_by: str
     edges: I64  # host times: n + 1 for n steps
     labels: tuple[str, ...]

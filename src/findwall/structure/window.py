@@ -7,9 +7,10 @@ step and its neighbours, and a hundred steps say no more about that than ten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.structure.left_out import (
@@ -28,8 +29,7 @@ CLOSE_LOOK_EVENTS = 50_000
 FEWEST_STEPS_KEPT = 3  # so that one odd step does not speak for the job; chosen by hand
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True):
     """The whole trace of a rank, as far as it is cheap to know."""
 
     timeline: Timeline  # as recorded

@@ -29,7 +29,7 @@ from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
-from findwall.structure.host import REGION, names_matching
+from findwall.structure.host import REGION
 from findwall.units import format_ms, ms
 
 CAUSE = "graph-breaks"
@@ -70,7 +70,7 @@ def sentence(facts: Facts) -> str:
 def _breaks(facts: Facts) -> float:
     """Compiled regions a step that lie inside another one."""
     timeline = facts.timeline
-    region = names_matching(timeline, REGION)[timeline.events.name]
+    region = timeline.named(REGION)[timeline.events.name]
     rows = in_window(facts, np.flatnonzero(region & timeline.events.is_kind(Kind.OP, Kind.ANNOTATION)))
     nested = [row for row in rows.tolist() if any(region[one] for one in facts.links.ancestors(row))]
     return len(nested) / facts.steps.count

@@ -21,8 +21,7 @@ the silence is the garbage collector's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
@@ -41,8 +40,7 @@ GAPS_READ = 200  # the longest: each is looked up among all frames
 LEAST_SILENCE_SHARE = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
+class _Silence(msgspec.Struct, frozen=True):
     text: str
     line: str | None
     ms: float

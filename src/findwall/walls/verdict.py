@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.facts import Facts
@@ -38,8 +38,7 @@ START_UP_SHARE = 0.5
 NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """`cause` None: it cannot be told; then `between` holds what it could be."""
 
     cause: str | None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from findwall.model.events import Inputs
 from findwall.structure.classes import math_of_dtype
@@ -47,8 +48,7 @@ def is_floating(dtype: str) -> bool:
     return any(word in dtype.lower() for word in ("float", "half", "double"))
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     dims: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None

@@ -6,14 +6,13 @@ halves both. The scores themselves are never written: bytes are those of q, k, v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(msgspec.Struct, frozen=True):
     """Positions: first of q, k, v; the flag or mask type that says causal; heads before sequence or after."""
 
     q: int

@@ -6,7 +6,8 @@ FLOPs are those of the direct method: two for every output element, input channe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
@@ -18,8 +19,7 @@ _INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")
 _WEIGHT_WORDS = ("wgrad", "bwd_weight", "backward_filter", "igemm_wrw", "_wrw_")
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(msgspec.Struct, frozen=True):
     """Positions of an op's arguments; -1 for one it does not take."""
 
     x: int

@@ -6,9 +6,9 @@ convolution, the reduction of a split-K product) are told apart by name and get 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,8 +42,7 @@ _TRANSFORM_WORDS = ("winograd_nonfused", "generatewinograd", "fft2d_", "fft1d_",
 _CHUNK_ELEMENTS = 65536  # of a multi-tensor kernel's block: kChunkSize in PyTorch's MultiTensorApply.cuh
 
 
-@dataclass(slots=True)
-class Shares:
+class Shares(msgspec.Struct):
     """What each row does."""
 
     flops: F64  # NaN unknown
@@ -53,8 +52,7 @@ class Shares:
     work: I64  # the op's work it has a share of -> Owners.works; -1 none
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """The device rows under division, as columns."""
 
     timeline: Timeline
@@ -67,8 +65,7 @@ class Rows:
     class_index: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(msgspec.Struct, frozen=True):
     """What decides how often a large operand is fetched. Zero bytes: unknown, so once."""
 
     nbytes: float = 0.0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,8 +58,7 @@ ALIGNED: NameTable[bool] = NameTable(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Floors:
+class Floors(msgspec.Struct, frozen=True):
     floor: F64  # ns
     bound: I8
     misaligned: Bool

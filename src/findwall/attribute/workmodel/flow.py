@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from findwall.attribute.workmodel.division import Rows, Shares
@@ -30,8 +30,7 @@ _START_UP_ATTENTION_NS = 10000.0
 _SLICES_BYTES = 2 * 4.0  # an element of two fp32 slices: a product is split in two at least
 
 
-@dataclass(slots=True)
-class _Chain:
+class _Chain(msgspec.Struct):
     """The kernels of one stream in order, without what moves no activations."""
 
     at: I64  # -> Rows
@@ -46,8 +45,7 @@ class _Chain:
         return ~np.isnan(self.norm_rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """What bounds a guess: infinite or zero where the device is not known."""
 
     multiprocessors: int

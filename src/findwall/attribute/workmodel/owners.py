@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from findwall.attribute.workmodel.convolution import HALVES
@@ -16,13 +15,12 @@ from findwall.structure.captures import is_replayed
 from findwall.structure.links import Links
 
 
-@dataclass(slots=True)
-class Owners:
+class Owners(msgspec.Struct):
     """For each device row the op that owns its work and that op's work; -1 where there is none."""
 
     op: I64
     work: I64  # -> works
-    works: list[Work] = field(default_factory=list)
+    works: list[Work] = msgspec.field(default_factory=list)
 
 
 class _Evaluated:

@@ -6,7 +6,7 @@ of its own or in one that keeps the weights on chip. Between them the gates are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
@@ -21,8 +21,7 @@ _PERSISTENT = ("blockpersist", "persistrnn_fp", "persistrnn_bp")
 _CELLS = ("elemwisernn", "_elementwise_fp", "_elementwise_bp", "persistrnn_addbias", "hidupdate")
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
+class _Weights(msgspec.Struct, frozen=True):
     inputs: tuple[Tensor, ...]  # what a layer's input meets
     hidden: tuple[Tensor, ...]  # what its own last output meets; projections too
 

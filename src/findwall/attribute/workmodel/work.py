@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One kernel's share where an op launches kernels that do different things.
 
     A kernel belongs to the first part one of whose words is in its lower-case name.
@@ -24,8 +24,7 @@ _TILE_OUTPUTS = 128 * 256
 _USABLE_CACHE = 0.5  # of its bytes for one operand: the rest streams through. Chosen by hand, not calibrated.
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """A matrix product's operands, as far as they decide how often each is read."""
 
     left: float  # bytes
@@ -52,8 +51,7 @@ class Product:
         return min(left, right) if panels <= usable else left + right
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """The least an op can do with the inputs it was given.
 
     FLOPs of pointwise work are vector-pipe operations (a tanh costs tens of them), not a model's FLOPs.

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NameRow(Generic[T]):
+class NameRow(msgspec.Struct, Generic[T], frozen=True):
     pattern: str  # searched for in the lower-case name
     tells: T
     example: str  # a name this row decides, as the library writes it
@@ -25,14 +26,20 @@ class NameRow(Generic[T]):
 class NameTable(Generic[T]):
     def __init__(self, *rows: NameRow[T]) -> None:
         self.rows = rows
-        self._searches: list[tuple[T, re.Pattern[str]]] = [
-            (told, re.compile("|".join(f"(?:{row.pattern})" for row in group)))
+        self._searches: list[tuple[T, str]] = [
+            (told, "|".join(f"(?:{row.pattern})" for row in group))
             for told, group in itertools.groupby(rows, key=lambda row: row.tells)
         ]
 
     def read(self, lower_case_name: str) -> T | None:
         """What the highest-ranked row that matches tells; None where none does."""
-        for told, search in self._searches:
-            if search.search(lower_case_name):
+        for told, pattern in self._searches:
+            if _compiled(pattern).search(lower_case_name):
                 return told
         return None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern when it is first needed: most traces never get to most of them."""
+    return re.compile(pattern)
