@@ -40,8 +40,7 @@ def test_where_the_host_stood_is_the_evidence_there_is() -> None:
     document = examine(run(Options().why_no_trace, *lines))
     shown = " ".join(to_text(document).split())
     assert (
-        "what is known - 100 ms (100 %) of unknown cause: train.py:7 in load: the host was here in 60 %"
-        in shown
+        "what is known - 100 ms (100 %) unexplained: train.py:7 in load: the host was here in 60 %" in shown
     )
     assert "There is no trace: --no-trace was given; leave it out." in shown.replace(" ┃ ┃ ", " ")
 

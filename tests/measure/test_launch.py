@@ -10,7 +10,7 @@ import pytest
 
 from jobs import HANG_S
 
-NOTHING_MEASURED = "findwall: the job did not import torch: nothing to measure\n"
+NOTHING_MEASURED = "findwall: the job did not import torch, so there is nothing to measure\n"
 
 ABOUT_MAIN = """
     import os, sys

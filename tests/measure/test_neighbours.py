@@ -93,4 +93,4 @@ def test_most_of_the_cores_in_other_hands_is_a_warning():
     assert (finding.id, finding.level) == ("cpu-contended", "warning")
     assert finding.sentence == "Other processes kept 3.1 of 4 cores busy while the steps were timed."
     (finding,) = contention(cpu(3.0, 0.124))
-    assert finding.sentence.endswith("; the job's thread stood in line for one 12 % of the time.")
+    assert finding.sentence.endswith("and the job's thread waited for one 12 % of the time.")

@@ -357,7 +357,7 @@ def test_deep_nesting_does_not_overflow(tmp_path: Path) -> None:
 def test_repeated_device_events_are_said(tmp_path: Path) -> None:
     timeline = read_text(tmp_path, dump([*GOOD, *GOOD]))
     assert len(timeline.rows(Kind.KERNEL)) == 18
-    assert any("9 of 18 device events are there more than once" in note for note in timeline.quality.notes)
+    assert any("9 of 18 device events appear more than once" in note for note in timeline.quality.notes)
 
 
 def test_a_broken_header_costs_the_header(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from findwall.measure import optimizerhooks
 from findwall.measure.captures import watch_captures
+from findwall.measure.collector import watch_collector
 from findwall.measure.diary import SAVING
 from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
@@ -80,7 +81,7 @@ def install(torch: Any, sink: Sink) -> list[str]:
             part(torch, relay)
         except (AttributeError, ImportError) as error:
             missing.append(f"{part.__name__.lstrip('_')}: {error}")
-    _watch_collector(relay)
+    watch_collector(lambda: relay.sink.off, lambda ns: relay.sink.collected(ns))
     when_imported("safetensors.torch", lambda module: _wrap_saving(module, "save_file", relay))
     when_imported("torch._dynamo", _hide_from_compiler)
     return missing
@@ -304,20 +305,3 @@ def _then(original: Callable[..., Any], tell: Callable[[], None]) -> Callable[..
         return result
 
     return call
-
-
-def _watch_collector(relay: Relay) -> None:
-    """Garbage collection is in no trace."""
-    began = 0
-
-    def note(phase: str, info: dict[str, Any]) -> None:
-        nonlocal began
-        if relay.sink.off:
-            return
-        if phase == "start":
-            began = perf_counter_ns()
-        elif began:
-            relay.sink.collected(perf_counter_ns() - began)
-            began = 0
-
-    gc.callbacks.append(note)

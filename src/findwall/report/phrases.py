@@ -229,7 +229,7 @@ def known(diagnosis: Diagnosis) -> list[str]:
 
 
 def _known(row: BudgetRow, step_ms: float | None) -> str:
-    named = "of unknown cause" if row.wall is None else f"{clean(row.wall)} / {clean(row.cause)}"
+    named = "unexplained" if row.wall is None else f"{clean(row.wall)} / {clean(row.cause)}"
     text = f"{_of_step(row.ms, step_ms)} {named}"
     return f"{text}: {_evidence(row.evidence[0])}" if row.evidence else text
 

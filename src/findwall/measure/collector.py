@@ -1,0 +1,71 @@
+"""How long Python's garbage collector holds the host up: that is in no trace.
+
+Python throws away whatever a collector's callback raises. A signal that comes while the collector runs is
+handled at the first line of Python after it, which is our callback: a Ctrl-C would be lost there. So it is
+sent again.
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import signal
+import sys
+import time
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any
+
+AGAIN_S = 0.001  # later, when the callback is over; chosen by hand
+
+
+def watch_collector(is_off: Callable[[], bool], tell: Callable[[int], None]) -> None:
+    """Tell of every collection how many nanoseconds it took."""
+    began = 0
+
+    def note(phase: str, info: dict[str, Any]) -> None:
+        nonlocal began
+        if is_off():
+            return
+        if phase == "start":
+            began = perf_counter_ns()
+        elif began:
+            tell(perf_counter_ns() - began)
+            began = 0
+
+    gc.callbacks.append(note)
+    _send_signals_again(note)
+
+
+def _send_signals_again(callback: Callable[..., None]) -> None:
+    before = sys.unraisablehook
+
+    def hook(thrown: Any, /) -> None:
+        number = _signal_behind(thrown.exc_value, thrown.exc_traceback) if thrown.object is callback else None
+        if number is None:
+            before(thrown)
+        else:  # from another thread: here it would be raised at once, and thrown away again
+            _thread.start_new_thread(_send, (number,))
+
+    sys.unraisablehook = hook
+
+
+def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> signal.Signals | None:
+    """The signal whose handler has raised this; None if no handler did."""
+    codes = []
+    while trace is not None:
+        codes.append(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    for number in signal.Signals:
+        handler = signal.getsignal(number)
+        if handler is signal.default_int_handler and isinstance(error, KeyboardInterrupt):
+            return number
+        if getattr(handler, "__code__", None) in codes:
+            return number
+    return None
+
+
+def _send(number: signal.Signals) -> None:
+    time.sleep(AGAIN_S)
+    _thread.interrupt_main(number)

@@ -1,0 +1,58 @@
+"""Signals that come while the garbage collector runs reach the job, and not our callback alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+JOB = """
+import gc, signal, time
+from findwall.measure.collector import watch_collector
+
+took = []
+watch_collector(lambda: False, took.append)
+heap = [[[]] for _ in range(600_000)]
+
+class TooLate(Exception):
+    pass
+
+def late(number, frame):
+    raise TooLate
+
+HANDLER
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+try:
+    gc.collect()  # longer than the timer: the signal is handled in the callback behind it
+    time.sleep(10)
+except EXPECTED:
+    print("reached the job")
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected"),
+    [
+        ("signal.signal(signal.SIGALRM, late)", "TooLate"),
+        ("signal.signal(signal.SIGALRM, signal.default_int_handler)", "KeyboardInterrupt"),
+    ],
+)
+def test_a_signal_during_a_collection_reaches_the_job(handler: str, expected: str) -> None:
+    script = textwrap.dedent(JOB).replace("HANDLER", handler).replace("EXPECTED", expected)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "reached the job\n", "")
+
+
+def test_what_else_a_callback_throws_is_told_as_before() -> None:
+    script = """
+    import gc
+    from findwall.measure.collector import watch_collector
+    watch_collector(lambda: 1 / 0, print)
+    gc.collect()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "ZeroDivisionError" in done.stderr
