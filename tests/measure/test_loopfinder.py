@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from findwall.measure import loopfinder
-from findwall.measure.engine import NO_LOOPS, NO_STEPS, no_steps
 from findwall.measure.loopfinder import JobFiles, LoopFinder, Turns, choose
+from findwall.measure.nosteps import NO_LOOPS, NO_STEPS, no_steps
 from findwall.measure.stepfinder import PATIENCE, StepEnd, StepFinder
 
 CASES = Path(__file__).parent / "loop_cases.py"
@@ -198,9 +198,9 @@ def test_turns_are_believed_at_once_and_give_way_to_anything_better():
 
 
 def test_without_a_step_a_person_is_told_what_to_do(monkeypatch):
-    monkeypatch.setattr("findwall.measure.engine.monitoring", lambda: None)
+    monkeypatch.setattr("findwall.measure.nosteps.monitoring", lambda: None)
     said = no_steps([], False, looks_at_loops=True)
     assert said == NO_STEPS + NO_LOOPS and "m.step()" in said and "Python 3.12" in said
-    monkeypatch.setattr("findwall.measure.engine.monitoring", lambda: object())
+    monkeypatch.setattr("findwall.measure.nosteps.monitoring", lambda: object())
     assert "Nor did a loop" in no_steps([], False, looks_at_loops=True)
     assert no_steps([], True, looks_at_loops=True) == NO_STEPS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.measure.engine import NO_STEPS, no_steps
+from findwall.measure.nosteps import NO_STEPS, no_steps
 from findwall.measure.options import Options
 from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
 

@@ -238,10 +238,7 @@ def establish(
         judged = taken_at_their_word(kernels, used)
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
-    # Kernels that a library only tries out, and those that only answer a question of the host.
-    atoms = claim_whole(atoms, np.isin(kernels.op[atoms.index], host.trials), "recompilation")
-    asked = asked_for(timeline, links, host.questions, kernels.row[atoms.index])
-    atoms = claim_whole(atoms, asked, "host-sync")
+    atoms = _with_servants(atoms, kernels, timeline, links, host)
     atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
     return Facts(
         run=run,
@@ -259,3 +256,12 @@ def establish(
         whole=whole,
         counted=counted,
     )
+
+
+def _with_servants(
+    atoms: DeviceAtoms, kernels: KernelTable, timeline: Timeline, links: Links, host: Host
+) -> DeviceAtoms:
+    """Kernels that a library only tries out, and those that only answer a question of the host."""
+    tried = np.isin(kernels.op[atoms.index], host.trials)
+    asked = asked_for(timeline, links, host.questions, kernels.row[atoms.index])
+    return claim_whole(claim_whole(atoms, tried, "recompilation"), asked, "host-sync")

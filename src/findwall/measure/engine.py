@@ -12,12 +12,12 @@ from findwall.measure.captures import CAPTURES
 from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
-from findwall.measure.loopfinder import SLOWEST_TURN_NS, monitoring
 from findwall.measure.membership import Membership
-from findwall.measure.options import COMMAND, Options
+from findwall.measure.nosteps import no_steps
+from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import say
-from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Nest, StepEnd, StepFinder
+from findwall.measure.stepfinder import Nest, StepEnd, StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
@@ -28,52 +28,10 @@ from findwall.model.measurement import ENDED, Later, Measurement
 FEWEST_LATER = 20  # steps after all was measured: fewer say nothing of what comes seldom
 LATER_SHARE = 0.05  # of their time: if what was not seen before takes less, the verdict stays
 BEFORE_TRACE = ("starting", "warm-up", "timing")
-NO_STEPS = (
-    "no step was found: this process called no optimizer, no module often enough, no data loader and no "
-    f"no_grad. A call of a module is a step once {PATIENCE[StepEnd.FORWARD] + 1} were seen, with gradients "
-    f"{PATIENCE_IN_TRAINING + 1}: run more of them, or mark steps (with findwall.measure() as m: ... "
-    "m.step()). Measure a job that starts its own worker processes with torchrun -m findwall run"
-)
-SEES_LOOPS = (
-    f". Nor did a loop of its main thread turn for long, once in {SLOWEST_TURN_NS // 10**9} s or sooner"
-)
-NO_LOOPS = ". Under Python 3.12 or later findwall sees the job's loop by itself, without a mark"
 LOOP_NOTE = "a step is one turn of the loop at "
 # Chosen by hand: until then the job may yet come to its device, or to its modules.
 UNUSED_GPU_NS = 30_000_000_000
 UNUSED_MODULES_NS = 60_000_000_000
-DEFAULTS = Options()
-MARKS = {  # what may end a step, one and several
-    StepEnd.FORWARD: ("call of a module", "calls of a module"),
-    StepEnd.REPLAY: ("replay of a CUDA graph", "replays of a CUDA graph"),
-    StepEnd.LOADER: ("batch from a data loader", "batches from a data loader"),
-    StepEnd.REGION: ("torch.no_grad() region", "torch.no_grad() regions"),
-    StepEnd.LOOP: ("turn of a loop", "turns of a loop"),
-}
-
-
-def no_steps(
-    seen: list[tuple[StepEnd, int, int]],
-    training_expected: bool,
-    options: Options = DEFAULTS,
-    looks_at_loops: bool = False,
-) -> str:
-    """Why there is no step: what was seen, and how much more of it would do."""
-    found = [(*MARKS[source], count, more) for source, count, more in seen if source in MARKS]
-    if not found:
-        if options.caller != COMMAND:
-            return f"no step was found. {options.more_steps}"
-        if training_expected or not looks_at_loops:
-            return NO_STEPS
-        return NO_STEPS + (NO_LOOPS if monitoring() is None else SEES_LOOPS)
-    told = "; ".join(
-        f"{count} {one if count == 1 else many}, {more} more needed" for one, many, count, more in found
-    )
-    waits = " (with gradients on, findwall waits for an optimizer; torch.no_grad() says that none comes)"
-    return (
-        f"no step was found: the job ended too soon, and no optimizer stepped. Seen: {told}"
-        f"{waits if training_expected else ''}. {options.more_steps}"
-    )
 
 
 class Stage(Protocol):
