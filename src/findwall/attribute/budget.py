@@ -213,7 +213,7 @@ def _claim_fusion(
     movable = _is(cause, "unfused-pointwise") | _is(cause, "dtype-casts") | _is(cause, "layout-copies")
     moved = kernels.bytes[index]
     kept = np.maximum(moved - chains.saved, 0.0) + chains.again
-    if ceilings.bandwidth is not None:
+    if ceilings.bandwidth:
         remaining = kept / ceilings.bandwidth * NS_PER_S
     else:  # a floor that needed no ceiling shrinks with the bytes; without one there is none
         remaining = floor * np.divide(kept, moved, out=np.full(len(moved), np.nan), where=moved > 0)
