@@ -156,8 +156,9 @@ class TraceWindow:
         self.stop_ns = perf_counter_ns() - began
 
     def _keep_raw(self) -> None:
-        """A session told to keep its events makes a Python object of each when it ends: 30 s, with the job
-        stopped, for three steps of 19,000 kernels. The exported file needs none of them."""
+        """A session told to keep its events makes a Python object of each when it ends, with the job stopped.
+        The exported file needs none of them: without, the end took an H200 job 40 to 120 us for each kernel,
+        with them 420 to 850."""
         session: Any = getattr(self._profile, "profiler", None)
         if hasattr(session, "acc_events"):
             session.acc_events = False
