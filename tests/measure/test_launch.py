@@ -62,6 +62,20 @@ def test_a_traceback_is_the_one_plain_python_prints(jobs):
     assert run.stderr == plain.stderr + NOTHING_MEASURED
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the table of lines had another format")
+def test_a_traceback_with_a_place_that_has_no_line_is_shown(jobs):
+    """Where Ctrl-C arrives is a matter of chance, and not every instruction belongs to a line."""
+    jobs.write(
+        """
+        code = compile("1 / 0", "generated.py", "exec")
+        exec(code.replace(co_linetable=b"\\xff" * len(code.co_code)))  # an entry that says: no line
+        """
+    )
+    plain, run = jobs.plain("job.py"), jobs.run(None, options=())
+    assert run.code == plain.code == 1
+    assert run.stderr == plain.stderr + NOTHING_MEASURED
+
+
 def test_a_missing_script_is_one_line_and_exit_code_two(jobs):
     run = jobs.run(None, target=("none.py",), options=())
     assert run.code == 2

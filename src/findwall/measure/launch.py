@@ -195,15 +195,15 @@ def _strip(error: BaseException | None, seen: set[int]) -> None:
 
 
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The same entries, linked past ours: one made anew would need a line, and not every place has one."""
     kept = []
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
             kept.append(trace)
         trace = trace.tb_next
-    rebuilt = None
-    for entry in reversed(kept):
-        rebuilt = TracebackType(rebuilt, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return rebuilt
+    for entry, following in zip(kept, [*kept[1:], None], strict=False):
+        entry.tb_next = following
+    return kept[0] if kept else None
 
 
 _interrupted: list[bool] = []
