@@ -76,6 +76,16 @@ def test_a_traceback_with_a_place_that_has_no_line_is_shown(jobs):
     assert run.stderr == plain.stderr + NOTHING_MEASURED
 
 
+@pytest.mark.parametrize(
+    "hook", ["lambda *_: 1 / 0", "lambda *_: sys.exit(7)", "lambda *_: print('seen')", "None"]
+)
+def test_a_hook_of_the_job_for_exceptions_may_do_as_it_likes(jobs, hook):
+    jobs.write(f"import sys\nsys.excepthook = {hook}\nraise ValueError('mine')")
+    plain, run = jobs.plain("job.py"), jobs.run(None, options=())
+    assert (run.code, run.stdout) == (plain.code, plain.stdout)
+    assert run.stderr == plain.stderr + NOTHING_MEASURED
+
+
 def test_a_missing_script_is_one_line_and_exit_code_two(jobs):
     run = jobs.run(None, target=("none.py",), options=())
     assert run.code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -181,8 +182,19 @@ def _deliver(session: Session, interrupted: bool) -> None:
 
 
 def _show(error: BaseException) -> None:
+    """Through the job's own hook, and where that fails, in the interpreter's words for it."""
     _strip(error, set())
-    sys.excepthook(type(error), error, error.__traceback__)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as failure:  # noqa: BLE001 - the job's own hook: it may raise anything
+        _strip(failure, set())
+        failure.__context__ = failure.__context__ if failure.__context__ is not error else None
+        for title, shown in (("Error in sys.excepthook:\n", failure), ("\nOriginal exception was:\n", error)):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream that is closed or gone
+                sys.stderr.write(title)
+            sys.__excepthook__(type(shown), shown, shown.__traceback__)
 
 
 def _strip(error: BaseException | None, seen: set[int]) -> None:
