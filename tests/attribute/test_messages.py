@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from findwall.attribute.conditions import collections_ns, rare_ns, throttled_share
+from findwall.attribute.kinds import KindsTraced
 from findwall.attribute.messages import collective_name, is_point_to_point, message_bytes
 from findwall.model.events import Kind
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
@@ -57,7 +58,7 @@ def rank(*seconds: float, source: str = "measured", gc_s: float | None = None) -
 
 
 def pauses(measured: Rank) -> float:
-    return rare_ns(measured, ()).get("unstable-steps", 0.0)
+    return rare_ns(measured, KindsTraced(None, ())).get("unstable-steps", 0.0)
 
 
 def test_a_steady_run_has_no_pauses() -> None:

@@ -134,5 +134,20 @@ def test_any_times_give_kinds_that_hold_together(times: list[int]) -> None:
 def test_traced_steps_are_told_apart_though_all_are_stretched() -> None:
     kinds = [Kind("slow", (3, 19), 480.0 * MS, 0.5, 16)]
     lengths = [33 * MS, 530 * MS, 31 * MS, 35 * MS]
-    assert labels_of_traced(kinds, 20 * MS, lengths) == ["usual", "slow", "usual", "usual"]
-    assert labels_of_traced([], 20 * MS, lengths) == []
+    for first in (34, 40):  # where it is due, and where it is not
+        assert labels_of_traced(kinds, 20 * MS, lengths, first) == ["usual", "slow", "usual", "usual"]
+    assert labels_of_traced([], 20 * MS, lengths, 0) == []
+
+
+def test_a_traced_wait_is_not_stretched_and_known_by_its_place() -> None:
+    """Workers that start again take as long under the profiler; the step's own launches take three times."""
+    kinds = [
+        Kind("slow-1", (1, 32), 240.0 * MS, 0.02, None),
+        Kind("slow-2", (16, 96), 700.0 * MS, 0.1, None),
+        Kind("slow-3", (15, 31, 47, 63), 2300.0 * MS, 0.7, 16),
+    ]
+    lengths = [62 * MS, 2400 * MS, 690 * MS, 60 * MS, 58 * MS, 61 * MS]
+    expected = ["usual", "slow-3", "slow-2", "usual", "usual", "usual"]
+    assert labels_of_traced(kinds, 20 * MS, lengths, 78) == expected
+    assert labels_of_traced(kinds, 20 * MS, lengths, 80) == expected
+    assert labels_of_traced(kinds, 20 * MS, [60 * MS] * 4, 78) == ["usual"] * 4

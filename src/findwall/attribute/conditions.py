@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.kinds import beyond_usual_ns
-from findwall.model.kinds import StepKind
+from findwall.attribute.kinds import KindsTraced, beyond_usual_ns
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
@@ -52,10 +51,11 @@ def held_down(rank: Rank) -> str | None:
     )
 
 
-def rare_ns(rank: Rank, missing: tuple[StepKind, ...]) -> dict[str, float]:
+def rare_ns(rank: Rank, traced: KindsTraced) -> dict[str, float]:
     """Time a step that steps which no traced one is like add to the mean, by cause.
 
-    What the loader and the collector took is known for itself, and not in here.
+    What the collector took is known for itself, and not in here; nor what the loader took, unless the trace
+    itself tells which of several kinds waits for it.
     """
     timed = rank.step_times
     if timed is None or timed.source != "measured" or len(timed.seconds) < FEWEST_STEPS_FOR_PAUSES:
@@ -64,13 +64,15 @@ def rare_ns(rank: Rank, missing: tuple[StepKind, ...]) -> dict[str, float]:
     if len(timed.kinds()) < 2:
         return {RARE: max(_uneven_s(np.array(timed.seconds)) * NS_PER_S - explained, 0.0)}
     found: dict[str, float] = {}
-    for kind in missing:
+    for kind in traced.missing:
         cause = CAUSE_OF_DOING.get(kind.doing, RARE)
         found[cause] = found.get(cause, 0.0) + beyond_usual_ns(rank, (kind,))
     if RARE in found:
-        found[RARE] = max(found[RARE] - explained, 0.0)
-    if timed.seldom is None:
+        found[RARE] = max(found[RARE] - max(explained - found.get("loader-starved", 0.0), 0.0), 0.0)
+    if timed.seldom is None and traced.share is None:
         found.pop("loader-starved", None)  # timed with the loader's other waits
+    elif timed.seldom is None and "loader-starved" in found:
+        found["loader-starved"] = min(found["loader-starved"], (timed.loader_s or 0.0) * NS_PER_S)
     return found
 
 

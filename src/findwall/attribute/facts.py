@@ -229,7 +229,7 @@ def establish(
     if source == "measured":
         kinds = kinds_traced(rank, timeline, queue)
         graph = replace(graph, share=kinds.share)
-        conditions = Conditions(rare_ns(rank, kinds.missing), collections_ns(rank), loader_ns(rank))
+        conditions = Conditions(rare_ns(rank, kinds), collections_ns(rank), loader_ns(rank))
     graph = conditions.change().apply(graph)
     reading = read_step(graph, timeline.header, true_step_s, source, conditions.rare)
     judged = kernels

@@ -36,6 +36,10 @@ class Kind:
         """How far apart they come, as far as is known; of two that were seen, as far as those were."""
         return self.rows[1] - self.rows[0] if self.every is None and len(self.rows) == 2 else self.every
 
+    def is_due(self, row: int) -> bool:
+        """Whether one of this kind should be at this place."""
+        return self.distance is not None and (row - self.rows[-1]) % self.distance == 0
+
     def next_after(self, row: int) -> int | None:
         """The place of the next one that may come, from `row` on; None where nobody can tell."""
         if self.distance is None:

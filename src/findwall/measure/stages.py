@@ -403,7 +403,8 @@ class Tracing:
         self.window.stop()
         trace = Trace(steps=self.traced, first_step=self.first_step)
         lengths = [after - before for before, after in pairwise(self.ended)]
-        trace.kinds = labels_of_traced(engine.kinds, engine.usual_ns, lengths)
+        place = (self.first_step or 0) - engine.record.first_timed
+        trace.kinds = labels_of_traced(engine.kinds, engine.usual_ns, lengths, place)
         engine.record.trace = trace
         if engine.folder is None:
             trace.why_not = "no run folder"

@@ -6,7 +6,8 @@ from math import ceil, log
 from statistics import mean, median, pstdev
 
 from findwall.measure.engine import Engine
-from findwall.measure.kinds import Kind, Limits, Window, plan_window
+from findwall.measure.kinds import STANDS_OUT_RATIO, Kind, Limits, Window, plan_window
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.kinds import USUAL
 from findwall.units import NS_PER_S as NS
 
@@ -43,14 +44,23 @@ def plan_trace(engine: Engine, warm: int) -> Window:
     return Window(plan.first + engine.record.first_timed, plan.steps)
 
 
-def labels_of_traced(kinds: list[Kind], usual_ns: float, lengths: list[int]) -> list[str]:
-    """The kinds of the traced steps, by their lengths beside each other: the profiler stretches them all."""
+def labels_of_traced(kinds: list[Kind], usual_ns: float, lengths: list[int], first: int) -> list[str]:
+    """The kinds of the traced steps, the first of them at this place among the timed ones.
+
+    A kind that is due there is told by that, else by what the step takes beyond usual ones. The profiler
+    stretches launches, and those are in every step; what a slow one does besides takes about as long as ever.
+    """
     if not kinds or not lengths:
         return []
-    stretch = median(lengths) / max(usual_ns, 1.0)
-    means = {USUAL: usual_ns, **{kind.name: kind.mean for kind in kinds}}
+    typical = median(lengths)
 
-    def nearest(length: int) -> str:
-        return min(means, key=lambda name: abs(log(max(length, 1) / (means[name] * stretch))))
+    def label(place: int, length: int) -> str:
+        excess = length - typical
+        due = [kind for kind in kinds if kind.is_due(place)]
+        able = [kind for kind in kinds if kind.distance is None or kind in due] if due else kinds
+        able = [kind for kind in able if excess > MAJORITY_SHARE * (kind.mean - usual_ns) > 0]
+        if not able or (not due and length <= STANDS_OUT_RATIO * typical):
+            return USUAL
+        return min(able, key=lambda kind: abs(log(excess / (kind.mean - usual_ns)))).name
 
-    return [nearest(length) for length in lengths]
+    return [label(first + at, length) for at, length in enumerate(lengths)]
