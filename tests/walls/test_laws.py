@@ -11,10 +11,11 @@ from examples import drawn
 from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
-from findwall.model.catalogue import ROOFS
+from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
-from findwall.walls.verdict import ROOF_UNKNOWN_SHARE, decide
+from findwall.walls import at_the_roof
+from findwall.walls.verdict import BESIDE_ROOF_SHARE, ROOF_UNKNOWN_SHARE, decide
 from sketch import DRAWN_KERNELS, KERNELS, Drawn, facts_of, hosts_own, sketch
 
 # One kernel of each class that is held against the memory, of an amount of work to be drawn.
@@ -110,3 +111,19 @@ def test_a_roof_is_named_only_where_nearly_all_is_known(unknown: int) -> None:
     share = facts.unknown() / facts.step
     assert np.isclose(share, unknown / 12, atol=0.05)
     assert (decide(facts).cause == "at-the-roof") == (share <= ROOF_UNKNOWN_SHARE)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2, 3, 4, 6, 8])
+def test_a_tenth_of_what_stands_at_the_roof_is_a_remark_and_no_wall(slow: int) -> None:
+    gpu = "mmMM" * 10 + "k" * slow
+    large = KERNELS["m"].given([8192, 8192], [8192, 2 * 5632], dtype="c10::BFloat16")
+    kernels = {"m": large, "k": KERNELS["w"].given([2, 8])}
+    facts = facts_of(sketch("o" * 3 * len(gpu), gpu * 3, ("|" + " " * (len(gpu) - 1)) * 3, kernels))
+    gain = facts.recoverable_ms("slow-kernels") or 0.0
+    least = max(WORTH_IT * facts.step / 1e6, BESIDE_ROOF_SHARE * facts.spent_ms("at-the-roof"))
+    verdict = decide(facts)
+    assert verdict.cause == ("slow-kernels" if gain >= least else "at-the-roof")
+    named = "slow-kernels" if gain >= WORTH_IT * facts.step / 1e6 else "no other cause"
+    if verdict.cause == "at-the-roof":
+        assert named in at_the_roof.sentence(facts)
+        assert verdict.next == ("slow-kernels" if named == "slow-kernels" else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from findwall.attribute.device_kind import device_word, on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.kinds_told import told_of_kind
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 
 # Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
@@ -27,6 +27,15 @@ def opening(facts: Facts, cause: str) -> str:
     if spent <= 0:
         return f"Nothing of the {step} step"
     return f"{format_ms(spent)} of the {step} step ({format_share(facts.share(cause))})"
+
+
+def no_other(facts: Facts) -> str:
+    """What stands beside a roof, as the end of a sentence: "no other cause recovers 5 %"."""
+    gain = facts.recoverable()
+    best = next(iter(gain.ranked()), None)
+    if best is None or gain[best] < WORTH_IT * facts.step:
+        return f"no other cause recovers {100 * WORTH_IT:.0f} %"
+    return f"the next best cause ({best}) recovers {format_share(gain[best] / facts.step)}"
 
 
 def waiting(facts: Facts, cause: str) -> str:

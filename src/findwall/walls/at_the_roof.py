@@ -10,8 +10,8 @@ makes the step shorter.
 
 How it is told apart:
 By floor over time: FLOPs at the achievable ceiling (measured where a measurement is given, else a
-table's) against the kernel's duration. It is the verdict only where no cause recovers 5 % of the step and
-less than 10 % of it has no known cause.
+table's) against the kernel's duration. It is the verdict only where less than 10 % of the step has no known
+cause, and no other cause recovers 5 % of it, or all that do recover less than a tenth of the time up here.
 
 What helps:
 Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference; fp32 and TF32 where
@@ -25,9 +25,8 @@ from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.carriers import carriers, kernel_evidence, named_work
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening
+from findwall.attribute.figures import no_other, opening
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
-from findwall.model.catalogue import WORTH_IT
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
 
@@ -53,8 +52,8 @@ def sentence(facts: Facts) -> str:
     advice = f"lower precision ({lower}), " if lower else ""
     return (
         f"{opening(facts, CAUSE)} goes to {named_work(facts, CAUSE)} that already run at "
-        f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and no other cause "
-        f"recovers {100 * WORTH_IT:.0f} %. Only {advice}a smaller model or faster hardware shortens it."
+        f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and "
+        f"{no_other(facts)}. Only {advice}a smaller model or faster hardware shortens it."
     )
 
 

@@ -11,10 +11,10 @@ Bytes over bytes per second. No fusion makes a single pass over a tensor shorter
 How it is told apart:
 By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate, and the kernel reaches at
 least 40 % of that bandwidth; one that does not is slow-kernels, or launch-bound where it is too small. It is
-the verdict only where no cause recovers 5 % of the step and less than 10 % of it has no known cause; chains
-that could be fused, with the norms and losses inside them, are unfused-pointwise. What 16-bit values would
-take off is what autocast really narrows: layer norms, losses, gathers of fp32 tables and the optimizer's
-state stay fp32 under it.
+the verdict only where less than 10 % of the step has no known cause, and no other cause recovers 5 % of it,
+or all that do recover less than a tenth of the time up here. Chains that could be fused, with the norms and
+losses inside them, are unfused-pointwise. What 16-bit values would take off is what autocast really narrows:
+layer norms, losses, gathers of fp32 tables and the optimizer's state stay fp32 under it.
 
 What helps:
 Fewer bytes: bf16-autocast where the values are fp32 (with channels-last where images are convolved: in NCHW
@@ -30,10 +30,10 @@ import numpy as np
 from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.device_kind import device_word, on_cores, pieces
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening
+from findwall.attribute.figures import no_other, opening
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, WIDTH_WORDS, under_autocast, value_bytes
-from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
 
@@ -56,9 +56,8 @@ def sentence(facts: Facts) -> str:
         else f"{pieces(facts)} that move only the {values + 'values' if values else 'bytes'} they must"
     )
     return (
-        f"{opening(facts, CAUSE)} goes to {why}, and no other cause recovers {100 * WORTH_IT:.0f} %. Only "
-        f"fewer bytes ({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens "
-        "it."
+        f"{opening(facts, CAUSE)} goes to {why}, and {no_other(facts)}. Only fewer bytes "
+        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens it."
     )
 
 

@@ -31,6 +31,8 @@ MAY_HIDE_SHARE = 0.5
 BUSY_FOR_LAUNCHES = 0.95
 # Of the step: a roof says that nothing is left, so nearly all must be known.
 ROOF_UNKNOWN_SHARE = 0.10
+# Of the time at the roof: what gives back less is a remark on a job that stands there, not its wall.
+BESIDE_ROOF_SHARE = 0.1
 COMPARED = 4  # causes, of those with most to give back, that are played against each other
 # Of every step recorded, start-up: the rest of such a step is warm-up too.
 START_UP_SHARE = 0.5
@@ -113,6 +115,11 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
     worth = [cause for cause in gain.ranked() if gain[cause] >= WORTH_IT * scenario.step]
     if not worth:
         return [_roof(facts, scenario)]
+    spent = facts.spent(scenario)
+    if gain.of(worth) < BESIDE_ROOF_SHARE * max(spent[roof] for roof in ROOFS):
+        roof = _roof(facts, scenario)
+        if roof in ROOFS and gain.of(worth) < BESIDE_ROOF_SHARE * spent[roof]:
+            return [roof, *worth]
     if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE_SHARE * gain[worth[0]]:
         first, second = worth[0], worth[1]
         if QUESTION_OF[second] < QUESTION_OF[first]:
