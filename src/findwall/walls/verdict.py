@@ -67,7 +67,9 @@ def decide(facts: Facts) -> Verdict:
     found = {ranking[0] for ranking in ranked}
     if found & {UNKNOWN, NO_ROOF}:  # in some reading nobody can tell: then nobody can
         return Verdict(None, why_not=_why_nobody_can_tell(facts, found))
-    if best == RECOMPILATION and grows(facts):
+    # A job that sets itself up is also uneven: both are over once it has.
+    worth_setting_up = RECOMPILATION in ranked[1][:COMPARED]
+    if best in (RECOMPILATION, "unstable-steps") and worth_setting_up and grows(facts):
         return Verdict(None, ranked[1][1] if len(ranked[1]) > 1 else None, why_not="growing")
     if len(found) > 1:
         return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
