@@ -113,7 +113,8 @@ def _wall(facts: Facts, verdict: Verdict) -> Wall:
             sentence += f" {DOUBTFUL_ROOF}"
         return Wall(verdict.wall, verdict.cause, sentence, following)
     between = [[WALL_OF[cause], cause] for cause in verdict.between if cause in WALL_OF]
-    return Wall(None, None, _undecided(facts, verdict), None, between)
+    is_early = verdict.why_not in TOO_EARLY
+    return Wall(None, None, _undecided(facts, verdict), None, between, is_early)
 
 
 def _blindest(facts: Facts) -> Scenario:

@@ -331,7 +331,7 @@ class Engine:
         self.telemetry = Gauges()
         self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
-        self.deferred = self.micro_steps = None
+        self.deferred = self.micro_steps = self.gate.watch = None
         self.parameters = 0
         self.every = 1
         self.kinds = []
@@ -427,8 +427,10 @@ class Engine:
         self.stage = None
         CAPTURES.discard()
 
-    def watch_on(self) -> None:
-        """All is measured: steps are counted on, to the job's end, for what comes too seldom to be timed."""
+    def watch_on(self, block_ended: Callable[[float], None]) -> None:
+        """All is measured: steps are counted on, to the job's end, for what comes too seldom to be timed.
+
+        `block_ended` is told the mean of as many as were timed, again and again."""
         if self.gate.watch is None and self.usual_ns > 0:
             begun = self.step_number
             self.gate.watch = Watch(
@@ -436,17 +438,23 @@ class Engine:
                 self.finder.key,
                 self.usual_ns,
                 lambda count, now: self.diary.step_ended(begun + count, now, self.usual_ns),
+                max(len(self.record.steps), FEWEST_LATER),
+                block_ended,
             )
+
+    @property
+    def timed_ns(self) -> float:
+        """The mean of the timed steps."""
+        return sum(self.record.steps.host_ns) / max(len(self.record.steps), 1)
 
     def look_back(self) -> bool:
         """The job has ended after all was measured. True: the steps since then change what was said."""
         watch, self.gate.watch = self.gate.watch, None
         if watch is None or watch.count < FEWEST_LATER or self.usual_ns <= 0:
             return False
-        steps = self.record.steps
         self.diary.last_step = watch.last
         self.record.later = Later(watch.count, watch.ns, self.step_number, watch.slow_step, watch.slow_ns)
-        timed = sum(steps.host_ns) / max(len(steps), 1)
+        timed = self.timed_ns
         added = sum(watch.slow_ns) - len(watch.slow_ns) * self.usual_ns
         known = max(timed - self.usual_ns, 0.0) * watch.count
         is_faster = watch.ns < MUCH_FASTER * timed * watch.count

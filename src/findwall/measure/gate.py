@@ -39,6 +39,9 @@ class Watch:
     """Steps after all was measured: counted, and those noted that stand out. For the job's whole life."""
 
     __slots__ = (
+        "_block",
+        "_block_ended",
+        "_block_ns",
         "_ended",
         "_key",
         "_least",
@@ -52,9 +55,17 @@ class Watch:
     )
 
     def __init__(
-        self, source: StepEnd | None, key: int | None, usual_ns: float, ended: Callable[[int, int], None]
+        self,
+        source: StepEnd | None,
+        key: int | None,
+        usual_ns: float,
+        ended: Callable[[int, int], None],
+        block: int,
+        block_ended: Callable[[float], None],
     ) -> None:
         self._source, self._key = source, key
+        self._block, self._block_ended = block, block_ended  # told of the mean step of each block
+        self._block_ns = 0
         self._limit = STANDS_OUT_RATIO * usual_ns
         self._ended = ended  # told of a step that stood out: its number from here on, and when it ended
         self._least = ONE_END_SHARE * usual_ns
@@ -77,6 +88,10 @@ class Watch:
             self.slow_ns.append(spent)
             self._ended(self.count, now)
         self.count += 1
+        self._block_ns += spent
+        if self.count % self._block == 0:
+            mean, self._block_ns = self._block_ns / self._block, 0
+            self._block_ended(mean)
 
 
 class Gate:
@@ -133,6 +148,10 @@ class Gate:
         """For good, unless a mark comes that says more about where steps end."""
         self.shut(source, None, FOR_GOOD)
         self._until = FOR_GOOD
+
+    def open_again(self) -> None:
+        """Also where it was shut for good: the job is measured once more."""
+        self.shut(None, None, 0)
 
     def open(self) -> None:
         """The next step is measured, whatever is left."""

@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from findwall.measure import analyst, hooks
+from findwall.measure.again import Again, became_faster, came_too_early
 from findwall.measure.analyst import Analyst
 from findwall.measure.appointment import Appointment
 from findwall.measure.engine import Engine
@@ -24,8 +25,6 @@ from findwall.measure.stages import Warmup
 from findwall.measure.statusline import StatusLine
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import StepEnd
-
-STARTS_OVER = 2  # a job that goes on changing its ways is not measured for ever
 
 _current: Session | None = None
 
@@ -43,7 +42,7 @@ class Session:
         self._base = Path.cwd()  # the job may change it
         self._lookout: Lookout | None = None
         self._analyst = Analyst(options, self.rank)
-        self._starts_left = STARTS_OVER
+        self._again = Again(options, self.rank)
         self.thread_id = threading.get_ident()
         self._closed = self._stop_now = False
         self._appointment: Appointment | None = None
@@ -165,9 +164,10 @@ class Session:
         if not self.options.stop:
             self.guard(lambda: self._look_for_training(engine, source, key))
             return
-        if self.rank.world_size == 1 or self._folder is None:
-            return
-        if engine.finder.mark(source, key):
+        if self.rank.world_size == 1:
+            self._stop_if_over()
+            self.guard(lambda: self._look_for_training(engine, source, key))
+        elif self._folder is not None and engine.finder.mark(source, key):
             self.guard(lambda: self._stop_together(engine))
         self.leave_if_asked()
 
@@ -185,8 +185,10 @@ class Session:
             engine.stage = None
             if engine.finder.source is StepEnd.EXPLICIT:
                 engine.forget_steps()  # the job counts them itself
-        elif better and self._starts_left and self.rank.world_size == 1:  # several ranks would have to agree
-            self._start_over(engine)
+        elif better and self._again.is_possible:
+            what = engine.record.step_source or "other"
+            text = f"the job ran other steps before its first training step ({what}); they are left out"
+            self._start_over(engine, text)
         if engine.stage is None:
             self._first_step(engine)
             return
@@ -194,13 +196,15 @@ class Session:
         if engine.done:
             self._finished(engine)
 
-    def _start_over(self, engine: Engine) -> None:
-        """An evaluation was measured, or the beginning of one, and only then the training began."""
-        self._starts_left -= 1
-        what = engine.record.step_source or "other"
+    def _start_over(self, engine: Engine, why: str) -> None:
+        """What was measured is not what the job is about."""
+        self._again.use()
         engine.start_over()
-        engine.note(f"the job ran other steps before its first training step ({what}); they are left out")
+        engine.note(why)
         self._analyst = Analyst(self.options, self.rank)
+        if self._status is not None:
+            self._hide_status()
+            self._status = StatusLine.begin(lambda: self.engine)
 
     def _first_step(self, engine: Engine) -> None:
         engine.thread_id = threading.get_ident()
@@ -214,14 +218,22 @@ class Session:
     # The end
 
     def _finished(self, engine: Engine) -> None:
-        self._stop_threads()
+        if self._again.may_come_later:
+            engine.telemetry.stop()  # what ends the steps is still looked at
+        else:
+            self._stop_threads()
         engine.save(final=True)
         self._begin_verdict()
-        if self.options.stop and self.rank.world_size == 1:
-            self._analyst.end()
-            self._stop()
-        elif not self.options.stop:
+        self._again.measured()
+        if not self.options.stop:
             self._rest(engine)
+        elif self.rank.world_size == 1:
+            self._analyst.end()
+            if self._again.may_come_later and came_too_early(self.folder):
+                say("the job still set itself up; it is measured again if its steps become faster")
+                self._rest(engine)
+            else:
+                self._stop()
 
     def _begin_verdict(self) -> None:
         if self._analyst.begun:
@@ -232,12 +244,35 @@ class Session:
 
     def _rest(self, engine: Engine) -> None:
         if self.rank.world_size == 1:
-            engine.watch_on()
+            engine.watch_on(lambda mean_ns: self._block_ended(engine, mean_ns))
         inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION, StepEnd.LOOP)
-        if inferred and self._starts_left and self.rank.world_size == 1:
+        if inferred and self._again.is_possible:
             self.gate.shut_until_better(engine.finder.source)
         else:
             self.gate.shut_for_good()
+
+    def _block_ended(self, engine: Engine, mean_ns: float) -> None:
+        """As many steps as were timed have come after all was measured, with this mean."""
+        if self._analyst.begun and not self._analyst.is_there:
+            return
+        if self._again.is_another_job(engine.timed_ns, mean_ns):
+            self.guard(lambda: self._measure_again(engine, mean_ns))
+        elif self._again.is_tired and self._lookout is not None:
+            self._lookout.stop()
+        self._stop_if_over()
+
+    def _stop_if_over(self) -> None:
+        """A job that was to be stopped has run on in vain."""
+        if self.options.stop and self._again.is_over and not self._closed:
+            self._stop()
+            self.leave_if_asked()
+
+    def _measure_again(self, engine: Engine, mean_ns: float) -> None:
+        why = became_faster(engine.timed_ns, mean_ns)
+        self._analyst.end(quietly=True)
+        say(f"{why}, so it is measured again")
+        self._start_over(engine, f"{why}, so it was measured again")
+        self.gate.open_again()
 
     def _stop(self) -> None:
         self._hide_status()

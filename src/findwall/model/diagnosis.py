@@ -62,6 +62,7 @@ class Wall(msgspec.Struct):
     sentence: str
     next: Next | None = None
     between: list[list[str]] | None = None
+    too_early: bool = False  # no verdict because the job still set itself up: measured later, it may have one
 
 
 class DeviceTimeline(msgspec.Struct):
