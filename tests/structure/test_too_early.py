@@ -50,3 +50,15 @@ def test_a_job_that_became_much_faster_was_measured_too_early(later_ms: float | 
         assert found.cause is None and "after that" in too_early(told, expected)
     else:
         assert found.cause == "recompilation"
+
+
+@pytest.mark.parametrize(
+    "lengths", [[300, 301, 302, 303, 304], [300, 517, 402, 690, 333]], ids=["grow", "vary"]
+)
+def test_a_job_that_is_set_up_is_uneven_too(lengths: list[int]) -> None:
+    timeline = lengths_job(list(lengths), 40)
+    usual = facts_of(timeline).reading.likely.step / 1e9
+    timed = StepTimes((usual,) * 20 + (20 * usual,) * 2, "measured")
+    facts = facts_of(timeline, step_times=timed)
+    assert facts.spent_ms("unstable-steps") > facts.spent_ms("recompilation") > 0
+    assert (decide(facts).cause is None) == grows(facts)
