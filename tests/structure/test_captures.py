@@ -141,6 +141,18 @@ def test_a_product_in_slices_is_one_op() -> None:
     ]
 
 
+def test_products_that_are_alike_are_done_once_each() -> None:
+    """Whose slices are whose does not matter to the order, but each op does its own work."""
+    for count in (2, 3, 4, 7):
+        layers: list[Layer] = [(ADD, 8), *[(MM, 64)] * count, (MUL, 8)]
+        kernels = [ADD[1], *[MM[1], SLICES] * count, MUL[1]]
+        found = with_captured_ops(replay_of(kernels), [capture_of(layers, calls=False, names=False)])
+        op = link(found).op[found.rows(*DEVICE_KINDS)].tolist()
+        pairs = list(zip(op[1:-1:2], op[2:-1:2], strict=True))
+        assert all(product == slices for product, slices in pairs)
+        assert len(set(pairs)) == count
+
+
 def test_where_two_ops_fit_a_kernel_gets_none() -> None:
     """Three products, two kernels: which of the products had none cannot be told."""
     capture = capture_of([(NORM, 8), (MM, 8), (MM, 16), (MM, 32), (ADD, 8)], calls=False, names=False)

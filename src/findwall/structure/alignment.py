@@ -39,6 +39,38 @@ def align(scores: Scores, alike: I64, several: Bool) -> I64:
     return chosen
 
 
+def evenly(position: I64, alike: I64, names: I64) -> I64:
+    """The same places, but of neighbouring columns that are alike each gets as many rows, if those repeat.
+
+    To the order it is all the same which of them a row belongs to; what a column stands for is done by each.
+    """
+    found = position.copy()
+    number = np.where(position >= 0, alike[np.maximum(position, 0)], -1)
+    cuts = np.flatnonzero(np.diff(number)) + 1
+    for run in np.split(np.arange(len(position)), cuts):
+        if len(run) == 0 or number[run[0]] < 0:
+            continue
+        columns = _alike_around(position, alike, run)
+        each, left = divmod(len(run), len(columns))
+        if each and not left and np.array_equal(names[run], np.tile(names[run[:each]], len(columns))):
+            found[run] = columns[np.arange(len(run)) // each]
+    return found
+
+
+def _alike_around(position: I64, alike: I64, run: I64) -> I64:
+    """The neighbouring columns that are alike, from which these rows could have any."""
+    used = position[position >= 0]
+    first, last = int(position[run[0]]), int(position[run[-1]])
+    before = used[used < first].max(initial=-1)
+    after = used[used > last].min(initial=len(alike))
+    while first - 1 > before and alike[first - 1] == alike[first]:
+        first -= 1
+    while last + 1 < after and alike[last + 1] == alike[last]:
+        last += 1
+    found: I64 = np.arange(first, last + 1)
+    return found[alike[found] == alike[first]]
+
+
 def _forward(scores: Scores, several: Bool) -> tuple[Scores, Scores]:
     """The best sum up to each row if it stands at a column; and of the rows before it, by columns used."""
     rows, columns = scores.shape

@@ -17,7 +17,7 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.affinity import affinity
-from findwall.structure.alignment import align
+from findwall.structure.alignment import align, evenly
 from findwall.structure.captured_rows import CapturedRows, Launches, Match
 from findwall.structure.classes import op_class
 from findwall.structure.cores import WEIGHTLESS
@@ -228,7 +228,7 @@ def side_by_side(names: list[str], kinds: list[int], launches: Launches) -> I64:
     several = np.array(
         [not launches.counted and op is not None and op_class(op) in _SEVERAL for op in ops], bool
     )
-    return align(table[kernel_at][:, launch_at], alike, several)
+    return evenly(align(table[kernel_at][:, launch_at], alike, several), alike, kernel_at)
 
 
 def _distinct(keys: list[Any]) -> tuple[list[Any], I64]:
