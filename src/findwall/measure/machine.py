@@ -9,14 +9,28 @@ from pathlib import Path
 from typing import Any
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+UNCACHED = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
 
 
 def device_in_use(torch: Any) -> int | None:
     """The GPU this process computes on; None for a CPU job. CUDA is never initialised for the question."""
     if not torch.cuda.is_initialized():
         return None
+    if not counts_memory(torch):
+        return int(torch.cuda.current_device())
     used = [torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())]
     return max(range(len(used)), key=used.__getitem__) if any(used) else None
+
+
+def counts_memory(torch: Any) -> bool:
+    """Whether torch knows how much memory is taken: not with its cache off, or another allocator in place."""
+    if any(name in os.environ for name in UNCACHED):
+        return False
+    try:
+        torch.cuda.memory_allocated()
+    except RuntimeError:  # an allocator of somebody's own need not count
+        return False
+    return True
 
 
 def may_use_gpu(torch: Any) -> bool:
@@ -27,8 +41,8 @@ def may_use_gpu(torch: Any) -> bool:
 
 
 def allocations(torch: Any) -> int | None:
-    """How often the job has taken memory on its GPU, which nearly every op does; None for a CPU job."""
-    if not torch.cuda.is_initialized():
+    """How often the job has taken memory on its GPU, which nearly every op does; None where nobody knows."""
+    if not torch.cuda.is_initialized() or not counts_memory(torch):
         return None
     device = device_in_use(torch)
     return 0 if device is None else int(torch.cuda.memory_stats(device).get("allocation.all.allocated", 0))
@@ -51,7 +65,10 @@ def is_capturing(torch: Any) -> bool:
 
 
 def reserved_bytes(torch: Any, device: int | None) -> int:
-    return 0 if device is None else int(torch.cuda.memory_reserved(device))
+    try:
+        return 0 if device is None else int(torch.cuda.memory_reserved(device))
+    except RuntimeError:  # not counted
+        return 0
 
 
 class Compilations:
@@ -81,7 +98,7 @@ ALLOCATOR_COUNTS = {
 
 
 def allocator_counts(torch: Any, device: int | None) -> dict[str, int]:
-    if device is None:
+    if device is None or not counts_memory(torch):
         return {}
     stats = torch.cuda.memory_stats(device)
     return {name: int(stats[key]) for name, key in ALLOCATOR_COUNTS.items() if key in stats}
@@ -92,7 +109,7 @@ def memory(torch: Any, device: int | None) -> tuple[int | None, int | None]:
     if device is None:
         return None, None
     total = int(torch.cuda.get_device_properties(device).total_memory)
-    return int(torch.cuda.max_memory_allocated(device)), total
+    return (int(torch.cuda.max_memory_allocated(device)) if counts_memory(torch) else None), total
 
 
 def device_name(torch: Any, device: int | None) -> str | None:
