@@ -44,7 +44,7 @@ def evenly(position: I64, alike: I64, names: I64) -> I64:
 
     To the order it is all the same which of them a row belongs to; what a column stands for is done by each.
     """
-    found = position.copy()
+    found: I64 = position.copy()
     number = np.where(position >= 0, alike[np.maximum(position, 0)], -1)
     cuts = np.flatnonzero(np.diff(number)) + 1
     for run in np.split(np.arange(len(position)), cuts):
@@ -67,8 +67,8 @@ def _alike_around(position: I64, alike: I64, run: I64) -> I64:
         first -= 1
     while last + 1 < after and alike[last + 1] == alike[last]:
         last += 1
-    found: I64 = np.arange(first, last + 1)
-    return found[alike[found] == alike[first]]
+    found: I64 = first + np.flatnonzero(alike[first : last + 1] == alike[first])
+    return found
 
 
 def _forward(scores: Scores, several: Bool) -> tuple[Scores, Scores]:
