@@ -12,6 +12,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes import CannotTell, all_fixes
 from findwall.fixes.prescribe import MOST_REFUSED, prescribe
 from findwall.model.diagnosis import NotWorthIt, Prescription
+from findwall.model.run import StepTimes
 from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
@@ -92,6 +93,17 @@ def test_the_verdicts_fix_is_named_first() -> None:
     assert first["empty_cache"] == "keep-cache"
     assert first["checkpointed_blocks"] == "less-recompute"
     assert first["changing_lengths"] == "static-shapes"
+
+
+def test_what_is_collected_behind_a_compiler_goes_with_it() -> None:
+    compiled = job("changing_lengths")
+    step = ms(compiled.step) / 1e3
+    timed = StepTimes((step,) * 8, "measured", gc_s=0.05 * step)
+    collected = facts_of(compiled.timeline, step_times=timed)
+    assert collected.spent_ms("gc-pause") > 0
+    _, given, _ = answer(collected)
+    low = given["static-shapes"].step_ms.low
+    assert low is not None and low <= BEATEN * TRUTH["changing_lengths"]["fixes"]["dynamic"]["step_ms"]
 
 
 def test_pageable_copies_are_pinned_or_prefetched_before_all_else() -> None:

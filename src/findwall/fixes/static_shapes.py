@@ -67,8 +67,9 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Nothing is compiled. What else the host does here cannot be told from the compiler's own Python."""
-    return ideal(facts, *MOVES, "host-work", "graph-breaks") + free_launches(facts)
+    """Nothing is compiled. What else the host does here cannot be told from the compiler's own Python, nor
+    whose objects are collected."""
+    return ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause") + free_launches(facts)
 
 
 FIX = Fix(MOVES, "safe", advise)
