@@ -51,10 +51,13 @@ def advise(facts: Facts) -> Outcome:
             f"two steps ({a_step(waited)})."
         )
     if "_MultiProcessingDataLoaderIter" in names:
+        have = facts.rank.loader_workers
+        more, whom = "num_workers: as many as the cores allow", "the workers there are"
+        if have:
+            more, whom = workers_text(facts, have), f"the {have} workers there are"
         return use(
-            f"Raise num_workers as far as the cores allow ({rest}): the device still waits {a_step(waited)} "
-            "for "
-            "the workers there are."
+            f"Give the loader more workers ({more}, {rest}): the device still waits {a_step(waited)} for "
+            f"{whom}."
         )
     return use(
         f"Let workers make batches ahead of the step (num_workers, {rest}): the device waits "
