@@ -1,4 +1,4 @@
-"""A job that becomes much faster once it has set itself up is measured again."""
+"""A job whose verdict came too early is measured again once it has set itself up."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ from textwrap import dedent
 
 import pytest
 
-from findwall.measure import again
-from findwall.measure.again import STOPS_AFTER_NS, TIMES, WATCHED_NS, Again, came_too_early
+from findwall.measure.again import TIMES, Again, came_too_early
 from findwall.measure.analyst import COMMAND_VARIABLE
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 
+OPTIONS = ("--steps", "12", "--no-trace")
 SLOW_UNTIL_JUDGED = """
     import pathlib, time
+    from findwall.measure import session
     judged = pathlib.Path("run/diagnosis.json")
-    measurement = pathlib.Path("run/rank0/measurement.json")
     until = time.monotonic() + 120
+    blocks = 0
 
-    def is_over():
-        text = measurement.read_text()
+    def is_measured_again():
+        return session.current() is not None and session.current().engine._former is not None
+
+    def was_measured_again():
+        text = pathlib.Path("run/rank0/measurement.json").read_text()
         return "measured again" in text and '"phase":"done"' in text.replace(" ", "")
 
     while time.monotonic() < until:
         fast = judged.exists()
         for _ in range(50 if fast else 1):
             step(0.0 if fast else 0.02)
-        if fast and is_over() and "--endless" not in sys.argv:
+        blocks += fast
+        if fast and ({over}):
             break
 """
 TRAINS = """
@@ -43,7 +48,6 @@ INFERS = """
         with torch.no_grad():
             big(torch.zeros(256, 128))
 """
-# The first verdict of a job comes too early, the second does not.
 EARLY_VERDICT = """
 import json, pathlib, sys
 document = pathlib.Path(sys.argv[3])
@@ -52,45 +56,64 @@ document.write_text(json.dumps({"wall": {"too_early": not document.exists()}}))
 """
 
 
-@pytest.mark.parametrize("step", [TRAINS, INFERS], ids=["training", "inference"])
-def test_a_job_that_becomes_much_faster_is_measured_again(jobs, training, step):
-    source = training(step) + dedent(SLOW_UNTIL_JUDGED)
-    run = jobs.run(source, options=("--steps", "12", "--no-trace"))
+@pytest.fixture
+def early(jobs) -> dict[str, str]:
+    """The environment in which the first verdict of a job comes too early, the second does not."""
+    jobs.write(EARLY_VERDICT, "early.py")
+    return {COMMAND_VARIABLE: f"{sys.executable} {jobs.folder / 'early.py'}"}
+
+
+def test_a_job_that_has_set_itself_up_is_measured_again(jobs, training, early):
+    source = training(INFERS) + dedent(SLOW_UNTIL_JUDGED.format(over="was_measured_again()"))
+    run = jobs.run(source, options=OPTIONS, **early)
     measured = run.measurement()
     assert run.code == 0, run.stderr
     assert run.stderr.count("THE VERDICT") >= 2
-    assert "when it was measured, so it is measured again" in run.stderr
+    assert "by now, so it is measured again" in run.stderr
     assert any("so it was measured again" in note for note in measured.notes)
     assert sum(measured.steps.host_ns) / len(measured.steps) < 20e6
 
 
-def test_a_job_that_is_to_be_stopped_waits_where_the_verdict_came_too_early(jobs, training):
-    jobs.write(EARLY_VERDICT, "early.py")
-    source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED)
-    command = f"{sys.executable} {jobs.folder / 'early.py'}"
-    options = ("--steps", "12", "--no-trace", "--stop")
-    run = jobs.run(source, "--endless", options=options, **{COMMAND_VARIABLE: command})
+def test_a_job_that_is_to_be_stopped_waits_where_the_verdict_came_too_early(jobs, training, early):
+    source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED.format(over="False"))
+    run = jobs.run(source, options=(*OPTIONS, "--stop"), **early)
     assert run.code == 0, run.stderr
     assert run.stderr.count("THE VERDICT") == 2
     assert "it is measured again if its steps become faster" in run.stderr
     assert not came_too_early(run.folder)
 
 
-def test_when_it_is_the_moment(monkeypatch):
-    alone = Membership(rank=0, world_size=1)
-    found = Again(Options(), alone)
-    found.measured()
-    assert found.is_another_job(100.0, 49.0) and not found.is_another_job(100.0, 51.0)
-    assert not found.is_over and not found.is_tired
-    now = again.perf_counter_ns()
-    monkeypatch.setattr(again, "perf_counter_ns", lambda: now + STOPS_AFTER_NS + 10**9)
-    assert found.is_over and not found.is_tired
-    monkeypatch.setattr(again, "perf_counter_ns", lambda: now + WATCHED_NS + 10**9)
-    assert found.is_tired
+@pytest.mark.parametrize("failure", ["", "raise KeyError('mine')"])
+def test_a_job_that_ends_meanwhile_keeps_what_was_measured(jobs, training, early, failure):
+    """The second measurement has begun, and is far from having all it wants."""
+    source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED.format(over="is_measured_again()")) + failure
+    run = jobs.run(source, options=OPTIONS, **early)
+    measured = run.measurement()
+    assert run.code == (1 if failure else 0), run.stderr
+    assert "so it is measured again" in run.stderr and "no step was found" not in run.stderr
+    assert len(measured.steps) >= 12 and sum(measured.steps.host_ns) / len(measured.steps) > 20e6
+    assert (measured.phase, measured.final) == ("done", True)
+    assert any("ended before it could be measured again" in note for note in measured.notes)
+
+
+def test_a_verdict_that_came_in_time_stands(jobs, training):
+    """The job becomes faster all the same: what is said of that is said at its end."""
+    source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED.format(over="blocks > 20"))
+    run = jobs.run(source, options=OPTIONS)
+    assert run.code == 0 and "measured again" not in run.stderr
+
+
+def test_when_it_is_the_moment():
+    found = Again(Options(), Membership(rank=0, world_size=1))
+    assert found.has_settled(100.0, 49.0) and not found.has_settled(100.0, 51.0)
     for _ in range(TIMES):
         assert found.is_possible
         found.use()
-    assert not found.is_possible and not found.is_another_job(100.0, 1.0)
+    assert not found.is_possible and not found.has_settled(100.0, 1.0)
+    tired = Again(Options(stop=True), Membership(rank=0, world_size=1))
+    assert tired.waits_ns < found.waits_ns
+    tired.give_up()
+    assert tired.is_possible and not tired.may_come_later
 
 
 def test_nobody_is_measured_again_who_said_when_or_is_not_alone():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.measure.gate import Gate, Gauge
+from findwall.measure.gate import Gate, Gauge, Watch
 from findwall.measure.optimizerhooks import watched_step
 from findwall.measure.stepfinder import StepEnd
 
@@ -189,3 +189,34 @@ def test_at_rest_only_a_better_mark_is_told():
     gate.open()
     assert gate.left
     assert gate.passed(StepEnd.OPTIMIZER, 5) and not gate.left
+
+
+def test_who_watches_is_told_of_blocks_and_when_the_time_is_up(monkeypatch):
+    clock = iter(range(0, 10**9, 10))
+    monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: next(clock))
+    blocks, slow, over = [], [], []
+    watch = Watch(
+        StepEnd.OPTIMIZER,
+        7,
+        10.0,
+        lambda *step: slow.append(step),
+        4,
+        blocks.append,
+        150,
+        lambda: over.append(1),
+    )
+    for _ in range(9):
+        watch.passed(StepEnd.OPTIMIZER, 7)
+    assert (blocks, slow, over) == ([10.0, 10.0], [], [])
+    for _ in range(9):  # what ended steps comes no more, and something else does
+        watch.passed(StepEnd.FORWARD, 1)
+    assert (watch.count, over) == (9, [1])
+
+
+def test_what_was_shut_for_good_can_be_opened_again():
+    gate = Gate()
+    gate.shut_for_good()
+    gate.open_again()
+    assert not gate.left
+    gate.shut(StepEnd.OPTIMIZER, 1, 2)
+    assert gate.left == 2

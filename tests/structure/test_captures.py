@@ -17,7 +17,7 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.readers import open_run
-from findwall.structure.alignment import align
+from findwall.structure.alignment import align, evenly
 from findwall.structure.captures import captured_launches, is_replayed, noted_replays, with_captured_ops
 from findwall.structure.classes import classify, op_class
 from findwall.structure.links import link
@@ -237,6 +237,27 @@ def test_an_alignment_keeps_the_order(scores: list[list[int]], several: list[boo
         assert column < 0 or table[row, column] > 0
     shared = [column for column in set(used.tolist()) if (used == column).sum() > 1]
     assert all(several[column] for column in shared)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=6),
+    st.lists(st.integers(0, 2), min_size=1, max_size=12),
+    st.data(),
+)
+@drawn(100)
+def test_an_even_share_keeps_the_order_and_what_is_done(
+    runs: list[tuple[int, bool]], kernels: list[int], data: Any
+) -> None:
+    """Columns in runs that are alike; rows anywhere among them, in order, some of them nowhere."""
+    alike = np.repeat(np.arange(len(runs)), [length for length, _ in runs])
+    place = sorted(
+        data.draw(st.lists(st.integers(0, len(alike) - 1), min_size=len(kernels), max_size=len(kernels)))
+    )
+    position = np.array([-1 if data.draw(st.integers(0, 4)) == 0 else at for at in place], np.int64)
+    found = evenly(position, alike, np.array(kernels))
+    assert ((found < 0) == (position < 0)).all()
+    assert (alike[found[found >= 0]] == alike[position[position >= 0]]).all()
+    assert (np.diff(found[found >= 0]) >= 0).all()
 
 
 def test_captured_ops_stand_at_no_time() -> None:

@@ -69,7 +69,7 @@ def rare_ns(rank: Rank, traced: KindsTraced) -> dict[str, float]:
         found[cause] = found.get(cause, 0.0) + beyond_usual_ns(rank, (kind,))
     if RARE in found:
         found[RARE] = max(found[RARE] - max(explained - found.get("loader-starved", 0.0), 0.0), 0.0)
-    if timed.seldom is None and traced.share is None:
+    if timed.seldom is None and (traced.share is None or not rank.loader_workers):
         found.pop("loader-starved", None)  # timed with the loader's other waits
     elif timed.seldom is None and "loader-starved" in found:
         found["loader-starved"] = min(found["loader-starved"], (timed.loader_s or 0.0) * NS_PER_S)

@@ -122,6 +122,10 @@ class Captures:
         places = {number: place for place, number in enumerate(self._kept)}
         return list(self._kept.values()), [places.get(number, -1) for number in self.replays]
 
+    def reopen(self) -> None:
+        """Another window follows."""
+        self.closed = bool(self.failure)
+
     def discard(self) -> None:
         """Let go of every file that was not kept, and record no more."""
         self.closed = True

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import copy
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
+from findwall.measure.again import ENDED_BEFORE
 from findwall.measure.captures import CAPTURES
 from findwall.measure.diary import LOADER_START, Diary
-from findwall.measure.gate import Gate, Gauge, Watch
+from findwall.measure.gate import FOR_GOOD, Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
 from findwall.measure.membership import Membership
 from findwall.measure.nosteps import no_steps
@@ -105,6 +107,7 @@ class Engine:
         self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
         self.done = False
+        self._former: Measurement | None = None  # what was measured before, and may yet stand
         self.guard = owner.guard
         self._owner = owner
         self._made = perf_counter_ns()
@@ -321,8 +324,12 @@ class Engine:
         self.step_number += len(passed)
         return passed, spent
 
-    def start_over(self) -> None:
-        """What was measured is not what the job is about."""
+    def start_over(self, keep: bool) -> None:
+        """What was measured is not what the job is about. `keep`: it stands until there is more."""
+        self._former = copy(self.record) if keep else None
+        if self._former is not None:
+            self._former.beside = list(self.record.beside)
+        CAPTURES.reopen()
         self.abort_window()
         if self.stage is not None:
             self.stage.close(self)
@@ -333,6 +340,7 @@ class Engine:
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
         self.deferred = self.micro_steps = self.gate.watch = None
         self.parameters = 0
+        self.usual_ns = 0.0
         self.every = 1
         self.kinds = []
         self.done = False
@@ -412,6 +420,27 @@ class Engine:
                 say(text)
         self.save(final=True)
 
+    def takes_back(self, failure: str) -> bool:
+        """The job ended while it was measured again: what there was stands, unless this has a trace."""
+        former, self._former = self._former, None
+        if former is None or self.has_trace:
+            return False
+        if self.stage is not None:
+            self.stage.close(self)
+        self.abort_window()
+        self.record = former
+        self.record.job_ended = failure or ENDED
+        self.note(ENDED_BEFORE)
+        if self.folder is not None:
+            self.folder.write_measurement(former)
+        return True
+
+    @property
+    def has_trace(self) -> bool:
+        """Or all that was asked for."""
+        trace = self.record.trace
+        return bool(trace and trace.file) or (not self.options.trace and len(self.record.steps) > 0)
+
     def crashed(self, failure: str) -> None:
         """The job ended badly after all was measured: the folder says so."""
         self.record.job_ended = failure
@@ -423,14 +452,18 @@ class Engine:
 
     def finished(self) -> None:
         self.done = True
+        self._former = None
         self.record.phase = "done"
         self.stage = None
         CAPTURES.discard()
 
-    def watch_on(self, block_ended: Callable[[float], None]) -> None:
+    def watch_on(
+        self, block_ended: Callable[[float], None], waits_ns: int, waited: Callable[[], None]
+    ) -> None:
         """All is measured: steps are counted on, to the job's end, for what comes too seldom to be timed.
 
-        `block_ended` is told the mean of as many as were timed, again and again."""
+        `block_ended` is told the mean of as many as were timed, again and again; `waited` is called after so
+        long (0 never)."""
         if self.gate.watch is None and self.usual_ns > 0:
             begun = self.step_number
             self.gate.watch = Watch(
@@ -440,6 +473,8 @@ class Engine:
                 lambda count, now: self.diary.step_ended(begun + count, now, self.usual_ns),
                 max(len(self.record.steps), FEWEST_LATER),
                 block_ended,
+                perf_counter_ns() + waits_ns if waits_ns else FOR_GOOD,
+                waited,
             )
 
     @property
@@ -464,6 +499,8 @@ class Engine:
         return True
 
     def save(self, final: bool = False) -> None:
+        if self._former is not None and not self.has_trace:
+            return  # what was measured before is still the better one
         folder = self.folder
         if self.timed is not None:
             # The device had not passed the last of the timed steps when their stage ended; by now it has.

@@ -46,7 +46,9 @@ class Watch:
         "_key",
         "_least",
         "_limit",
+        "_over",
         "_source",
+        "_until",
         "count",
         "last",
         "ns",
@@ -62,10 +64,13 @@ class Watch:
         ended: Callable[[int, int], None],
         block: int,
         block_ended: Callable[[float], None],
+        until: int,
+        over: Callable[[], None],
     ) -> None:
         self._source, self._key = source, key
         self._block, self._block_ended = block, block_ended  # told of the mean step of each block
         self._block_ns = 0
+        self._until, self._over = until, over  # called once, at whatever mark comes after that
         self._limit = STANDS_OUT_RATIO * usual_ns
         self._ended = ended  # told of a step that stood out: its number from here on, and when it ended
         self._least = ONE_END_SHARE * usual_ns
@@ -75,9 +80,12 @@ class Watch:
         self.slow_ns: list[int] = []
 
     def passed(self, source: StepEnd, key: int) -> None:
+        now = perf_counter_ns()
+        if now > self._until:
+            self._until = FOR_GOOD
+            self._over()
         if key != self._key or source is not self._source:
             return
-        now = perf_counter_ns()
         spent = now - self.last
         if spent < self._least:
             return  # a scaler's step() after its optimizer's: one end, told twice

@@ -10,9 +10,10 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from findwall.measure import analyst, hooks
-from findwall.measure.again import Again, became_faster, came_too_early
+from findwall.measure.again import FASTER, SAID, Again, came_too_early
 from findwall.measure.analyst import Analyst
 from findwall.measure.appointment import Appointment
+from findwall.measure.closing import closing_line
 from findwall.measure.engine import Engine
 from findwall.measure.forks import watch_forks
 from findwall.measure.gate import Gate
@@ -108,6 +109,7 @@ class Session:
         self.off = True
         if self.engine is not None:
             self.engine.off = True
+        self.gate.watch = None
         self.gate.shut_for_good()
 
     def before_fork(self) -> None:
@@ -165,7 +167,6 @@ class Session:
             self.guard(lambda: self._look_for_training(engine, source, key))
             return
         if self.rank.world_size == 1:
-            self._stop_if_over()
             self.guard(lambda: self._look_for_training(engine, source, key))
         elif self._folder is not None and engine.finder.mark(source, key):
             self.guard(lambda: self._stop_together(engine))
@@ -188,7 +189,7 @@ class Session:
         elif better and self._again.is_possible:
             what = engine.record.step_source or "other"
             text = f"the job ran other steps before its first training step ({what}); they are left out"
-            self._start_over(engine, text)
+            self._start_over(engine, text, keep=False)
         if engine.stage is None:
             self._first_step(engine)
             return
@@ -196,10 +197,10 @@ class Session:
         if engine.done:
             self._finished(engine)
 
-    def _start_over(self, engine: Engine, why: str) -> None:
-        """What was measured is not what the job is about."""
+    def _start_over(self, engine: Engine, why: str, keep: bool) -> None:
+        """What was measured is not what the job is about. `keep`: it stands until there is more."""
         self._again.use()
-        engine.start_over()
+        engine.start_over(keep)
         engine.note(why)
         self._analyst = Analyst(self.options, self.rank)
         if self._status is not None:
@@ -224,13 +225,12 @@ class Session:
             self._stop_threads()
         engine.save(final=True)
         self._begin_verdict()
-        self._again.measured()
         if not self.options.stop:
             self._rest(engine)
         elif self.rank.world_size == 1:
             self._analyst.end()
-            if self._again.may_come_later and came_too_early(self.folder):
-                say("the job still set itself up; it is measured again if its steps become faster")
+            if self._looks_on():
+                say(SAID)
                 self._rest(engine)
             else:
                 self._stop()
@@ -244,37 +244,43 @@ class Session:
 
     def _rest(self, engine: Engine) -> None:
         if self.rank.world_size == 1:
-            engine.watch_on(lambda mean_ns: self._block_ended(engine, mean_ns))
+            engine.watch_on(
+                lambda mean_ns: self.guard(lambda: self._block_ended(engine, mean_ns)),
+                self._again.waits_ns if self._again.may_come_later else 0,
+                self._waited_in_vain,
+            )
         inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION, StepEnd.LOOP)
         if inferred and self._again.is_possible:
             self.gate.shut_until_better(engine.finder.source)
         else:
             self.gate.shut_for_good()
 
+    def _looks_on(self) -> bool:
+        """Whether the verdict, which is there, leaves something to measure again."""
+        if self._again.may_come_later and not came_too_early(self.folder):
+            self._again.give_up()
+        return self._again.may_come_later
+
     def _block_ended(self, engine: Engine, mean_ns: float) -> None:
         """As many steps as were timed have come after all was measured, with this mean."""
-        if self._analyst.begun and not self._analyst.is_there:
+        if not self._again.may_come_later or (self._analyst.begun and not self._analyst.is_there):
             return
-        if self._again.is_another_job(engine.timed_ns, mean_ns):
-            self.guard(lambda: self._measure_again(engine, mean_ns))
-        elif self._again.is_tired and self._lookout is not None:
-            self._lookout.stop()
-        self._stop_if_over()
+        if not self._looks_on():
+            self._stop_threads()
+        elif self._again.has_settled(engine.timed_ns, mean_ns):
+            self._analyst.end(quietly=True)
+            say(f"{FASTER}, so it is measured again")
+            self._start_over(engine, f"{FASTER}, so it was measured again", keep=True)
+            self.gate.open_again()
 
-    def _stop_if_over(self) -> None:
-        """A job that was to be stopped has run on in vain."""
-        if self.options.stop and self._again.is_over and not self._closed:
-            self._stop()
-            self.leave_if_asked()
-
-    def _measure_again(self, engine: Engine, mean_ns: float) -> None:
-        why = became_faster(engine.timed_ns, mean_ns)
-        self._analyst.end(quietly=True)
-        say(f"{why}, so it is measured again")
-        self._start_over(engine, f"{why}, so it was measured again")
-        self.gate.open_again()
+    def _waited_in_vain(self) -> None:
+        """The job did not become faster, or does something else by now."""
+        self._again.give_up()
+        self.guard(self._stop if self.options.stop else self._stop_threads)
+        self.leave_if_asked()
 
     def _stop(self) -> None:
+        self._stop_threads()
         self._hide_status()
         self._closed = self._stop_now = True
         self._switch_off()
@@ -308,7 +314,11 @@ class Session:
         self._stop_threads()
         if self._lookout is not None:
             self._lookout.join()
-        if not engine.done:
+        if not engine.done and engine.takes_back(failure):
+            if not failure and self._folder is not None and self.rank.speaks:
+                say(closing_line(self._folder.path))  # its verdict is there
+                return
+        elif not engine.done:
             engine.job_ended(failure)
         elif failure:
             engine.crashed(failure)

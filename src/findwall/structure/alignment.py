@@ -50,7 +50,7 @@ def evenly(position: I64, alike: I64, names: I64) -> I64:
     for run in np.split(np.arange(len(position)), cuts):
         if len(run) == 0 or number[run[0]] < 0:
             continue
-        columns = _alike_around(position, alike, run)
+        columns = _alike_around(found, alike, run)
         each, left = divmod(len(run), len(columns))
         if each and not left and np.array_equal(names[run], np.tile(names[run[:each]], len(columns))):
             found[run] = columns[np.arange(len(run)) // each]
@@ -59,10 +59,10 @@ def evenly(position: I64, alike: I64, names: I64) -> I64:
 
 def _alike_around(position: I64, alike: I64, run: I64) -> I64:
     """The neighbouring columns that are alike, from which these rows could have any."""
-    used = position[position >= 0]
     first, last = int(position[run[0]]), int(position[run[-1]])
-    before = used[used < first].max(initial=-1)
-    after = used[used > last].min(initial=len(alike))
+    before = position[: run[0]].max(initial=-1)
+    behind = position[run[-1] + 1 :]
+    after = behind[behind >= 0].min(initial=len(alike))
     while first - 1 > before and alike[first - 1] == alike[first]:
         first -= 1
     while last + 1 < after and alike[last + 1] == alike[last]:
