@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from findwall.attribute.whatif import saved_alone
 from findwall.walls import verdict
 from sketch import facts_of, sketch
 
@@ -24,5 +25,14 @@ def test_what_saves_most_alone_is_in_front(
 ) -> None:
     facts = facts_of(sketch(cpu="oo   oo   oo", gpu="kk   kk   kk", steps="|    |    |    "), step_ms=5)
     saved = {first: 0.2 * facts.step, other: 0.8 * facts.step}
-    monkeypatch.setattr(verdict, "saved_alone", lambda facts, cause: saved[cause])
+    monkeypatch.setattr(verdict, "saved_alone", lambda facts, cause, launches: saved[cause])
     assert verdict._in_front(facts, [first, other], facts.reading.likely)[0] == front
+
+
+def test_who_fuses_kernels_launches_fewer_of_them() -> None:
+    """A host that only just keeps up would hide shorter kernels, but what is merged is not launched."""
+    drawing = sketch(cpu="oooooooo " * 3, gpu="kKkKkKkK " * 3, steps="|        " * 3)
+    facts = facts_of(drawing, step_ms=9)
+    gain = facts.recoverable()
+    assert saved_alone(facts, "unfused-pointwise", launches=True) > 0.9 * gain["unfused-pointwise"]
+    assert verdict.decide(facts).cause == "unfused-pointwise"

@@ -25,6 +25,10 @@ CACHE_RATIO = 3.0
 COLLECTIVE = tuple(cause for cause in WALLS["comms"] if cause != "pipeline-bubble")
 
 
+# Causes whose kernels are merged into others, or are not there any more, once they are mended.
+MERGED = ("unfused-pointwise", "unfused-attention", "unfused-optimizer", "dtype-casts", "layout-copies")
+
+
 def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     """The step with a change made, ns, on the cheapest host that the true step allows.
 
@@ -42,9 +46,15 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     return min(max(likely.step - saved * likely.shrink - gone - unseen, 0.0), likely.step)
 
 
-def saved_alone(facts: Facts, cause: str) -> float:
-    """What the step is shorter by, ns, with nothing else changed than all that this cause could give back."""
-    return facts.step - best_step(facts, ideal(facts, cause), (cause,))
+def saved_alone(facts: Facts, cause: str, launches: bool = False) -> float:
+    """What the step is shorter by, ns, with nothing else changed than all that this cause could give back.
+
+    `launches`: who fuses kernels launches fewer of them, so a host that only just keeps up hides nothing.
+    """
+    change = ideal(facts, cause)
+    if launches and cause in MERGED:
+        change += free_launches(facts, facts.atoms.of(cause))
+    return facts.step - best_step(facts, change, (cause,))
 
 
 def ideal(facts: Facts, *causes: str) -> Change:

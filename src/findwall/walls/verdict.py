@@ -142,7 +142,8 @@ def _in_front(facts: Facts, worth: list[str], scenario: Scenario) -> list[str]:
     compared = worth[:COMPARED]
     if worth[0] in WAITING:
         compared = [cause for cause in compared if cause != LAUNCHING]
-    alone = {cause: saved_alone(facts, cause) for cause in compared}
+    # For the first all counts that mending it does; what is to stand in front of it must do so by itself.
+    alone = {cause: saved_alone(facts, cause, launches=cause == worth[0]) for cause in compared}
     most = max(alone, key=lambda cause: alone[cause])
     clear = alone[most] >= WORTH_IT * scenario.step and alone[worth[0]] < NEAR_TIE_SHARE * alone[most]
     return [most, *(cause for cause in worth if cause != most)] if clear else worth
