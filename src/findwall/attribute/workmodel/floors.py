@@ -158,6 +158,15 @@ def _fast_path_by_name(
     return fast_off | found, np.where(found, reach, better)
 
 
+def fast_format(ceilings: Ceilings) -> str | None:
+    """The format in which tensor cores do fp32 products, where that is worth it; None where it is not."""
+    vector = ceilings.flops.get("fp32")
+    fast = next((name for name in ("tf32", "fp16") if name in ceilings.flops), None)
+    if vector is None or fast is None or ceilings.flops[fast] < _WORTH_A_FAST_PATH * vector:
+        return None
+    return fast
+
+
 def _fast_path(
     candidates: Bool, flops: F64, memory: F64, duration: F64, ceilings: Ceilings
 ) -> tuple[Bool, F64]:
@@ -166,11 +175,10 @@ def _fast_path(
     Every GPU that has them has one of the two formats asked for, and no CPU does.
     """
     better = np.full(len(flops), np.nan)
-    vector = ceilings.flops.get("fp32")
-    fast = next((ceilings.flops[name] for name in ("tf32", "fp16") if name in ceilings.flops), None)
-    if vector is None or fast is None or fast < _WORTH_A_FAST_PATH * vector:
+    fast = fast_format(ceilings)
+    if fast is None:
         return np.zeros(len(flops), bool), better
-    reach = np.maximum(1e9 * flops / fast, memory)
+    reach = np.maximum(1e9 * flops / ceilings.flops[fast], memory)
     better[candidates] = np.fmin(reach, duration)[candidates]
     return candidates, better
 
