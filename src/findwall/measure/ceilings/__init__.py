@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findwall.measure.ceilings.cache import cached_ceilings, cached_report, store
+from findwall.measure.ceilings.cache import cached_ceilings, cached_report, kept_gpus, store
 from findwall.measure.ceilings.report import CeilingsReport, CurvePoint, Rate
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = [
     "Rate",
     "cached_ceilings",
     "cached_report",
+    "kept_gpus",
     "measure_ceilings",
     "store",
 ]

@@ -74,6 +74,15 @@ def cached_ceilings(
     return None if report is None else report.ceilings
 
 
+def kept_gpus() -> list[Ceilings]:
+    """What was measured of GPUs on this machine, the best of each, newest first."""
+    names = {report.ceilings.device for report in _reports()}
+    # A CPU is kept under its model and the number of its cores.
+    best = [cached_report(name) for name in names if not name.endswith(" cores")]
+    found = sorted((one for one in best if one is not None), key=lambda one: one.created, reverse=True)
+    return [report.ceilings for report in found]
+
+
 def _reports() -> Iterator[CeilingsReport]:
     try:
         paths = sorted(folder().glob("*.json"))
