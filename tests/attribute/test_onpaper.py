@@ -129,6 +129,7 @@ def test_what_is_smaller_than_any_kernel_is_launch_bound() -> None:
         ("matmul", (32768, 1023, 4093), (32768, 1024, 4096)),
         ("matmul", (8191, 768, 50257), (8191, 768, 50304)),  # the number of rows does not matter
         ("matmul", (4096, 4095, 1), (4096, 4096, 1)),
+        ("matmul", (32768, 4096, 401), (32768, 4096, 408)),
         ("conv", (32, 63, 57, 57, 127, 3, 3), (32, 64, 57, 57, 128, 3, 3)),
     ],
 )
@@ -138,7 +139,9 @@ def test_odd_sixteen_bit_shapes_are_misaligned(
     found = paper(op, dims)
     assert (found.wall, found.cause) == ("compute", "misaligned-shapes")
     assert found.aligned is not None and found.aligned.dims == padded
-    assert on_paper(found.aligned, H200).aligned is None
+    aligned = on_paper(found.aligned, H200)
+    assert aligned.aligned is None
+    assert found.regions == aligned.regions
     assert paper(op, dims, "tf32").aligned is None
 
 
