@@ -41,8 +41,8 @@ def advise(facts: Facts) -> Outcome:
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     return use(
         "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
-        f"torch.distributed.checkpoint.async_save): the device waits {a_step(spent)} while no op "
-        f"runs{at}{also}.",
+        "torch.distributed.checkpoint.async_save); replace a Python loop by ops on whole tensors: the device "
+        f"waits {a_step(spent)} while no op runs{at}{also}.",
         _best(facts, bulk, causes),
         causes,
     )

@@ -70,7 +70,7 @@ def sentence(facts: Facts) -> str:
     else:
         where = "in a place the trace does not name"
     fact = f"{waiting(facts, CAUSE)} while the host does work of its own with no op under it, {where}"
-    return told(facts, CAUSE, fact, "do that work less often or in another thread")
+    return told(facts, CAUSE, fact, "do it with ops on whole tensors, less often, or in another thread")
 
 
 def _silences(facts: Facts) -> list[_Silence]:
