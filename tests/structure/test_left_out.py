@@ -97,10 +97,12 @@ def test_loading_code_once_changes_neither_step_nor_causes(job: list[Do], us: in
 @drawn(12)
 @given(*LOADS)
 def test_loading_code_once_changes_no_wall(job: list[Do], us: int, place: int) -> None:
+    """At an edge, where readings of the same trace differ, it may tip between a cause and none."""
     launches = sum(one.what == "launch" for one in job)
     warm = decide(facts_of(first_calls(job)))
     cold = decide(facts_of(first_calls(job, place % launches, us * NS_PER_US)))
-    assert (cold.cause, cold.why_not) == (warm.cause, warm.why_not)
+    alike = (cold.cause, cold.why_not) == (warm.cause, warm.why_not)
+    assert alike or cold.cause in warm.between or warm.cause in cold.between
 
 
 def named_idle(timeline: Timeline) -> float:
