@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.attribute.whatif import saved_alone
+from findwall.model.causes import ByCause
 from findwall.walls import verdict
 from sketch import facts_of, sketch
 
@@ -26,7 +27,11 @@ def test_what_saves_most_alone_is_in_front(
     facts = facts_of(sketch(cpu="oo   oo   oo", gpu="kk   kk   kk", steps="|    |    |    "), step_ms=5)
     saved = {first: 0.2 * facts.step, other: 0.8 * facts.step}
     monkeypatch.setattr(verdict, "saved_alone", lambda facts, cause, launches: saved[cause])
-    assert verdict._in_front(facts, [first, other], facts.reading.likely)[0] == front
+    gain = ByCause.zeros()
+    gain[first], gain[other] = 2.0, 1.5
+    assert verdict._in_front(facts, [first, other], gain, facts.reading.likely)[0] == front
+    gain[other] = 0.9  # a trifle beside it hides nothing
+    assert verdict._in_front(facts, [first, other], gain, facts.reading.likely)[0] == first
 
 
 def test_who_fuses_kernels_launches_fewer_of_them() -> None:

@@ -10,7 +10,7 @@ from findwall.attribute.reading import Scenario
 from findwall.attribute.setups import RECOMPILATION, grows
 from findwall.attribute.whatif import saved_alone
 from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
-from findwall.model.causes import UNKNOWN
+from findwall.model.causes import UNKNOWN, ByCause
 from findwall.replay.blame import WAITING
 from findwall.replay.graph import LAUNCHING
 
@@ -126,20 +126,21 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
         first, second = worth[0], worth[1]
         if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
-    worth = _in_front(facts, worth, scenario)
+    worth = _in_front(facts, worth, gain, scenario)
     return worth if _hidden(facts, scenario) <= gain[worth[0]] else [UNKNOWN]
 
 
-def _in_front(facts: Facts, worth: list[str], scenario: Scenario) -> list[str]:
+def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario) -> list[str]:
     """The same causes, unless another one clearly saves more by itself than the first: it stands in front.
 
     Of two that hide each other neither saves much alone; then the one with more to give back stays first.
+    So it does before a trifle: what hides it may be no cause at all, as a host that only just keeps up.
     Launching never stands in front of a wait for the device: launches that cost nothing would make every wait
     harmless, but it is the wait that has emptied the queue.
     """
     if len(worth) < 2 or facts.reading.source not in ("given", "measured"):
         return worth  # what hides behind what is known only where the true step is
-    compared = worth[:COMPARED]
+    compared = [cause for cause in worth[:COMPARED] if gain[cause] >= MAJORITY_SHARE * gain[worth[0]]]
     if worth[0] in WAITING:
         compared = [cause for cause in compared if cause != LAUNCHING]
     # For the first all counts that mending it does; what is to stand in front of it must do so by itself.
