@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from math import ceil
 
+from msgspec.structs import replace
+
 from findwall.attribute.facts import Facts
+from findwall.fixes import NoUse
+from findwall.fixes.loader_workers import advise
 from findwall.model.events import Kind
+from findwall.model.machine import CpuUse, Telemetry
 from findwall.walls import loader_starved
 from sketch import facts_of, sketch
 
@@ -36,7 +41,19 @@ def test_no_workers_asks_for_workers() -> None:
     waited = facts.spent_ms("loader-starved")
     assert loader_starved.workers_text(facts, 0) == f"num_workers={ceil(waited / (10 - waited))}"
     assert loader_starved.workers_text(facts, 4) == f"num_workers={ceil(4 * 10 / (10 - waited))}"
-    assert "as many as the cores allow" in loader_starved.workers_text(facts, 32)
+    assert loader_starved.workers_text(facts, 32) == "num_workers=os.cpu_count()"
+    few = replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=CpuUse(cores=2))))
+    assert loader_starved.workers_text(few, 1) == "num_workers=2"
+
+
+def test_a_core_has_no_second_worker() -> None:
+    host = {"d": (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")}
+    facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host), step_ms=10)
+    cores = Telemetry(cpu=CpuUse(cores=4))
+    for have, helps in ((2, True), (4, False), (8, False)):
+        told = advise(replace(facts, rank=replace(facts.rank, loader_workers=have, telemetry=cores)))
+        assert isinstance(told, NoUse) != helps
+        assert not helps or ("num_workers=4" in told.how and "the 2 workers" in told.how)
 
 
 def test_slow_workers_are_told_apart() -> None:

@@ -7,6 +7,7 @@ from math import ceil
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 
+AS_MANY_AS_CORES = "num_workers=os.cpu_count()"
 MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not calibrated.
 
 
@@ -15,9 +16,12 @@ def workers_text(facts: Facts, have: int) -> str:
     waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
     made = have * step if have else waited  # what one process takes for a batch
     rest = step - waited
-    most = min(MOST_WORKERS, cores_of(facts) or MOST_WORKERS)
+    cores = cores_of(facts)
+    most = min(MOST_WORKERS, cores or MOST_WORKERS)
     needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else most + 1
-    return f"num_workers={needed}" if needed <= most else "num_workers: as many as the cores allow"
+    if needed > most:
+        return f"num_workers={most}" if cores else AS_MANY_AS_CORES
+    return f"num_workers={needed}"
 
 
 def cores_of(facts: Facts) -> int | None:

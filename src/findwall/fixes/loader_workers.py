@@ -23,7 +23,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.job import range_names
 from findwall.attribute.kinds_told import often_text, restarts
-from findwall.attribute.loader import workers_text
+from findwall.attribute.loader import AS_MANY_AS_CORES, cores_of, workers_text
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.units import format_ms
@@ -51,8 +51,10 @@ def advise(facts: Facts) -> Outcome:
             f"two steps ({a_step(waited)})."
         )
     if "_MultiProcessingDataLoaderIter" in names:
-        have = facts.rank.loader_workers
-        more, whom = "num_workers: as many as the cores allow", "the workers there are"
+        have, cores = facts.rank.loader_workers, cores_of(facts)
+        if have and cores and have >= cores:
+            return NoUse(f"there are {have} workers for {cores} cores already")
+        more, whom = AS_MANY_AS_CORES, "the workers there are"
         if have:
             more, whom = workers_text(facts, have), f"the {have} workers there are"
         return use(
