@@ -221,6 +221,33 @@ def test_plain_arithmetic_of_an_optimizer_step_is_the_optimizers(book: Any) -> N
     assert classes == ["optimizer", "pointwise"]
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_a_closure_runs_inside_an_optimizer_step_is_not(book: Any, backward: bool) -> None:
+    """Lightning hands forward and backward to the optimizer, which calls them before it updates."""
+    add = ("aten::add_", [[1024], [1024], []], [FP32, FP32, "Scalar"], ADD)
+    call = book.open("Optimizer.step#AdamW.step", kind=Kind.ANNOTATION)
+    forward = book.op(*add)
+    if backward:
+        node = book.open(f"{ENGINE}: AddBackward0", sequence=1)
+        book.op(*add)
+        book.close(node)
+    update = book.op(*add)
+    book.close(call)
+    found = table(book)
+    classes = [KERNEL_CLASSES[found.class_index[at(found, row)]] for row in (forward, update)]
+    assert classes == ["pointwise" if backward else "optimizer", "optimizer"]
+
+
+def test_an_optimizer_that_steps_inside_the_backward_pass_has_no_closure(book: Any) -> None:
+    node = book.open(f"{ENGINE}: AccumulateGrad", sequence=1)
+    call = book.open("Optimizer.step#AdamW.step", kind=Kind.ANNOTATION)
+    update = book.op("aten::add_", [[1024], [1024], []], [FP32, FP32, "Scalar"], ADD)
+    book.close(call)
+    book.close(node)
+    found = table(book)
+    assert KERNEL_CLASSES[found.class_index[at(found, update)]] == "optimizer"
+
+
 def checkpointed(book: Any, recording: int, nodes: int = 10) -> KernelTable:
     """Backward nodes of which some run a forward op again."""
     for number in range(nodes):

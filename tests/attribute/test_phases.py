@@ -31,6 +31,12 @@ def test_collectives_on_the_device_and_beside_it() -> None:
     }
 
 
+def test_a_closure_inside_the_optimizers_call_is_forward_and_backward() -> None:
+    inside, behind = (phases(f"{call}\n  A\no o o ", " m M m") for call in ("zzzzz ", "    z "))
+    assert inside == behind
+    assert inside.keys() >= {"forward", "backward", "optimizer"}
+
+
 def test_what_the_host_does_of_its_own_is_no_phase_of_the_model() -> None:
     """Six milliseconds of silence before the first kernel: Python outside of any module."""
     found = phases("o       no", "       mMM")

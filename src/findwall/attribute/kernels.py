@@ -32,6 +32,7 @@ from findwall.structure.classes import (
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
+from findwall.structure.closures import updates_begin
 from findwall.structure.comms import is_communication
 from findwall.structure.links import Links
 
@@ -171,18 +172,22 @@ def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool) -
 
 
 def _in_optimizer(timeline: Timeline, links: Links, rows: I64) -> Bool:
-    """Kernels launched inside an `Optimizer.step` range: without fusion an optimizer is plain arithmetic."""
+    """Kernels launched inside an `Optimizer.step` range: without fusion an optimizer is plain arithmetic.
+
+    A closure that it calls is not.
+    """
     events = timeline.events
     inside = np.zeros(len(rows), bool)
     steps = np.array([name.startswith("Optimizer.step") for name in timeline.names], bool)
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
     ranges = ranges[steps[events.name[ranges]]] if len(ranges) else ranges
+    begin = updates_begin(timeline, links, ranges)
     launch = np.maximum(links.launch[rows], 0)
     for thread in np.unique(events.thread[ranges]).tolist():
-        mine = ranges[events.thread[ranges] == thread]
-        mine = mine[np.argsort(events.start[mine], kind="stable")]
-        last = np.searchsorted(events.start[mine], events.start[launch], "right") - 1
-        ends = np.maximum.accumulate(events.end[mine])
+        mine = np.flatnonzero(events.thread[ranges] == thread)
+        mine = mine[np.argsort(begin[mine], kind="stable")]
+        last = np.searchsorted(begin[mine], events.start[launch], "right") - 1
+        ends = np.maximum.accumulate(events.end[ranges[mine]])
         within = (last >= 0) & (events.start[launch] < ends[np.maximum(last, 0)])
         inside |= within & (events.thread[launch] == thread)
     inside &= (links.launch[rows] >= 0) & (events.kind[rows] == Kind.KERNEL)

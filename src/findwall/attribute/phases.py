@@ -9,6 +9,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
+from findwall.structure.closures import updates_begin
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import rows_matching
 from findwall.structure.links import nearest
@@ -91,13 +92,13 @@ def _in_module(facts: Facts, rows: I64) -> Bool:
 
 
 def _within(facts: Facts, at: I64) -> Bool:
-    """Times inside an optimizer range."""
+    """Times inside an optimizer range, a closure that it calls left out."""
     events = facts.timeline.events
     rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
     if len(rows) == 0:
         return np.zeros(len(at), bool)
     rows = rows_matching(facts.timeline, rows, OPTIMIZER)
-    ranges = union(events.start[rows], events.end[rows])
+    ranges = union(updates_begin(facts.timeline, facts.links, rows), events.end[rows])
     inside: Bool = ranges.covered_within(at, at + 1) > 0
     return inside
 
