@@ -283,8 +283,8 @@ def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I
         where &= timeline.named(direction, kernels.row[index][where])[names]
         _claim(cause, where, found)
         floor[where] = 0.0
-    # Setting memory is part of no chain; it moves what it must.
-    _claim(cause, kind == Kind.MEMSET, "memory-roof")
+    # Setting memory is part of no chain; it moves what it must. For work that is repeated it need not be.
+    _claim(cause, (kind == Kind.MEMSET) & ~kernels.recompute[index], "memory-roof")
 
 
 def _claim_at_their_floor(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:

@@ -15,6 +15,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
+from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.events import Timeline
@@ -225,6 +226,9 @@ def establish(
     queue = line_up(timeline, links, steps)
     kernels = kernel_table(timeline, links, ceilings, steps.count)
     graph = build(timeline, links, host, queue, on_cores)
+    if kernels.recompute.any():
+        late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
+        graph = replace(graph, checkpointing=kernels.row[late])
     conditions = Conditions()
     if source == "measured":
         kinds = kinds_traced(rank, timeline, queue)

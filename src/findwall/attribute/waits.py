@@ -14,6 +14,8 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
+from findwall.replay.blame import CHECKPOINTING
+from findwall.replay.graph import LAUNCHING
 from findwall.structure.host import OWNERS, rows_matching
 from findwall.units import format_ms, ms
 
@@ -171,9 +173,9 @@ def common_sync(facts: Facts) -> str | None:
 
 
 def launch_idle(facts: Facts) -> float:
-    """Idle time that waits for launches, in ms a step: what the host alone takes of `launch-bound`."""
+    """Idle time that waits for launches, in ms a step, whatever they are for; without turn-around."""
     scenario = facts.reading.likely
-    return ms(max(scenario.idle["launch-bound"] - scenario.turnaround, 0.0))
+    return ms(max(scenario.idle[LAUNCHING] - scenario.turnaround, 0.0) + scenario.idle[CHECKPOINTING])
 
 
 def idle_before(facts: Facts, cause: str, class_name: str) -> float:

@@ -14,6 +14,7 @@ from findwall.attribute.layouts import under_convolution
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALLS
 from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
+from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
 from findwall.replay.graph import LAUNCHING
@@ -61,6 +62,9 @@ def ideal(facts: Facts, *causes: str) -> Change:
     """All that some causes could give back: their device time at its floor, their idle time gone."""
     change = Change()
     for cause in causes:
+        if cause == CHECKPOINTING:
+            change += without_recompute(facts)
+            continue
         change += to_floor(facts, facts.atoms.of(cause))
         change += _idle_gone(facts, cause)
     return change
@@ -158,6 +162,13 @@ def gone(facts: Facts, atoms: I64) -> Change:
     """Kernels that are not there any more, nor their launches."""
     rows = facts.kernels.row[facts.atoms.index[atoms]]
     return Change((Drop(np.unique(rows)),)) if len(atoms) else Change()
+
+
+def without_recompute(facts: Facts) -> Change:
+    """Nothing is checkpointed: no kernel runs again, and the host is not held up around those that stay."""
+    late = facts.graph.checkpointing
+    change = gone(facts, facts.atoms.of(CHECKPOINTING))
+    return change + Change((Launch(late, 0.0),)) if late is not None else change
 
 
 def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:

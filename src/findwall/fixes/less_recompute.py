@@ -18,7 +18,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
-from findwall.attribute.whatif import gone
+from findwall.attribute.whatif import without_recompute
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.units import GIB
 
@@ -37,7 +37,7 @@ def advise(facts: Facts) -> Outcome:
     return use(
         f"Take `torch.utils.checkpoint` off some blocks{f' ({at})' if at else ''}, or make it selective: "
         f"repeating the forward pass takes {a_step(spent)}.{_room(facts)}",
-        gone(facts, facts.atoms_of("recompute")),
+        without_recompute(facts),
     )
 
 

@@ -2,7 +2,8 @@
 
 What the step is shorter by without a cause, all earlier ones being out already, is that cause's idle time, so
 the parts sum to the idle time by construction. Launching is left out last: a launch that is late only
-because a blocking call had emptied the queue is that call's fault. What the host does (it waits for a batch,
+because a blocking call had emptied the queue is that call's fault. Launches that are made, or made late, only
+because of checkpointing count for it: without it they would not be. What the host does (it waits for a batch,
 compiles, saves) is left out before what makes it wait for the device: without the work the wait would hurt
 nobody. Of several things that the host does in one step each would often shorten it alone; they are left out
 together, and share what that saves by what the host was doing while the device stood still.
@@ -34,6 +35,7 @@ DOING = (
     "exposed-collective",
 )
 WAITING = ("copy-exposed", "host-sync")
+CHECKPOINTING = "recompute"  # takes the waits for launches that are only made because of it
 
 
 class Blame(msgspec.Struct, frozen=True):
@@ -62,10 +64,14 @@ def blame(graph: Graph, calibration: Calibration) -> Blame:
     before = _shared(graph, calibration, whole, left, doing)
     then, bare, left = _leave_out(bare, calibration, left, [*waiting, LAUNCHING])
     before |= then
+    row = graph.row[graph.rows]
+    if graph.checkpointing is not None:
+        late = np.isin(row, graph.checkpointing)
+        before[CHECKPOINTING] = np.where(late, before[LAUNCHING], 0.0)
+        before[LAUNCHING] = np.where(late, 0.0, before[LAUNCHING])
     idle = ByCause.zeros()
     for cause, column in before.items():
         idle[cause] = float(column.sum())
-    row = graph.row[graph.rows]
     found = Blame(whole, idle, 0.0, row, before, np.zeros(len(row)))
     return _fitting(_with_own_gaps(bare, left, found), graph.steps)
 

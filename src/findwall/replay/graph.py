@@ -85,6 +85,8 @@ class Graph(msgspec.Struct, frozen=True):
     latency: float  # ns from a launch to its kernel on a device that waits
     turnaround: float  # ns between two queued kernels
     share: F64 | None = None  # of the steps: how much each counts for in the mean; None: all the same
+    # Rows of the timeline that are launched, or launched late, because of checkpointing.
+    checkpointing: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -2,15 +2,18 @@
 
 What it finds:
 Kernels of forward ops that the autograd engine launches: what checkpointing recomputes instead of
-having kept it.
+having kept it. Where the host is slower than the device, also the time the device waits for those
+launches, and for the first one after a checkpoint is entered or left.
 
 Why it costs:
 Checkpointing trades compute for memory. A fully checkpointed model does its forward twice, about a
-third more work per step.
+third more work per step. The host pays as well: it issues those kernels again, and the Python around
+each checkpoint takes its time.
 
 How it is told apart:
 Checkpointing has no op of its own; its mark is forward ops nested under the autograd engine. It takes
-its kernels before every other cause, since without it they would not run at all.
+its kernels before every other cause, since without it they would not run at all, and their launches
+before launch-bound.
 
 What helps:
 less-recompute: switch checkpointing off where memory allows, checkpoint fewer blocks, or recompute
@@ -22,21 +25,26 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
-from findwall.model.diagnosis import Evidence
-from findwall.units import GIB
+from findwall.attribute.figures import a_step, opening, told
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.units import GIB, LEAST_SHOWN_MS, ms
 
 CAUSE = "recompute"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
+    found = kernel_evidence(facts, CAUSE)
+    waited = ms(facts.reading.likely.idle[CAUSE])
+    if waited < LEAST_SHOWN_MS:
+        return found
+    late = Evidence(f"the device waits {a_step(waited)} for launches that checkpointing makes", ms=waited)
+    return [*found[: EVIDENCE_ROWS - 1], late]
 
 
 def sentence(facts: Facts) -> str:
     fact = (
-        f"{opening(facts, CAUSE)} repeats the forward pass inside backward because activations are "
-        "checkpointed"
+        f"{opening(facts, CAUSE)} goes to the forward pass done again inside backward, because activations "
+        "are checkpointed"
     )
     return told(facts, CAUSE, fact, f"checkpoint fewer blocks, or none{_room(facts)}")
 

@@ -7,12 +7,16 @@ under nearly every node, where checkpointing does it under a few.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.links import ENGINE, Links
 
+# What torch.utils.checkpoint runs as it is entered: without and with reentrant autograd.
+CHECKPOINT = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction$")
 _DEEPEST_NESTING = 64  # ops one inside the other; deeper is no job's, and a ring of parents must end
 # Of the nodes that issue ops: where more than this record themselves, it is a second derivative. Needs a few
 # nodes to say so. Both chosen by hand, not calibrated.
@@ -42,6 +46,31 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
         found |= open_rows & forward[at]
         done = ~open_rows | forward[at] | engine[at]
         current = np.where(done, -1, links.parent[at])
+    return found
+
+
+def because_of_checkpoints(timeline: Timeline, links: Links, rows: I64, again: Bool) -> Bool:
+    """For each device row, whether the host came to its launch late, or at all, because of checkpointing.
+
+    Those are the rows that repeat forward work (`again`), and the first row after a checkpoint is entered or
+    forward work was repeated: most of the host's time before those is the checkpoint's own Python.
+    """
+    if not again.any():
+        return again
+    events = timeline.events
+    marks = np.flatnonzero(_named(timeline, lambda name: CHECKPOINT.search(name) is not None))
+    marks = marks[events.is_kind(Kind.OP)[marks]]
+    launched = np.flatnonzero(links.launch[rows] >= 0)
+    call = links.launch[rows[launched]]
+    found: Bool = again.copy()
+    for thread in np.unique(events.thread[call]).tolist():
+        mine = np.flatnonzero(events.thread[call] == thread)
+        mine = mine[np.argsort(events.start[call[mine]], kind="stable")]
+        theirs = launched[mine]
+        found[theirs[1:]] |= again[theirs[:-1]]
+        entered = events.start[marks[events.thread[marks] == thread]]
+        first = np.searchsorted(events.start[call[mine]], entered)
+        found[theirs[first[first < len(theirs)]]] = True
     return found
 
 
