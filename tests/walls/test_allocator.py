@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from findwall.attribute.facts import Facts
+from findwall.fixes import NoUse, keep_cache
+from findwall.measure.environment import look_at_variables
+from findwall.model.machine import Environment
 from findwall.walls import allocator
 from sketch import facts_of, sketch
 
@@ -35,3 +40,22 @@ def test_mallocs_alone_point_at_fragmentation() -> None:
         sketch(cpu="ommmmo    ommmmo    ommmmo    ", gpu="m    m    m    m    m    m    ", steps=STEPS)
     )
     assert "expandable_segments" in allocator.sentence(facts)
+
+
+def test_a_cache_that_is_switched_off_is_switched_on() -> None:
+    """Nobody empties a cache that is not there: the variable says why memory comes and goes."""
+    found = tuple(look_at_variables({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}))
+    facts = fires()
+    off = replace(facts, run=replace(facts.run, environment=Environment(found)))
+    advice = keep_cache.advise(off)
+    assert not isinstance(advice, NoUse)
+    for said in (allocator.sentence(off), advice.how):
+        assert "unset PYTORCH_NO_CUDA_MEMORY_CACHING" in said and "empty_cache" not in said
+
+
+def test_the_sentence_counts_the_calls_that_the_fix_counts() -> None:
+    facts = facts_of(sketch(cpu="offmmfmo  " * 3, gpu="mmm    m  " * 3, steps=STEPS))
+    advice = keep_cache.advise(facts)
+    assert not isinstance(advice, NoUse)
+    assert "2 cudaFree and 2 cudaMalloc calls" in advice.how
+    assert "asks the driver for memory 2 times and gives it back 2 times" in allocator.sentence(facts)

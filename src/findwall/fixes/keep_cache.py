@@ -17,15 +17,10 @@ None for the results. Another process on the same GPU gets none of the memory ba
 
 from __future__ import annotations
 
-import numpy as np
-
-from findwall.attribute.device_time import matching
+from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, listed
-from findwall.attribute.waits import in_window
 from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.events import Kind
-from findwall.structure.host import ALLOCATOR
 
 MOVES = ("allocator",)
 CALLS_NAMED = 3  # in one sentence
@@ -35,28 +30,24 @@ def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("allocator")
     if spent <= 0:
         return NoUse("the allocator serves every request of the step from its cache")
-    calls = _calls(facts)
-    freed = sum(count for name, count in calls.items() if "Free" in name or "Unmap" in name)
-    counted = listed([f"{count:,.0f} {name}" for name, count in calls.items()])
-    first = (
-        "Take `torch.cuda.empty_cache()` out of the loop" if freed else "Warm up with the largest batch first"
-    )
+    calls = driver_calls(facts)
+    counted = listed([f"{count:,.0f} {name}" for name, count in list(calls.items())[:CALLS_NAMED]])
     return use(
-        f"{first}; where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. "
+        f"{_way(facts, calls)}. "
         f"The device waits {a_step(spent)} for {f'{counted} calls' if counted else 'the allocator'}."
     )
 
 
-def _calls(facts: Facts) -> dict[str, float]:
-    """Calls to the driver's allocator, a step, most frequent first."""
-    rows = in_window(facts, facts.timeline.rows(Kind.RUNTIME))
-    rows = rows[matching(facts, rows, ALLOCATOR)]
-    names, counts = np.unique(facts.timeline.events.name[rows], return_counts=True)
-    found = {
-        facts.timeline.names[int(name)]: count / facts.steps.count
-        for name, count in zip(names.tolist(), counts.tolist(), strict=True)
-    }
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:CALLS_NAMED])
+def _way(facts: Facts, calls: dict[str, float]) -> str:
+    """What keeps the memory, by what gives it away."""
+    if switch_on := cache_switched_off(facts):
+        return f"Keep torch's cache of memory, which the environment switches off: `{switch_on}`"
+    first = (
+        "Take `torch.cuda.empty_cache()` out of the loop"
+        if given_back(calls)
+        else "Warm up with the largest batch first"
+    )
+    return f"{first}; where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
 FIX = Fix(MOVES, "safe", advise)

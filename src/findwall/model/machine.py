@@ -94,6 +94,9 @@ class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 CONTENDED = "cpu-contended"  # the finding that others keep the cores busy
+UNCACHED = (
+    "pytorch-no-cuda-memory-caching"  # the finding that a variable switches torch's cache of memory off
+)
 
 
 class Finding(msgspec.Struct, frozen=True):

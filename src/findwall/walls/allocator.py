@@ -13,13 +13,14 @@ belong to it (the queue is run again without it). A first step is full of these 
 not the job.
 
 What helps:
-keep-cache: no torch.cuda.empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-against fragmentation, a little free memory (retries free the whole cache), static-shapes so that sizes
-repeat, pinned buffers made once.
+keep-cache: no torch.cuda.empty_cache() in the loop, no PYTORCH_NO_CUDA_MEMORY_CACHING in the
+environment, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation, a little free
+memory (retries free the whole cache), static-shapes so that sizes repeat, pinned buffers made once.
 """
 
 from __future__ import annotations
 
+from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import times_text, told, waiting
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
@@ -37,19 +38,24 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 
 def sentence(facts: Facts) -> str:
-    calls = _calls(facts)
-    frees = sum(wait.times for wait in calls if "free" in wait.call.lower() or "unmap" in wait.call.lower())
-    others = sum(wait.times for wait in calls) - frees
-    where = next((f" (at {wait.line})" for wait in calls if wait.line), "")
-    advice = (
-        "take torch.cuda.empty_cache() out of the loop"
-        if frees >= FREED_OFTEN
-        else "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
-    )
+    calls = driver_calls(facts)
+    frees = given_back(calls)
+    others = sum(calls.values()) - frees
+    where = next((f" (at {wait.line})" for wait in _calls(facts) if wait.line), "")
     asked = f"asks the driver for memory {times_text(others)}" if others > 0 or not frees else ""
     given = f"gives {'it' if asked else 'memory'} back {times_text(frees)}" if frees > 0 else ""
     does = " and ".join(part for part in (asked, given) if part)
-    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} while torch {does} per step{where}", advice)
+    return told(
+        facts, CAUSE, f"{waiting(facts, CAUSE)} while torch {does} per step{where}", _advice(facts, frees)
+    )
+
+
+def _advice(facts: Facts, frees: float) -> str:
+    if switch_on := cache_switched_off(facts):
+        return f"keep torch's cache of memory, which the environment switches off: {switch_on}"
+    if frees >= FREED_OFTEN:
+        return "take torch.cuda.empty_cache() out of the loop"
+    return "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
 
 
 def _calls(facts: Facts) -> list[Wait]:
