@@ -1,0 +1,1 @@
+"""What a change really gives: trials in fresh processes, and what their samples prove."""

@@ -1,0 +1,298 @@
+"""Arms of a trial, each a command line, run in turn in fresh processes.
+
+A process is one sample: it starts, warms up, times its own steps, and tells its mean step, by a line
+`mean step ms 12.3` on stdout or in the JSON file that `FINDWALL_REPORT` names. Arms take turns, so that a
+drift of the machine hits all of them alike. One that crashes, hangs or runs out of memory costs one sample;
+the others go on. Whatever ends a trial (the last round, the deadline, Ctrl-C), what was measured is kept, and
+no process stays: each has a process group of its own, which ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
+Ended = Literal["done", "enough", "deadline", "interrupted"]
+
+REPORT = "FINDWALL_REPORT"  # the variable that names the file an arm may report in
+ROUNDS = 3  # the fewest samples a side that give an interval worth reading
+PROCESS_S = 600.0  # chosen by hand: start, warm-up with compiling, and the timed steps
+HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again; chosen by hand
+LOOK_S = 0.02  # between two looks at a process
+TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
+TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED")
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """One side of a trial: a command line, and what it changes in the environment."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    cwd: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A process that gave no sample, and why."""
+
+    trouble: Trouble
+    what: str
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One process: the mean step it told, or how it failed."""
+
+    turn: int  # of all processes of the trial, in the order they ran
+    seconds: float  # from start to end
+    step_ms: float | None = None
+    failure: Failure | None = None
+
+
+class Outcome(msgspec.Struct):
+    """All processes of one arm."""
+
+    name: str
+    samples: list[Sample] = []
+
+    @property
+    def runs_ms(self) -> list[float]:
+        return [one.step_ms for one in self.samples if one.step_ms is not None]
+
+    @property
+    def failures(self) -> list[Failure]:
+        return [one.failure for one in self.samples if one.failure is not None]
+
+    @property
+    def median_ms(self) -> float | None:
+        return median(self.runs_ms) if self.runs_ms else None
+
+    @property
+    def spread(self) -> float | None:
+        """(max - min) / median of the processes; None for fewer than two."""
+        runs = self.runs_ms
+        return (max(runs) - min(runs)) / median(runs) if len(runs) > 1 else None
+
+    @property
+    def hopeless(self) -> bool:
+        return len(self.failures) >= HOPELESS and not self.runs_ms
+
+
+class Trial(msgspec.Struct):
+    """What was measured, arm by arm, and why it ended."""
+
+    arms: dict[str, Outcome]
+    ended: Ended = "done"
+    seconds: float = 0.0
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a process has said so far."""
+
+    stdout: str
+    report: Path  # the JSON file, if it wrote one
+
+
+class Process(Protocol):
+    """Of a subprocess.Popen, what a trial needs. Its process group has its own number."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+
+Read = Callable[[Said], float | None]
+Start = Callable[[Arm, Mapping[str, str], int, int], Process]
+
+
+def step_on_stdout(said: Said) -> float | None:
+    """The last whole line `mean step ms X`."""
+    lines = TOLD.findall(said.stdout[: said.stdout.rfind("\n") + 1])
+    return float(lines[-1]) if lines else None
+
+
+def step_in_report(said: Said) -> float | None:
+    """`step_ms` of the JSON file; None while it is not there, or half written."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        told: Any = msgspec.json.decode(said.report.read_bytes())
+        if isinstance(told, dict) and isinstance(told.get("step_ms"), int | float):
+            return float(told["step_ms"])
+    return None
+
+
+def fresh(arm: Arm, env: Mapping[str, str], stdout: int, stderr: int) -> Process:
+    """The arm's command in a new process that leads its own group."""
+    return subprocess.Popen(
+        arm.argv,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=dict(env),
+        cwd=arm.cwd,
+        start_new_session=True,
+    )
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How a trial is run."""
+
+    rounds: int = ROUNDS
+    process_s: float = PROCESS_S  # what one process may take
+    deadline_s: float = inf  # what all may take; what runs then is ended and counts for nothing
+    stop_when_told: bool = False  # end a process as soon as it has told its step
+    read: Read = step_on_stdout
+    start: Start = fresh
+    enough: Callable[[Trial], bool] = lambda _: False  # asked after each round
+    tell: Callable[[str, Sample], None] = lambda _name, _sample: None  # progress
+
+
+def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
+    """The order of the arms in each round.
+
+    Two arms: A B, B A, B A, A B, …: a steady drift, and one that slows down, cancel out. More: the order is
+    turned on in each round by its share of the circle, so that each arm comes early, late and between.
+    """
+    for number in range(rounds):
+        if len(names) == 2:
+            yield tuple(names) if number.bit_count() % 2 == 0 else tuple(reversed(names))
+        else:
+            first = number * len(names) // rounds
+            yield (*names[first:], *names[:first])
+
+
+def run_trial(arms: Sequence[Arm], plan: Plan | None = None) -> Trial:
+    """Run all arms for all rounds; what was measured comes back, however it ended."""
+    plan = plan or Plan()
+    known = {arm.name: arm for arm in arms}
+    trial = Trial({name: Outcome(name) for name in known})
+    begin = time.monotonic()
+    with _Stop() as stop:
+        until = begin + plan.deadline_s
+        trial.ended = _rounds(trial, known, plan, stop, until)
+    trial.seconds = time.monotonic() - begin
+    return trial
+
+
+def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: _Stop, until: float) -> Ended:
+    turn = 0
+    for order in turns(tuple(known), plan.rounds):
+        for name in order:
+            if trial.arms[name].hopeless:
+                continue
+            sample = _sample(known[name], plan, turn, stop, until)
+            if sample is None:
+                return "interrupted" if stop.asked else "deadline"
+            trial.arms[name].samples.append(sample)
+            plan.tell(name, sample)
+            turn += 1
+        if plan.enough(trial):
+            return "enough"
+    return "done"
+
+
+def _sample(arm: Arm, plan: Plan, turn: int, stop: _Stop, until: float) -> Sample | None:
+    """One process from start to end; None if the trial ended under it."""
+    if stop.asked or time.monotonic() >= until:
+        return None
+    with tempfile.TemporaryDirectory(prefix="findwall-trial-") as folder:
+        report, out, err = (Path(folder, name) for name in ("report.json", "stdout", "stderr"))
+        begin = time.monotonic()
+        with open(out, "wb") as stdout, open(err, "wb") as stderr:
+            env = {**os.environ, **arm.env, REPORT: str(report)}
+            try:
+                process = plan.start(arm, env, stdout.fileno(), stderr.fileno())
+            except OSError as problem:
+                return Sample(turn, 0.0, failure=Failure("crashed", str(problem)))
+        limit = min(begin + plan.process_s, until)
+        try:
+            step_ms = _watched(process, plan, lambda: Said(_tail(out), report), stop, limit)
+            code = process.poll()
+        finally:
+            _end(process)
+        seconds = time.monotonic() - begin
+        if step_ms is not None:
+            return Sample(turn, seconds, step_ms=step_ms)
+        if code is None and (stop.asked or time.monotonic() >= until):
+            return None
+        return Sample(turn, seconds, failure=_failure(code, plan.process_s, _tail(err)))
+
+
+def _watched(
+    process: Process, plan: Plan, said: Callable[[], Said], stop: _Stop, limit: float
+) -> float | None:
+    """Wait for the process; its step if it told one and did not fail after that."""
+    while (code := process.poll()) is None:
+        if stop.asked or time.monotonic() >= limit:
+            return None
+        if plan.stop_when_told and (early := plan.read(said())) is not None:
+            return early
+        time.sleep(LOOK_S)
+    told = plan.read(said())
+    return told if code == 0 or plan.stop_when_told else None
+
+
+def _failure(code: int | None, limit_s: float, stderr: str) -> Failure:
+    last = stderr.strip().rpartition("\n")[2][-400:]
+    if code is None:
+        return Failure("timed-out", f"took more than {limit_s:.0f} s")
+    if OUT_OF_MEMORY.search(stderr) and code != 0:
+        return Failure("out-of-memory", last)
+    if code == 0:
+        return Failure("no-step", "ended without telling its mean step")
+    if code == -signal.SIGKILL:
+        return Failure("out-of-memory", "was killed by the system, most often for want of memory")
+    return Failure("crashed", f"exit code {code}: {last}")
+
+
+def _tail(path: Path) -> str:
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return file.read().decode(errors="replace")
+
+
+def _end(process: Process) -> None:
+    """The process and all that it started: loader workers outlive a crash of their parent."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    while process.poll() is None:
+        time.sleep(LOOK_S / 10)
+
+
+class _Stop:
+    """Ctrl-C and the like, noted instead of raised: an exception could fall between a start and its end.
+
+    A SIGTERM ends the process as it would have, once the arm's processes are gone.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.asked = self.asked or number
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self.asked == signal.SIGTERM:
+            signal.raise_signal(signal.SIGTERM)
