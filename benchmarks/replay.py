@@ -31,6 +31,7 @@ from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
 from findwall.replay.graph import Graph
 from findwall.structure.queue import line_up
 from findwall.units import ms
+from fix_names import FIX_OF
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {
@@ -39,44 +40,7 @@ FOLDERS = {
     "kept aside": HERE / "kept_aside" / "traces",
 }
 BEATEN = 1.03  # times the measured step: a best above that was beaten
-# What was measured under which name -> the fix that stands for it, or the fixes made together.
-FIX_OF = {
-    "bf16": "bf16-autocast",
-    "bf16_channels_last": "bf16-autocast + channels-last",
-    "builtin": "builtin-ops",
-    "channels_last": "channels-last",
-    "compile": "torch-compile",
-    "cuda_graph": "cuda-graphs",
-    "dynamic": "static-shapes",
-    "fused": "fused-optimizer",
-    "keep_cache": "keep-cache",
-    "log_once": "remove-sync",
-    "no_checkpoint": "less-recompute",
-    "no_collect": "freeze-gc",
-    "no_io": "move-io-off-step",
-    "no_item": "remove-sync",
-    "no_logging": "move-io-off-step",
-    "no_upcast": "fewer-casts",
-    "pad": "pad-shapes",
-    "pad_vocab": "pad-shapes",
-    "pin": "pin-memory",
-    "pinned": "pin-memory",
-    "pinned_in": "pin-memory",
-    "reduce_overhead": "cuda-graphs",
-    "resident": "prefetch-batches",
-    "all_graph": "cuda-graphs",
-    "sdpa": "sdpa",
-    "sorted_edges": "sorted-index",
-    "stacked": "remove-sync",
-    "stay_bf16": "fewer-casts",
-    "stay_channels_last": "channels-last",
-    "tf32": "tf32",
-    "workers12": "loader-workers",
-    "workers16_pin": "loader-workers",
-    "workers8": "loader-workers",
-    "device_preprocess": "move-io-off-step",
-}
-# Measured under a name above, but as more than that fix does.
+# Measured under a name of `FIX_OF`, but as more than that fix does.
 MORE_THAN_ONE_FIX = {
     ("slow_loader", "resident"): "no loader and no copy",
     ("pageable_both_ways", "pinned"): "the copies out are pinned too",
@@ -187,6 +151,8 @@ def bounds(path: Path, truth: dict[str, Any], facts: Facts) -> Iterator[Bound]:
     for name, measured in truth["fixes"].items():
         if name not in FIX_OF or (job, name) in MORE_THAN_ONE_FIX:
             continue
+        if not set(FIX_OF[name].split(" + ")) <= set(all_fixes()):
+            continue  # measured before findwall had a fix for it
         fixes = {one: all_fixes()[one].advise(facts) for one in FIX_OF[name].split(" + ")}
         uses = {one: outcome for one, outcome in fixes.items() if isinstance(outcome, Use)}
         best = round(ms(together_at_best(uses, facts)), 3) if len(uses) == len(fixes) else None

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ZOO = HERE / "zoo"
 RESULT = HERE / "results" / "run_zoo.json"
-NOT_JOBS = {"stepclock", "fixclock"}
+NOT_JOBS = {"stepclock", "fixclock", "changes"}
 
 
 def constants(path: Path) -> dict[str, object]:

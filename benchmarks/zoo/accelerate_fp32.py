@@ -6,17 +6,18 @@ fp32 on the vector units.
 
 import torch
 from accelerate import Accelerator
+from changes import compiled, precision, switches
 from stepclock import Step, main
 from torch import nn
 
 WALLS = [["compute", "fast-path-off"]]
 ALSO = []
-FIXES = ["tf32"]
+FIXES = ["tf32", "bf16", "compile", "compile_tf32", "compile_bf16"]
 
 
 def make(size: str, fix: str | None = None) -> Step:
     tokens, width, depth = (16384, 2048, 3) if size == "gpu" else (32, 32, 2)
-    torch.set_float32_matmul_precision("high" if fix == "tf32" else "highest")
+    switches(fix)
     accelerator = Accelerator(cpu=size == "cpu")
     layers: list[nn.Module] = []
     for _ in range(depth):
@@ -25,9 +26,11 @@ def make(size: str, fix: str | None = None) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     model, optimizer = accelerator.prepare(model, optimizer)
     x = torch.randn(tokens, width, device=accelerator.device)
+    run = compiled(model, fix)
 
     def step() -> None:
-        loss = model(x).square().mean()
+        with precision(x.device.type, fix):
+            loss = run(x).square().mean()
         accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()

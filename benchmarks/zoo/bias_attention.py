@@ -7,12 +7,13 @@ it.
 """
 
 import torch
+from changes import compiled, switches
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "unfused-attention"]]
 ALSO = []
-FIXES = ["sdpa"]
+FIXES = ["sdpa", "compile", "sdpa_compile", "reduce_overhead", "tf32"]
 
 
 class Layer(nn.Module):
@@ -36,15 +37,17 @@ class Layer(nn.Module):
 
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
+    switches(fix)
     batch, length, width, heads, depth = (8, 2048, 1024, 16, 4) if size == "gpu" else (2, 16, 32, 2, 2)
     dtype = torch.float16 if size == "gpu" else torch.bfloat16
-    layers = [Layer(width, heads, length, fix == "sdpa") for _ in range(depth)]
+    layers = [Layer(width, heads, length, "sdpa" in (fix or "")) for _ in range(depth)]
     model = nn.Sequential(*layers).to(device, dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, fused=True)
     x = torch.randn(batch, length, width, device=device, dtype=dtype)
+    run = compiled(model, fix)
 
     def step() -> None:
-        model(x).mean().backward()
+        run(x).mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -32,4 +32,4 @@ def make(size: str, fix: str | None = None) -> Step:
 
 
 if __name__ == "__main__":
-    main(make, steps=10, warmup=2)
+    main(make, steps=10, warmup=2, most=10)

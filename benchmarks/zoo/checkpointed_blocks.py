@@ -6,13 +6,14 @@ many times over).
 """
 
 import torch
+from changes import compiled
 from stepclock import Step, device_of, main
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 WALLS = [["compute", "recompute"]]
 ALSO = []
-FIXES = ["no_checkpoint"]
+FIXES = ["no_checkpoint", "compile", "no_checkpoint_compile"]
 
 
 class Block(nn.Module):
@@ -39,11 +40,17 @@ def make(size: str, fix: str | None = None) -> Step:
     optimizer = torch.optim.AdamW(blocks.parameters(), lr=1e-4, fused=True)
     tokens = torch.randn(batch, length, width, device=device, dtype=torch.bfloat16)
 
-    def step() -> None:
-        x = tokens
+    kept = "no_checkpoint" in (fix or "")
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
         for block in blocks:
-            x = block(x) if fix == "no_checkpoint" else checkpoint(block, x, use_reentrant=False)
-        x.mean().backward()
+            x = block(x) if kept else checkpoint(block, x, use_reentrant=False)
+        return x
+
+    run = compiled(forward, fix)
+
+    def step() -> None:
+        run(tokens).mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -6,12 +6,13 @@ weights. A step is 8 tokens.
 """
 
 import torch
+from changes import compiled, switches
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "memory-roof"]]
 ALSO = []
-FIXES = []
+FIXES = ["compile", "reduce_overhead", "tf32"]
 TOKENS = 8
 PARTS = 8  # findwall's step is one replay
 
@@ -37,12 +38,15 @@ class Block(nn.Module):
 
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
+    switches(fix)
     width, heads, depth, context = (8192, 64, 6, 512) if size == "gpu" else (32, 2, 2, 8)
     with torch.device(device):
         blocks = [Block(width, heads, context) for _ in range(depth)]
         model = nn.Sequential(*blocks).to(torch.bfloat16).requires_grad_(False)
     token = torch.randn(1, 1, width, device=device, dtype=torch.bfloat16)
-    replay = capture(model, token) if device == "cuda" else lambda: model(token)
+    run = compiled(model, fix)
+    own_graph = device == "cuda" and fix != "reduce_overhead"
+    replay = capture(run, token) if own_graph else lambda: run(token)
 
     def step() -> None:
         for _ in range(TOKENS):

@@ -6,12 +6,13 @@ local.
 """
 
 import torch
+from changes import compiled, precision
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "gather-scatter"]]
 ALSO = []
-FIXES = ["sorted_edges"]
+FIXES = ["sorted_edges", "compile", "sorted_edges_compile", "bf16"]
 
 
 def make(size: str, fix: str | None = None) -> Step:
@@ -23,16 +24,22 @@ def make(size: str, fix: str | None = None) -> Step:
     features = torch.randn(nodes, width, device=device)
     source = torch.randint(nodes, (edges,), device=device)
     target = torch.randint(nodes, (edges,), device=device)
-    if fix == "sorted_edges":
+    if "sorted_edges" in (fix or ""):
         target, order = target.sort()
         source = source[order]
 
-    def step() -> None:
-        x = features
+    def forward(x: torch.Tensor) -> torch.Tensor:
         for layer in layers:
             messages = layer(x).index_select(0, source)
-            x = torch.zeros_like(x).index_add(0, target, messages)
-        x.mean().backward()
+            x = torch.zeros_like(x, dtype=messages.dtype).index_add(0, target, messages)
+        return x
+
+    run = compiled(forward, fix)
+
+    def step() -> None:
+        with precision(device, fix):
+            loss = run(features).mean()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -5,12 +5,13 @@ whole activation; PyTorch's own `gelu` and `rms_norm` do the same in one.
 """
 
 import torch
+from changes import compiled, optimizer_kind
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "unfused-pointwise"]]
 ALSO = []
-FIXES = ["builtin"]
+FIXES = ["builtin", "compile", "builtin_compile", "reduce_overhead", "foreach"]
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
@@ -38,12 +39,14 @@ class Block(nn.Module):
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
     tokens, width, depth = (32768, 1024, 6) if size == "gpu" else (64, 32, 2)
-    model = nn.Sequential(*[Block(width, fix == "builtin") for _ in range(depth)]).to(device, torch.bfloat16)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    builtin = "builtin" in (fix or "")
+    model = nn.Sequential(*[Block(width, builtin) for _ in range(depth)]).to(device, torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **optimizer_kind(fix, fused=True))
     x = torch.randn(tokens, width, device=device, dtype=torch.bfloat16)
+    run = compiled(model, fix)
 
     def step() -> None:
-        model(x).square().mean().backward()
+        run(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -6,12 +6,13 @@ there is nothing to copy.
 """
 
 import torch
+from changes import compiled, switches
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "layout-copies"]]
 ALSO = []
-FIXES = ["stay_channels_last"]
+FIXES = ["stay_channels_last", "channels_last", "compile", "cudnn_benchmark"]
 
 
 class Layer(nn.Module):
@@ -35,15 +36,20 @@ class LastLayer(Layer):
 
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
+    switches(fix)
     batch, width, side, depth = (128, 256, 56, 8) if size == "gpu" else (2, 16, 8, 2)
     kind = LastLayer if fix == "stay_channels_last" else Layer
     model = nn.Sequential(*[kind(width) for _ in range(depth)]).to(device, torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, fused=True)
     shape = (batch, side, side, width) if fix == "stay_channels_last" else (batch, width, side, side)
     x = torch.randn(shape, device=device, dtype=torch.bfloat16)
+    if fix == "channels_last":
+        model = model.to(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=torch.channels_last)
+    run = compiled(model, fix)
 
     def step() -> None:
-        model(x).mean().backward()
+        run(x).mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -5,12 +5,13 @@ wide loads cannot be used; 1024 and 4096 do (slightly) more arithmetic in much l
 """
 
 import torch
+from changes import compiled, optimizer_kind
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["compute", "misaligned-shapes"]]
 ALSO = []
-FIXES = ["pad"]
+FIXES = ["pad", "compile", "pad_compile", "foreach"]
 
 
 class Block(nn.Module):
@@ -26,14 +27,15 @@ class Block(nn.Module):
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
     tokens, width, hidden, depth = (32768, 1023, 4093, 4) if size == "gpu" else (64, 31, 61, 2)
-    if fix == "pad":
+    if "pad" in (fix or ""):
         width, hidden = (width + 7) // 8 * 8, (hidden + 7) // 8 * 8
     model = nn.Sequential(*[Block(width, hidden) for _ in range(depth)]).to(device, torch.bfloat16)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **optimizer_kind(fix, fused=True))
     x = torch.randn(tokens, width, device=device, dtype=torch.bfloat16)
+    run = compiled(model, fix)
 
     def step() -> None:
-        model(x).square().mean().backward()
+        run(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -7,12 +7,13 @@ through unharmed.
 """
 
 import torch
-from stepclock import Step, arguments, block_ms, device_of
+from changes import compiled
+from stepclock import Step, arguments, device_of, timed_ms
 from torch import nn
 
 WALLS = [["bandwidth", "unfused-pointwise"]]
 ALSO = []
-FIXES = ["builtin"]
+FIXES = ["builtin", "compile", "builtin_compile", "reduce_overhead"]
 
 
 def mish(x: torch.Tensor) -> torch.Tensor:
@@ -22,16 +23,20 @@ def mish(x: torch.Tensor) -> torch.Tensor:
 def make(size: str, fix: str | None = None) -> Step:
     device = device_of(size)
     rows, width, depth = (131072, 512, 8) if size == "gpu" else (64, 32, 2)
-    activation = nn.functional.mish if fix == "builtin" else mish
+    activation = nn.functional.mish if "builtin" in (fix or "") else mish
     layers = nn.ModuleList([nn.Linear(width, width) for _ in range(depth)]).to(device, torch.bfloat16)
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-4, fused=True)
     x = torch.randn(rows, width, device=device, dtype=torch.bfloat16)
 
-    def step() -> None:
-        h = x
+    def forward(h: torch.Tensor) -> torch.Tensor:
         for layer in layers:
             h = activation(layer(h))
-        h.mean().backward()
+        return h
+
+    run = compiled(forward, fix)
+
+    def step() -> None:
+        run(x).mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -39,11 +44,11 @@ def make(size: str, fix: str | None = None) -> Step:
 
 
 def main() -> None:
-    chosen = arguments(steps=200)
-    step = make(chosen.size)
+    chosen = arguments(steps=200, fixes=FIXES)
+    step = make(chosen.size, chosen.fix)
     for _ in range(5):
         step()
-    print(f"mean step ms {block_ms(step, chosen.steps):.3f}")
+    print(f"mean step ms {timed_ms(step, chosen):.3f}", flush=True)
     schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=1)
     with torch.profiler.profile(schedule=schedule) as profiler:
         for _ in range(max(chosen.steps, 6)):

@@ -5,12 +5,13 @@ and write whole parameter-sized tensors; the fused optimizer goes over them once
 """
 
 import torch
+from changes import compiled, optimizer_kind, precision
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "unfused-optimizer"]]
 ALSO = []
-FIXES = ["fused", "foreach"]
+FIXES = ["fused", "foreach", "bf16", "bf16_fused", "compile", "compile_fused"]
 
 
 def make(size: str, fix: str | None = None) -> Step:
@@ -22,12 +23,14 @@ def make(size: str, fix: str | None = None) -> Step:
         for _ in range(depth):
             layers += [nn.Linear(width, width, bias=False), nn.ReLU()]
     model = nn.Sequential(*layers)
-    kind = {"fused": True} if fix == "fused" else {"foreach": fix == "foreach"}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **optimizer_kind(fix, foreach=False))
     x = torch.randn(batch, width, device=device)
+    run = compiled(model, fix)
 
     def step() -> None:
-        model(x).square().mean().backward()
+        with precision(device, fix):
+            loss = run(x).square().mean()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

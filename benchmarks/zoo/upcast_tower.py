@@ -5,12 +5,13 @@ turned back to bf16: two kernels that compute nothing.
 """
 
 import torch
+from changes import compiled
 from stepclock import Step, device_of, main
 from torch import nn
 
 WALLS = [["bandwidth", "dtype-casts"]]
 ALSO = []
-FIXES = ["stay_bf16"]
+FIXES = ["stay_bf16", "compile", "stay_bf16_compile", "reduce_overhead"]
 
 
 def make(size: str, fix: str | None = None) -> Step:
@@ -19,10 +20,10 @@ def make(size: str, fix: str | None = None) -> Step:
     weights = [nn.Linear(width, width, bias=False).to(device, torch.bfloat16) for _ in range(depth)]
     images = torch.randn(tokens, width, device=device)
 
-    @torch.no_grad()
-    def step() -> torch.Tensor:
-        x = images
-        if fix == "stay_bf16":
+    stay = "stay_bf16" in (fix or "")
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        if stay:
             x = x.to(torch.bfloat16)
             for layer in weights:
                 x = layer(x)
@@ -30,6 +31,12 @@ def make(size: str, fix: str | None = None) -> Step:
         for layer in weights:
             x = layer(x.to(torch.bfloat16)).float()
         return x
+
+    run = compiled(forward, fix)
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        return run(images)
 
     return step
 
