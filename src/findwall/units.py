@@ -31,6 +31,13 @@ def format_ms(value: float | None) -> str:
     return f"{value * 1000:.0f} us" if magnitude >= LEAST_SHOWN_MS else "0 ms"
 
 
+def format_interval(low: float | None, high: float | None) -> str:
+    """`38.0–45.2 ms`; one unit where both ends have it."""
+    first, last = format_ms(low), format_ms(high)
+    number, _, unit = first.rpartition(" ")
+    return f"{number}–{last}" if unit and last.endswith(f" {unit}") else f"{first}–{last}"
+
+
 def format_share(value: float | None) -> str:
     """A share of one as a percentage, for people."""
     if value is None:

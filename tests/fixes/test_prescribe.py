@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import CannotTell, all_fixes
-from findwall.fixes.prescribe import MOST_REFUSED, prescribe
+from findwall.fixes import CannotTell, Use, all_fixes
+from findwall.fixes.prescribe import MOST_REFUSED, prescribe, step_at_best
 from findwall.model.diagnosis import NotWorthIt, Prescription
 from findwall.model.run import StepTimes
 from findwall.readers import read_trace
@@ -48,7 +48,8 @@ TRIED = sorted((name for name, fix in FIXES.items() if fix.tried), key=lambda na
 def answer(facts: Facts) -> tuple[Verdict, dict[str, Prescription], dict[str, NotWorthIt]]:
     verdict = decide(facts)
     given, refused = prescribe(facts, verdict.cause)
-    return verdict, {one.fixes[0]: one for one in given}, {one.fixes[0]: one for one in refused}
+    single = {one.fixes[0]: one for one in given if len(one.fixes) == 1}
+    return verdict, single, {one.fixes[0]: one for one in refused}
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -59,8 +60,10 @@ def test_prescriptions_keep_their_promises(name: str) -> None:
     assert given
     assert verdict.cause in next(iter(given.values())).moves
     for one in given.values():
-        assert one.step_ms.mid is None and one.step_ms.high is None
-        assert one.speedup.mid is None and one.speedup.low is None
+        ends = (one.step_ms.low, one.step_ms.mid, one.step_ms.high)
+        assert None in ends[1:] or list(ends) == sorted(ends)
+        assert (one.step_ms.mid is None) == (one.step_ms.high is None)
+        assert one.step_ms.mid is None or one.step_ms.mid < ms(facts.step)
         if one.step_ms.low is not None:
             assert 0 <= one.step_ms.low < ms(facts.step)
             assert one.speedup.high is None or math.isclose(
@@ -69,24 +72,26 @@ def test_prescriptions_keep_their_promises(name: str) -> None:
         assert len(one.how) <= 260, "more than the terminal shows"
     assert not set(given) & set(refused)
     assert len(refused) <= MOST_REFUSED
-    assert all(fix in TRIED and len(one.why) <= 130 for fix, one in refused.items())
+    assert all(len(one.why) <= 130 for one in refused.values())
     assert all(one.at_most_speedup is None or one.at_most_speedup >= 1.0 for one in refused.values())
-    assert list(refused) == sorted(refused, key=TRIED.index)
+    rest = [fix for fix, one in refused.items() if "worth a trial only" not in one.why]
+    assert rest == sorted(rest, key=TRIED.index)
 
 
 @pytest.mark.parametrize(
     ("name", "change"), [(name, one) for name, found in MEASURED.items() for one in found]
 )
 def test_no_measured_fix_beats_the_replayed_best(name: str, change: str) -> None:
-    _, given, _ = answer(job(name))
-    low = given[MEASURED[name][change]].step_ms.low
-    assert low is not None
-    assert low <= BEATEN * TRUTH[name]["fixes"][change]["step_ms"]
+    facts = job(name)
+    fix = FIXES[MEASURED[name][change]]
+    outcome = fix.advise(facts)
+    assert isinstance(outcome, Use)
+    assert ms(step_at_best(fix, outcome, facts)) <= BEATEN * TRUTH[name]["fixes"][change]["step_ms"]
 
 
 def test_the_verdicts_fix_is_named_first() -> None:
     first = {name: next(iter(answer(job(name))[1])) for name in JOBS}
-    assert first["odd_widths"] == "pad-shapes"
+    assert first["odd_widths"] in ("pad-shapes", "torch-compile")  # which pads too
     assert first["bias_attention"] == "sdpa"
     assert first["plain_adamw"] == "fused-optimizer"
     assert first["slow_loader"] == "loader-workers"

@@ -64,7 +64,7 @@ def fuse(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, on_chi
 
 def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, again: F64) -> F64:
     saved = np.zeros(len(index))
-    ends = ~_is_fusable(timeline, kernels, index) | (kernels.op[index] < 0)
+    ends = ~is_fusable(timeline, kernels, index) | (kernels.op[index] < 0)
     alone = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in ("norm", "softmax")])
     parts = np.concatenate(([False], step[1:] != step[:-1]))  # from step to step nothing is fused
     sizes: dict[tuple[int, int], _OpSizes | None] = {}
@@ -149,7 +149,7 @@ def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
     return _OpSizes(tuple(float(tensor.elements * tensor.size) for tensor in tensors), work.write_bytes)
 
 
-def _is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
+def is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution."""
     wanted = np.array([KERNEL_CLASSES.index(name) for name in FUSABLE])
     mask: Bool = np.isin(kernels.class_index[index], wanted) & ~kernels.communication[index]

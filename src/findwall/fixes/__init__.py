@@ -18,22 +18,19 @@ from findwall.replay.change import Change
 Safety = Literal["safe", "changes-numerics", "needs-review"]
 
 
-class Changes(msgspec.Struct, frozen=True):
-    """What the fix does to the step. `best`: all that it could do, done; the others where more is known."""
-
-    best: Change
-    likely: Change | None = None
-    worst: Change | None = None
+Made = frozenset[str]  # the fixes that are made together
+Likely = Callable[[Made], Change]  # what a fix does then: of two that change the same kernel, one does it
 
 
 class Use(msgspec.Struct, frozen=True):
     """It applies, in this way."""
 
     how: str
-    changes: Changes | None  # None: what its causes could give back at best
+    best: Change | None  # all that it could do, done; None: what its causes could give back
     moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     after_others: bool = False  # it needs what another fix of its cause does first
+    likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
 
 
 class NoUse(msgspec.Struct, frozen=True):
@@ -52,8 +49,15 @@ class CannotTell(msgspec.Struct, frozen=True):
 Outcome = Use | NoUse | CannotTell
 
 
-def use(how: str, best: Change | None = None, moves: tuple[str, ...] | None = None) -> Use:
-    return Use(how, Changes(best) if best is not None else None, moves)
+def use(
+    how: str, best: Change | None = None, moves: tuple[str, ...] | None = None, likely: Likely | None = None
+) -> Use:
+    return Use(how, best, moves, likely=likely)
+
+
+def surely(how: str, change: Change, moves: tuple[str, ...] | None = None) -> Use:
+    """A fix that does all it could: nothing is lost between the bound and what it gives."""
+    return Use(how, change, moves, likely=lambda made: change)
 
 
 class Fix(msgspec.Struct, frozen=True):

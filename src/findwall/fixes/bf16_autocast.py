@@ -24,19 +24,30 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class, time_of
+from findwall.attribute.device_time import of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.layouts import channels_last, convolves
+from findwall.attribute.likely import (
+    floor_in,
+    host_ns,
+    layout_with,
+    narrowed_ns,
+    products_ns,
+    to_likely,
+    weight_numbers,
+)
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_math, at_most, knows_floor, to_floor
-from findwall.attribute.widths import under_autocast
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, under_autocast
+from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
-from findwall.replay.change import Change
+from findwall.replay.change import Change, Issue
+from findwall.replay.curves import curves
+from findwall.units import NS_PER_S
 
 MOVES = (
     "fast-path-off",
@@ -49,6 +60,7 @@ MOVES = (
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
 # Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
 WIDE_MATMUL_SHARE = 0.1
+PRODUCTS_A_LAYER = 3  # one forward, two backward: what the measured cost of casts is shared out over
 
 
 def advise(facts: Facts) -> Outcome:
@@ -99,6 +111,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
         f"matmuls runs in {'fp32' if on_cores(facts) else 'fp32 or TF32'} today"
         f"{'; ' + scaler if training else ''}.{_layout_caveat(facts)}",
         _best(facts, narrow),
+        likely=lambda made: _likely(facts, narrow, made),
     )
 
 
@@ -117,6 +130,30 @@ def _best(facts: Facts, narrow: str) -> Change:
     return at_math(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE) + to_floor(
         facts, rest, facts.atoms.own[rest] * left[rest]
     )
+
+
+def _likely(facts: Facts, narrow: str, made: Made) -> Change:
+    """Products as fast as they run in 16 bits, the rest on what autocast leaves of its bytes, and the casts
+    that come with it: of each weight, forward and back, before the product that needs it."""
+    wide = _multiply_wide(facts)
+    layout = layout_with(facts, made)
+    least = floor_in(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE)
+    ns = products_ns(facts, wide, narrow, least, layout) + _cast_ns(facts, wide)
+    products = to_likely(facts, wide, ns)
+    if "torch-compile" in made:  # which folds casts into its kernels, and knows how wide their values are
+        return products
+    rest = np.setdiff1d(np.flatnonzero(~of_class(facts, *MATRIX_CLASSES)), wide)
+    casts = np.array(host_ns(facts, "autocast") / PRODUCTS_A_LAYER)
+    more = Issue(np.unique(rows_of(facts, wide)), casts, besides=True)
+    return products + to_floor(facts, rest, narrowed_ns(facts, rest, layout)) + Change((more,))
+
+
+def _cast_ns(facts: Facts, atoms: I64) -> F64:
+    """What casting the weight of each product takes: fp32 read, 16 bits written, or the other way round."""
+    moved = np.array([weight_numbers(facts, atom) for atom in atoms.tolist()]) * (WIDE_BYTES + NARROW_BYTES)
+    floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    found: F64 = np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
+    return found
 
 
 def _multiply_wide(facts: Facts) -> I64:

@@ -25,7 +25,7 @@ from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, surely, use
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -67,7 +67,7 @@ def advise(facts: Facts) -> Outcome:
     if found and fused > 0:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
         how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."
-        return use(how, _best(facts, facts.atoms_of("unfused-pointwise")), ("unfused-pointwise",))
+        return surely(how, _best(facts, facts.atoms_of("unfused-pointwise")), ("unfused-pointwise",))
     return NoUse("no chain of ops here is one that a library op covers")
 
 

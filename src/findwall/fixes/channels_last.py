@@ -23,10 +23,13 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.attribute.layouts import channels_last, convolves, under_convolution
+from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.job import has_shapes
+from findwall.attribute.layouts import channels_last, convolves, layouts, under_convolution
+from findwall.attribute.likely import in_layout, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.replay.change import Change
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
@@ -39,8 +42,13 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("there are no convolutions in this step")
     if channels_last(facts):
         return NoUse("the convolutions already read channels-last tensors")
-    copied = time_of(facts, facts.atoms_of("layout-copies"))
     inside = under_convolution(facts)
+    spent = time_of(facts, np.flatnonzero(inside | of_class(facts, "conv")))
+    if spent < WORTH_IT * step_ms(facts):
+        return NoUse(f"convolutions take only {a_step(spent)}")
+    if has_shapes(facts) and not layouts(facts):
+        return NoUse("no convolution here reads images of 4 dims")
+    copied = time_of(facts, facts.atoms_of("layout-copies"))
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
     if copied + time_of(facts, np.concatenate(slow)) <= 0:
         return NoUse("there is no layout copy or slow convolution left to remove")
@@ -52,6 +60,7 @@ def advise(facts: Facts) -> Outcome:
     return use(
         f"Call `model.to(memory_format=torch.channels_last)` and do the same for its input; {between}.",
         _best(facts),
+        likely=lambda made: _likely(facts, made),
     )
 
 
@@ -61,6 +70,18 @@ def _best(facts: Facts) -> Change:
     images = np.flatnonzero(of_class(facts, *READ_IMAGES) & ~under_convolution(facts))
     turned = facts.atoms_of("layout-copies")
     return gone(facts, turned) + bare_convolutions(facts) + at_least_bytes(facts, images)
+
+
+def _likely(facts: Facts, made: Made) -> Change:
+    """Convolutions as fast as they run in this layout, no tensor turned round, norms at the speed they have
+    in it; what else reads images is as fast in either."""
+    if "torch-compile" in made:  # which turns images by itself
+        return Change()
+    inside, multiply = under_convolution(facts), of_class(facts, *MATRIX_CLASSES)
+    change = gone(facts, facts.atoms_of("layout-copies")) + gone(facts, np.flatnonzero(inside & ~multiply))
+    if "bf16-autocast" in made:  # which says how fast products and norms are in this layout
+        return change
+    return change + turned(facts) + in_layout(facts, np.flatnonzero(of_class(facts, "norm")), "nhwc")
 
 
 FIX = Fix(MOVES, "safe", advise, tried=9)

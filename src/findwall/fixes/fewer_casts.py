@@ -26,7 +26,7 @@ from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_d
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import at_most, gone
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, surely
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.change import Change
 
@@ -42,7 +42,7 @@ def advise(facts: Facts) -> Outcome:
     line = line_of(facts, first[0].op_row) if first else None
     at = f" at {line}" if line else ""
     largest = f"; the largest is of {shape}{at}" if shape else at
-    return use(
+    return surely(
         "Drop `.float()` and `.to(dtype)` between layers, and keep the weights in the format they are used "
         "in: "
         f"casts take {a_step(spent)}{largest}.",

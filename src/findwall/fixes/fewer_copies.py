@@ -22,7 +22,7 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import gone
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, surely
 
 MOVES = ("layout-copies",)
 COPIES_NAMED = 2  # in one sentence
@@ -39,7 +39,7 @@ def advise(facts: Facts) -> Outcome:
         described = f"{name} {shapes_text(facts, one.op_row, 1)}".strip()
         parts.append(f"{described}{f' at {line}' if line else ''}")
     named = f" ({'; '.join(dict.fromkeys(parts))})" if parts else ""
-    return use(
+    return surely(
         "Keep one layout from end to end and drop `.contiguous()`, `.clone()` and `cat`: copies take "
         f"{a_step(spent)}{named}.",
         gone(facts, facts.atoms_of("layout-copies")),

@@ -19,7 +19,8 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloads
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.attribute.whatif import ideal
+from findwall.fixes import Fix, NoUse, Outcome, surely, use
 from findwall.model.catalogue import WORTH_IT
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
@@ -30,8 +31,10 @@ WAY = "call `gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` e
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > COLLECTED_SHARE * step_ms(facts):
-        return use(
-            f"{WAY.capitalize()}: the device waits {a_step(spent)} for collections.", None, ("gc-pause",)
+        return surely(
+            f"{WAY.capitalize()}: the device waits {a_step(spent)} for collections.",
+            ideal(facts, "gc-pause"),
+            ("gc-pause",),
         )
     timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
     unexplained = gain_ms(facts, "host-work")

@@ -28,11 +28,13 @@ from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MENTION_SHARE
-from findwall.replay.change import Change, Ready
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.replay.change import Change, Launch, Ready
+from findwall.replay.curves import curves
 from findwall.structure.steps import optimizers
 
 MOVES = ("unfused-optimizer", "launch-bound")
+_LISTS = re.compile("foreach")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 
@@ -49,7 +51,7 @@ def advise(facts: Facts) -> Outcome:
         return CannotTell(_UNTOLD) if known else NoUse("the trace shows no optimizer step")
     waited = optimizer_launches(facts)
     moves = MOVES if waited > MENTION_SHARE * step_ms(facts) else MOVES[:1]
-    return use(_way(names, spent, waited), _best(facts), moves)
+    return use(_way(names, spent, waited), _best(facts), moves, lambda made: _likely(facts))
 
 
 def _way(names: list[str], spent: float, waited: float) -> str:
@@ -77,6 +79,22 @@ def _best(facts: Facts) -> Change:
         + free_launches(facts, atoms)
         + Change((Ready(rows_of(facts, atoms), turn=0.0),))
     )
+
+
+def _likely(facts: Facts) -> Change:
+    """The least traffic at the speed that a fused step reaches, and as much of the host's time as it takes of
+    what the separate kernels take: in lists (foreach) or one by one."""
+    atoms = np.flatnonzero(of_class(facts, "optimizer"))
+    least = facts.atoms.floor[atoms]
+    whole = np.array([max(float(np.nansum(least)) / facts.steps.count, 1.0)])  # one pass over all of them
+    slower = float((curves().likely_ns("optimizer/fused", whole) / whole)[0])
+    lists = (
+        matching(facts, np.maximum(facts.kernels.op[facts.atoms.index[atoms]], 0), _LISTS).mean()
+        > MAJORITY_SHARE
+    )
+    share = curves().host["fused of foreach" if lists else "fused of for-loop"]
+    rows = np.unique(rows_of(facts, atoms))
+    return to_floor(facts, atoms, least * slower) + Change((Launch(rows, share), Ready(rows, turn=0.0)))
 
 
 FIX = Fix(MOVES, "changes-numerics", advise, tried=5)

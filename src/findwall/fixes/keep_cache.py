@@ -20,7 +20,8 @@ from __future__ import annotations
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, listed
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.attribute.whatif import ideal
+from findwall.fixes import Fix, NoUse, Outcome, surely
 
 MOVES = ("allocator",)
 CALLS_NAMED = 3  # in one sentence
@@ -32,9 +33,10 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the allocator serves every request of the step from its cache")
     calls = driver_calls(facts)
     counted = listed([f"{count:,.0f} {name}" for name, count in list(calls.items())[:CALLS_NAMED]])
-    return use(
+    return surely(
         f"{_way(facts, calls)}. "
-        f"The device waits {a_step(spent)} for {f'{counted} calls' if counted else 'the allocator'}."
+        f"The device waits {a_step(spent)} for {f'{counted} calls' if counted else 'the allocator'}.",
+        ideal(facts, *MOVES),
     )
 
 

@@ -19,7 +19,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import without_recompute
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, surely
 from findwall.units import GIB
 
 MOVES = ("recompute",)
@@ -34,7 +34,7 @@ def advise(facts: Facts) -> Outcome:
         (line for atom in facts.atoms_of("recompute")[:ATOMS_ASKED].tolist() if (line := _line(facts, atom))),
         None,
     )
-    return use(
+    return surely(
         f"Take `torch.utils.checkpoint` off some blocks{f' ({at})' if at else ''}, or make it selective: "
         f"repeating the forward pass takes {a_step(spent)}.{_room(facts)}",
         without_recompute(facts),

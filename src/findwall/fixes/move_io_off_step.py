@@ -20,7 +20,7 @@ from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, surely
 from findwall.replay.change import Change, Drop
 from findwall.units import format_bytes
 
@@ -39,7 +39,7 @@ def advise(facts: Facts) -> Outcome:
     at = f" at {line.place}" if line is not None else ""
     also = f"; {format_bytes(copied)} per step is copied out, as for a checkpoint" if bulk else ""
     causes = MOVES if bulk else ("host-work", "unstable-steps")
-    return use(
+    return surely(
         "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
         "torch.distributed.checkpoint.async_save); replace a Python loop by ops on whole tensors: the device "
         f"waits {a_step(spent)} while no op runs{at}{also}.",

@@ -24,7 +24,7 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploaded, uploads
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
 from findwall.hardware import lookup
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.replay.change import Change, HostPaced, Scale, without
@@ -58,7 +58,7 @@ def advise(facts: Facts) -> Outcome:
     if not copies.told:
         return CannotTell("the copies' names do not say whether their memory is pinned")
     amount = f"{format_bytes(copies.nbytes)} per step comes" if copies.nbytes > 0 else "batches come"
-    return use(
+    return surely(
         "Use `DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
         "non_blocking=True)`: "
         f"{amount} from pageable memory, and the device waits {a_step(spent)} for it.",

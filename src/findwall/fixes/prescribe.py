@@ -1,24 +1,40 @@
-"""Which fixes move this wall, what they could be worth at best, and why the popular others cannot
-help."""
+"""Which fixes move this wall, what the step will be with each, and why the popular others cannot help."""
 
 from __future__ import annotations
 
+from math import log
 from typing import get_args
 
 import msgspec
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
+from findwall.attribute.figures import listed, step_ms
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
+from findwall.fixes.predict import Prediction, predict
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
 from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription, Range
 from findwall.replay.change import Change
-from findwall.units import format_ms, ms
+from findwall.units import format_interval, format_ms, ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
 ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
 SAFETIES = get_args(Safety)
+# Of the step. A fix is not prescribed whose interval reaches beyond the one, unless it likely gives the
+# other. Chosen by hand, not calibrated.
+SLOWER, WELL_FASTER = 1.05, 0.9
+ALIKE = 1.1  # times as long: of two predictions no further apart neither is the better one
+STACKED = 4  # fixes, the best ones, whose combinations are played
+MOST_STACKS = 4  # shown
+# Fixes that are two ways to the same end: nobody makes both.
+APART = (
+    {"tf32", "bf16-autocast"},
+    {"cuda-graphs", "torch-compile"},
+    {"cuda-graphs", "reduce-overhead"},
+    {"torch-compile", "reduce-overhead"},
+    {"pin-memory", "prefetch-batches"},
+    {"fused-optimizer", "foreach-optimizer"},
+)
 
 
 class _Ledger(msgspec.Struct, frozen=True):
@@ -37,6 +53,11 @@ class _Candidate(msgspec.Struct, frozen=True):
     outcome: Use
     moves: tuple[str, ...]  # in this job
     at_most: float  # ms off the step, by the replay of the fix at its best
+    predicted: Range | None = None  # the step in ms; None: nobody can tell, the bound alone is known
+
+    @property
+    def mid(self) -> float | None:
+        return self.predicted.mid if self.predicted is not None else None
 
 
 def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list[NotWorthIt]]:
@@ -47,8 +68,11 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
     ledger = _ledger(facts)
     said = {name: fix.advise(facts) for name, fix in all_fixes().items()}
     candidates = [_candidate(name, one, facts, ledger) for name, one in said.items() if isinstance(one, Use)]
-    chosen = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
+    found = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
+    doubtful = {one.name: _for_trial(one, ledger) for one, _ in found if _may_be_slower(one, ledger)}
+    chosen = _ranked([(one, moved) for one, moved in found if one.name not in doubtful], cause)
     prescriptions = [_prescription(candidate, moved, ledger) for candidate, moved in chosen]
+    prescriptions += _stacks(facts, [one for one, _ in chosen], ledger)
     taken = {candidate.name for candidate, _ in chosen}
     refused = {
         name: NotWorthIt([name], NO_GAIN, one.why, one.obvious)
@@ -57,8 +81,10 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
     }
     if cause is not None:  # without a verdict nobody knows what is worth it
         refused |= {one.name: _refusal(one, ledger) for one in candidates if one.name not in taken}
+        refused |= doubtful
     tried = {name: fix.tried for name, fix in all_fixes().items() if fix.tried is not None}
     left = sorted((name for name in refused if name in tried), key=lambda name: (tried[name], name))
+    left = [*doubtful, *(name for name in left if name not in doubtful)]
     return prescriptions, [refused[name] for name in left[:MOST_REFUSED]]
 
 
@@ -71,7 +97,19 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
     """A fix that applies, and what the step loses by it at best."""
     fix = all_fixes()[name]
     at_most = ledger.step - ms(step_at_best(fix, outcome, facts)) if outcome.shorter_step else 0.0
-    return _Candidate(name, fix, outcome, outcome.moves or fix.moves, max(at_most, 0.0))
+    moves = outcome.moves or fix.moves
+    predicted = None
+    if at_most >= MENTION_SHARE * ledger.step:  # what could give nothing at best is not played again
+        predicted = _in_ms(predict(facts, {name: outcome}), ledger.step - at_most)
+    return _Candidate(name, fix, outcome, moves, max(at_most, 0.0), predicted)
+
+
+def _in_ms(found: Prediction | None, best: float) -> Range | None:
+    """A prediction that no bound contradicts: what cannot be beaten is the low end, at least."""
+    if found is None:
+        return None
+    mid = max(ms(found.mid), best)
+    return Range(min(max(ms(found.low), best), mid), mid, max(ms(found.high), mid))
 
 
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
@@ -90,7 +128,7 @@ def together_at_best(outcomes: dict[str, Use], facts: Facts) -> float:
 
 
 def _at_best(facts: Facts, outcome: Use, moves: tuple[str, ...]) -> Change:
-    return outcome.changes.best if outcome.changes is not None else ideal(facts, *moves)
+    return outcome.best if outcome.best is not None else ideal(facts, *moves)
 
 
 def _targets(cause: str, ledger: _Ledger) -> list[str]:
@@ -134,20 +172,87 @@ def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:
     return place, -gain, SAFETIES.index(one.fix.safety), one.name
 
 
+def _ranked(chosen: list[tuple[_Candidate, str]], cause: str | None) -> list[tuple[_Candidate, str]]:
+    """What moves the wall first, then the rest; of each the shortest predicted step first, then what only has
+    a bound, in the order it was chosen. Where two predictions are as good as one, that order decides."""
+    shortest = min((one.mid for one, _ in chosen if one.mid is not None), default=0.0)
+
+    def place(pair: tuple[_Candidate, str]) -> tuple[bool, bool, bool, int]:
+        one, moved = pair
+        longer = int(log(one.mid / shortest) / log(ALIKE)) if one.mid else 0
+        return moved != cause, one.outcome.after_others, one.mid is None, longer
+
+    return sorted(chosen, key=place)
+
+
+def _may_be_slower(one: _Candidate, ledger: _Ledger) -> bool:
+    """Whether a fix gains next to nothing, or its interval holds a longer step as well."""
+    if one.predicted is None or one.predicted.mid is None or one.predicted.high is None:
+        return False
+    if one.predicted.mid > (1.0 - MENTION_SHARE) * ledger.step:
+        return True
+    return one.predicted.high > SLOWER * ledger.step and one.predicted.mid > WELL_FASTER * ledger.step
+
+
+def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
+    assert one.predicted is not None
+    ends = f"{format_ms(one.predicted.mid or 0.0)} ({format_interval(one.predicted.low, one.predicted.high)})"
+    least = ledger.step - one.at_most
+    why = f"worth a trial only: a step of {ends} is predicted, {format_ms(ledger.step)} today"
+    return NotWorthIt([one.name], ledger.step / least if least > 0 else None, why)
+
+
+def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Prescription]:
+    """The best few made together, as far as each shortens the step further: pairs, then all of them."""
+    few = [one for one in chosen if one.mid is not None][:STACKED]
+    groups = [(first, second) for at, first in enumerate(few) for second in few[at + 1 :]]
+    groups += [tuple(few)] if len(few) > 2 else []  # type: ignore[list-item]
+    found: dict[tuple[str, ...], Prescription] = {}
+    for group in groups:
+        names = tuple(one.name for one in group)
+        if len(names) < 2 or any(set(names) >= pair for pair in APART):
+            continue
+        uses = {one.name: one.outcome for one in group}
+        best = ms(together_at_best(uses, facts))
+        step = _in_ms(predict(facts, uses), best)
+        alone = min(one.mid or ledger.step for one in group)
+        if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * alone:
+            continue
+        moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
+        safety = max((one.fix.safety for one in group), key=SAFETIES.index)
+        how = f"Make {listed([f'`{name}`' for name in names])} together."
+        found[names] = Prescription(
+            list(names), _worth_naming(moves, ledger), step, _speedup(step, ledger), safety, how
+        )
+    ranked = sorted(found.values(), key=lambda one: one.step_ms.mid or 0.0)
+    return ranked[:MOST_STACKS]
+
+
+def _worth_naming(moves: tuple[str, ...], ledger: _Ledger) -> list[str]:
+    return [name for name in moves if ledger.gain.get(name, 0.0) >= MENTION_SHARE * ledger.step]
+
+
+def _speedup(step: Range, ledger: _Ledger) -> Range:
+    ends = (ledger.step / value if value else None for value in (step.high, step.mid, step.low))
+    return Range(*ends)
+
+
 def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
-    moves = [name for name in one.moves if ledger.gain.get(name, 0.0) >= MENTION_SHARE * ledger.step]
+    moves = _worth_naming(one.moves, ledger)
     if cause not in moves:
         moves.insert(0, cause)
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
     # Nor where nothing at all would remain: some of the step must.
-    bounded = one.outcome.shorter_step and cause not in ROOFS
+    bounded = one.outcome.shorter_step and (cause not in ROOFS or one.predicted is not None)
     bounded &= 0 < one.at_most < ledger.step - ROUNDING_MS
-    low = ledger.step - one.at_most if bounded else None
+    step = Range(low=ledger.step - one.at_most) if bounded else Range()
+    if bounded and one.predicted is not None:
+        step = one.predicted
     return Prescription(
         fixes=[one.name],
         moves=moves,
-        step_ms=Range(low=low),
-        speedup=Range(high=ledger.step / low if low else None),
+        step_ms=step,
+        speedup=_speedup(step, ledger),
         safety=one.fix.safety,
         how=one.outcome.how,
     )

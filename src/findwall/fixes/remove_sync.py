@@ -22,9 +22,10 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import MORE_THAN_ONCE, SECOND_NAMED_SHARE, a_step
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
-from findwall.fixes import Changes, Fix, NoUse, Outcome, Use, use
+from findwall.attribute.whatif import ideal
+from findwall.fixes import Fix, NoUse, Outcome, surely
 from findwall.model.intervals import union
-from findwall.replay.change import Change, Drop, StepLater, without
+from findwall.replay.change import Change, Drop, without
 
 MOVES = ("host-sync", "launch-bound")
 
@@ -55,14 +56,16 @@ def advise(facts: Facts) -> Outcome:
             else "there is no synchronisation in the step"
         )
     if not found:
-        return use(f"Keep device values on the device: it waits {a_step(spent)} because of synchronisations.")
+        return surely(
+            f"Keep device values on the device: it waits {a_step(spent)} because of synchronisations.",
+            ideal(facts, *MOVES[:1]),
+        )
     named = "; ".join(
         _sentence(wait) for wait in found[:WAITS_NAMED] if wait.ms >= SECOND_NAMED_SHARE * found[0].ms
     )
     if len(named) > LONGEST_ADVICE_CHARS:
         named = _sentence(found[0])
-    later = Change((StepLater("host-sync"),))
-    return Use(f"{named}.", Changes(best=_best(facts), worst=later))
+    return surely(f"{named}.", _best(facts))
 
 
 def _best(facts: Facts) -> Change:

@@ -26,14 +26,20 @@ from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import calls_around, has_shapes
+from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.intervals import I64
 from findwall.replay.change import Change
+from findwall.replay.curves import curves
 
 MOVES = ("unfused-attention",)
+# Products in a fused kernel: the scores and their use; backward, four gradients and the scores again.
+PRODUCTS = {"forward": 2, "backward": 4}
+BACKWARD_AGAIN = 5 / 4
 CALLS = frozenset({"aten::scaled_dot_product_attention"})
 
 
@@ -47,6 +53,7 @@ def advise(facts: Facts) -> Outcome:
             "matrix "
             f"of scores: {_hindrance(facts, call)}.",
             _best(facts),
+            likely=lambda made: _likely(facts),
         )
     at = next(
         (line for one in carriers(facts, "unfused-attention") if (line := line_of(facts, one.op_row))), None
@@ -58,6 +65,7 @@ def advise(facts: Facts) -> Outcome:
         "nn.MultiheadAttention: need_weights=False): "
         f"the matrix of scores takes {a_step(spent)}.",
         _best(facts),
+        likely=lambda made: _likely(facts),
     )
 
 
@@ -70,6 +78,37 @@ def _best(facts: Facts) -> Change:
         + to_floor(facts, atoms[products])
         + free_launches(facts, atoms[products])
     )
+
+
+def _likely(facts: Facts) -> Change:
+    """The same, the fused kernel at the speed that such kernels reach: with a bias it is a slower one, and
+    the backward pass multiplies once more than what is written out."""
+    atoms = facts.atoms_of("unfused-attention")
+    products = of_class(facts, "matmul")[atoms]
+    mine = atoms[products]
+    rows = facts.kernels.op[facts.atoms.index[mine]]
+    backward = (rows >= 0) & facts.links.backward[np.maximum(rows, 0)]
+    bias = "bias" if _adds_bias(facts, atoms[~products]) else "plain"
+    math = facts.math(int(mine[0])) if len(mine) else None
+    narrow = math in SIXTEEN_BITS
+    least = (
+        np.nan_to_num(facts.atoms.floor[mine])
+        if narrow
+        else np.nan_to_num(facts.kernels.floor[facts.atoms.index[mine]])
+    )
+    ns = np.empty(len(mine))
+    for way, where, more in (("forward", ~backward, 1.0), ("backward", backward, BACKWARD_AGAIN)):
+        # A fused kernel does what two products and a softmax do: its floor is that of both.
+        curve = f"attention/{'bf16' if narrow else 'fp32'}/{way}/{bias}"
+        count = PRODUCTS[way]
+        ns[where] = curves().likely_ns(curve, np.maximum(count * more * least[where], 1.0)) / count
+    return gone(facts, atoms[~products]) + to_floor(facts, mine, ns) + free_launches(facts, mine)
+
+
+def _adds_bias(facts: Facts, atoms: I64) -> bool:
+    """Whether something is added to the scores, as a bias or a mask of numbers is."""
+    names = {(facts.op_name(int(atom)) or "").rpartition("::")[2].rstrip("_") for atom in atoms}
+    return "add" in names
 
 
 def _call(facts: Facts) -> int:

@@ -19,7 +19,9 @@ from __future__ import annotations
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
+from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.replay.change import Change
 
 MOVES = ("gather-scatter",)
 
@@ -32,7 +34,9 @@ def advise(facts: Facts) -> Outcome:
     return use(
         f"Sort the indices of {ops or 'gathers and scatters'} once, and sum sorted segments "
         "(torch.segment_reduce, a CSR product) instead of scattering with atomics: they take "
-        f"{a_step(spent)}. Wide rows gain little."
+        f"{a_step(spent)}. Wide rows gain little.",
+        ideal(facts, *MOVES),
+        likely=lambda made: Change(),  # on an H200 sorted rows of 256 numbers took 0.99 of the time
     )
 
 

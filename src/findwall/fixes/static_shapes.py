@@ -32,6 +32,7 @@ from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
 
 MOVES = ("recompilation", "unstable-steps")
+PACE_BEHIND_SET_UP = 0.8
 _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 
 
@@ -49,6 +50,7 @@ def advise(facts: Facts) -> Outcome:
             f"Pad or bucket lengths to a few fixed shapes: setting up {first.op}{shapes} takes "
             f"{a_step(spent)}, and a shape that comes back needs no new set-up.",
             ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, FASTEST_PACE),)),
+            likely=lambda made: ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, PACE_BEHIND_SET_UP),)),
         )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
     frames = {one.split("/")[0] for one in again}
@@ -63,6 +65,7 @@ def advise(facts: Facts) -> Outcome:
         "to a "
         f"few sizes: compiling takes {a_step(spent)}{count}. `TORCH_LOGS=recompiles` names the guard.",
         _best(facts),
+        likely=lambda made: ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause"),
     )
 
 

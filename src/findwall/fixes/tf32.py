@@ -26,12 +26,14 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
+from findwall.attribute.likely import in_format, layout_with
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
+from findwall.replay.change import Change
 
 MOVES = ("fast-path-off",)
 
@@ -60,6 +62,7 @@ def advise(facts: Facts) -> Outcome:
         f"Put `{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} moves to the "
         "tensor cores.",
         at_math(facts, _multiplies(facts), "tf32"),
+        likely=lambda made: _likely(facts, made),
     )
 
 
@@ -68,6 +71,13 @@ def _multiplies(facts: Facts) -> I64:
     fp32 = facts.kernels.math_index[facts.atoms.index] == MATH_TYPES.index("fp32")
     found: I64 = np.flatnonzero(fp32 & of_class(facts, *MATRIX_CLASSES))
     return found
+
+
+def _likely(facts: Facts, made: Made) -> Change:
+    """Products as fast as they run in TF32; of those in 16 bits there are none left."""
+    if "bf16-autocast" in made:
+        return Change()
+    return in_format(facts, _multiplies(facts), "tf32", layout=layout_with(facts, made))
 
 
 def _reason(times: dict[str, float]) -> str:

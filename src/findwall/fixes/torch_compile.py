@@ -30,13 +30,22 @@ from findwall.attribute.device_time import matching, of_class, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, listed, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
-from findwall.attribute.layouts import channels_last, convolves
+from findwall.attribute.layouts import channels_last, convolves, under_convolution
+from findwall.attribute.likely import (
+    calls_a_step,
+    generated,
+    host_ns,
+    in_format,
+    model_rows,
+    turned,
+)
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, gone, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Bool
-from findwall.replay.change import Change
+from findwall.model.intervals import I64
+from findwall.replay.change import Change, Drop, Issue, Replace
 from findwall.units import format_share
 
 MOVES = (
@@ -82,7 +91,11 @@ def advise(facts: Facts) -> Outcome:
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
     named = f" (mostly {chains})" if chains else ""
     done = listed([DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth])
-    return use(f"Use `model = torch.compile(model)`: it {done or DOES['unfused-pointwise']}.", _best(facts))
+    return use(
+        f"Use `model = torch.compile(model)`: it {done or DOES['unfused-pointwise']}.",
+        _best(facts),
+        likely=lambda made: _likely(facts, made),
+    )
 
 
 def _best(facts: Facts) -> Change:
@@ -98,6 +111,28 @@ def _best(facts: Facts) -> Change:
     if _turns_layouts(facts):
         kernels += bare_convolutions(facts) + gone(facts, facts.atoms.of("layout-copies"))
     return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
+
+
+def _likely(facts: Facts, made: Made) -> Change:
+    """Chains as generated kernels, odd matmuls padded, images turned. The host pays for each launch what
+    generated code pays, and for each call what its guards cost."""
+    code = generated(facts, narrow="bf16-autocast" in made)
+    device = Change((Replace(code.rows, code.ns), Drop(code.gone)))
+    if "pad-shapes" not in made:
+        device += in_format(facts, facts.atoms.of("misaligned-shapes"), "bf16")
+    if _turns_layouts(facts):
+        beside = np.flatnonzero(under_convolution(facts) & ~of_class(facts, *MATRIX_CLASSES))
+        device += gone(facts, beside) + (turned(facts) if "bf16-autocast" not in made else Change())
+    return device + generated_launches(facts, np.setdiff1d(model_rows(facts), code.gone))
+
+
+def generated_launches(facts: Facts, rows: I64) -> Change:
+    """Rows that generated code issues, and what each call of it costs before the first of them."""
+    training = is_training(facts)
+    each = np.full(len(rows), host_ns(facts, "compiled_training" if training else "compiled"))
+    calls = calls_a_step(facts) * facts.steps.count
+    each += host_ns(facts, "training_call" if training else "call") * calls / max(len(rows), 1)
+    return Change((Issue(rows, each),))
 
 
 def _moved(facts: Facts, cause: str) -> Change:
@@ -139,6 +174,7 @@ def _for_launches(facts: Facts) -> Outcome:
     return use(
         f'Use `torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
         _best(facts),
+        likely=lambda made: _likely(facts, made),
     )
 
 

@@ -26,6 +26,7 @@ from findwall.replay.rewiring import (
     takes_batch,
     with_arrivals,
     with_host_work,
+    with_issue_time,
     with_later_batches,
     with_launching,
     with_part,
@@ -117,6 +118,22 @@ class Launch(msgspec.Struct, frozen=True):
         launches = np.zeros(len(graph), bool)
         launches[np.unique(launches_of(graph, wanted))] = True
         return with_launching(graph, launches, self.factor)
+
+
+class Issue(msgspec.Struct, frozen=True):
+    """The host takes so many nanoseconds to issue each of these device rows, in place of what it takes today
+    or besides it."""
+
+    rows: I64
+    ns: F64
+    besides: bool = False
+
+    def apply(self, graph: Graph) -> Graph:
+        nodes, known = nodes_of(graph, self.rows)
+        each = np.broadcast_to(self.ns, self.rows.shape)[known]
+        cause = graph.cause[nodes]
+        issued = (cause >= 0) & (graph.kind[cause] == Node.ISSUE)
+        return with_issue_time(graph, cause[issued], each[issued], self.besides)
 
 
 class HostWork(msgspec.Struct, frozen=True):

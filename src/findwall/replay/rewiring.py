@@ -75,6 +75,17 @@ def with_launching(graph: Graph, nodes: Bool, factor: float) -> Graph:
     return replace(graph, host=HostTime(length, events, graph.host.after))
 
 
+def with_issue_time(graph: Graph, launches: I64, ns: F64, besides: bool) -> Graph:
+    """Host time that counts for launching, before these launches: so much, in place of what was recorded or
+    besides it."""
+    wanted = np.zeros(len(graph), bool)
+    wanted[launches] = not besides
+    graph = with_launching(graph, wanted, 0.0)
+    length = graph.host.length.copy()
+    np.add.at(length, launches, ns)
+    return replace(graph, host=HostTime(length, graph.host.events, graph.host.after))
+
+
 def with_host_work(graph: Graph, cause: str, factor: float, longest: float = np.inf) -> Graph:
     """What the host does for one cause, scaled; of a cause with a name of its own only stretches that are not
     longer."""

@@ -19,7 +19,7 @@ from findwall.model.diagnosis import (
     Step,
 )
 from findwall.report.names import clean, fit, kernel_name
-from findwall.units import format_ms, format_share
+from findwall.units import format_interval, format_ms, format_share
 
 # What is shown is chosen by hand: one screen, and nothing that changes no decision.
 BARS_SHOWN = 9
@@ -117,7 +117,7 @@ def _spread(step: Step) -> list[str]:
         or step.source in ("given", "estimated")
     ):
         return []  # then the percentiles are of profiled steps, another quantity than the step beside them
-    return [f"p10–p90 {interval(step.p10_ms, step.p90_ms)}"]
+    return [f"p10–p90 {format_interval(step.p10_ms, step.p90_ms)}"]
 
 
 def _count(step: Step) -> str:
@@ -125,16 +125,9 @@ def _count(step: Step) -> str:
     return text + (f", {step.discarded} dropped" if step.discarded else "")
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """`38.0–45.2 ms`; one unit where both ends have it."""
-    first, last = format_ms(low), format_ms(high)
-    number, _, unit = first.rpartition(" ")
-    return f"{number}–{last}" if unit and last.endswith(f" {unit}") else f"{first}–{last}"
-
-
 def _bare_interval(low: float | None, high: float | None) -> str:
     """The same without its unit, for use beside a figure that has one."""
-    text = interval(low, high)
+    text = format_interval(low, high)
     return text.rpartition(" ")[0] if text.count(" ") == 1 else text
 
 
@@ -266,7 +259,7 @@ def safety(prescriptions: list[Prescription]) -> str:
 
 def _gain(step_ms: Range) -> str:
     if step_ms.mid is not None:
-        ends = f" ({interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
+        ends = f" ({format_interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
         return f"about {format_ms(step_ms.mid)}{ends}"
     return f"a step of {format_ms(step_ms.low)} at best" if step_ms.low is not None else ""
 

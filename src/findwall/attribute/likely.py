@@ -1,0 +1,299 @@
+"""What a fix likely does to the step, in the simulator's terms: kernels at the speed that their class
+reaches, launches at what the host pays for them.
+
+`whatif.py` says what a fix could do at best, where nothing is lost; the figures here come from curves.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from findwall.attribute.device_time import of_class, rows_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.fusion import fuse, is_fusable
+from findwall.attribute.layouts import channels_last, under_convolution
+from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
+from findwall.attribute.whatif import to_floor
+from findwall.attribute.widths import under_autocast
+from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.events import Bool
+from findwall.model.intervals import F64, I64
+from findwall.model.machine import MATH_TYPES
+from findwall.replay.calibrate import host_parts
+from findwall.replay.change import Change, Scale
+from findwall.replay.curves import curves
+from findwall.replay.graph import LAUNCHING, Node
+from findwall.units import NS_PER_S
+
+# Where a step launches next to nothing, what an eager op costs the host of the curves. Measured on an H200.
+FEW_LAUNCHES = 20
+USUAL_LAUNCH_NS = 12_000.0
+# Times the median: what a launch takes beyond that is no launching, but something the trace does not name.
+# Chosen by hand, not calibrated.
+LONG_LAUNCH = 4.0
+# Of the ceiling that short runs reach: under steady load the clocks fall. On an H200 large products kept 0.84
+# (bf16) and 0.88 (TF32) of it for seconds, and 0.93 inside steps that do other work between.
+STEADY_REACHED = 0.9
+LEAST_NS = 2_000.0  # a generated kernel over a few numbers, on an H200
+# Classes whose kernels need all of their input before they write: each keeps a kernel of its own in a chain.
+REDUCING = ("norm", "reduce", "softmax")
+IMAGE_CHANNELS = 4  # of a convolution's input: an image, not a layer's features
+
+
+# -- the host --------------------------------------------------------------------------------------
+
+
+def launch_ns(facts: Facts) -> float:
+    """What launching one kernel costs this job's host on average, as the calibrated replay has it."""
+    parts = host_parts(facts.graph, facts.reading.likely.calibration)[LAUNCHING]
+    each = parts[facts.graph.is_kind(Node.ISSUE)]
+    each = each[each > 0]
+    if len(each) < FEW_LAUNCHES * facts.steps.count:
+        return USUAL_LAUNCH_NS
+    return float(np.minimum(each, LONG_LAUNCH * np.median(each)).mean())
+
+
+def host_ns(facts: Facts, what: str) -> float:
+    """What something costs this host, told by what an eager op costs it."""
+    return curves().host[what] * launch_ns(facts)
+
+
+def calls_a_step(facts: Facts) -> int:
+    """How often the model runs in a step: as often as what it does least often."""
+    rows = facts.kernels.op[facts.atoms.index[~of_class(facts, "optimizer", "memcpy")]]
+    rows = np.unique(rows[rows >= 0])
+    if len(rows) == 0:
+        return 1
+    events = facts.timeline.events
+    key = (
+        events.name[rows].astype(np.int64) * (int(events.inputs.max(initial=0)) + 2) + events.inputs[rows] + 1
+    )
+    return max(int(np.unique(key, return_counts=True)[1].min()) // facts.steps.count, 1)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> F64:
+    """The floor of products in another number format, on so many of their bytes; NaN unknown."""
+    table, index = facts.kernels, facts.atoms.index[atoms]
+    least = table.flops[index] / facts.ceilings.flops.get(math, np.nan) * NS_PER_S
+    if facts.ceilings.bandwidth:
+        least = np.fmax(least, table.bytes[index] * share_of_bytes / facts.ceilings.bandwidth * NS_PER_S)
+    found: F64 = np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
+    return found
+
+
+def in_format(
+    facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0, layout: str = "nchw"
+) -> Change:
+    """Products in another number format and layout, as fast as such products run; never slower than today."""
+    least = floor_in(facts, atoms, math, share_of_bytes)
+    return to_likely(facts, atoms, products_ns(facts, atoms, math, least, layout))
+
+
+def products_ns(facts: Facts, atoms: I64, math: str, least: F64, layout: str = "nchw") -> F64:
+    """How long products of such floors take in one number format, by their class."""
+    found = np.full(len(atoms), np.nan)
+    names = np.array([_curve_of(facts, atom, math, layout) for atom in atoms.tolist()], object)
+    for name in set(names.tolist()) - {""}:
+        mine = (names == name) & ~np.isnan(least)
+        floor = np.maximum(least[mine], 1.0)
+        found[mine] = np.maximum(curves().likely_ns(name, floor), floor / STEADY_REACHED)
+    return found
+
+
+def _curve_of(facts: Facts, atom: int, math: str, layout: str) -> str:
+    """The curve of one product in another format; empty: it is none."""
+    row = facts.op_row(atom)
+    name = facts.timeline.name_of(row) if row >= 0 else ""
+    kind = "conv" if "conv" in name else facts.kernel_class(atom)
+    if kind not in MATRIX_CLASSES:
+        return ""
+    backward = "backward" in name
+    if kind == "conv":
+        inputs = facts.timeline.inputs_of(row)
+        weight = Arguments(inputs).tensor(2 if backward else 1) if inputs is not None else None
+        pass_ = "backward" if backward else "forward"
+        return f"conv/{math}/{layout}/{pass_}/{_kind_of(weight)}"
+    if kind == "attention":
+        return f"attention/{math}/{'backward' if backward else 'forward'}/plain"
+    return f"matmul/{math}"
+
+
+def _kind_of(weight: Tensor | None) -> str:
+    """Of a convolution, by its weight: what decides how well it runs."""
+    if weight is None or len(weight.dims) < 3:
+        return "wide"
+    _, inside, *kernel = weight.dims
+    if inside == 1:
+        return "depthwise"
+    if inside <= IMAGE_CHANNELS:
+        return "thin"
+    return "1x1" if all(size == 1 for size in kernel) else "wide"
+
+
+def to_likely(facts: Facts, atoms: I64, ns: F64) -> Change:
+    """Kernels of some atoms in so many ns each; NaN: as they are. Never longer than today."""
+    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[facts.atoms.index[atoms]], 1)
+    return to_floor(facts, atoms, ns * share)
+
+
+def weight_numbers(facts: Facts, atom: int) -> int:
+    """How many numbers the weight of a product has: its smaller operand, where both have two dims or more.
+
+    Of a batched product neither is a weight.
+    """
+    row = facts.op_row(atom)
+    inputs = facts.timeline.inputs_of(row) if row >= 0 else None
+    if inputs is None or "bmm" in facts.timeline.name_of(row):
+        return 0
+    sizes = sorted(one.elements for one in Arguments(inputs).tensors() if len(one.dims) >= 2)
+    return sizes[0] if len(sizes) > 1 else 0
+
+
+# -- passes over memory ----------------------------------------------------------------------------
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """What a compiler makes of the step's passes over memory, by device row."""
+
+    rows: I64  # that become generated kernels
+    ns: F64  # how long each takes then
+    gone: I64  # that become part of another
+
+    @property
+    def all(self) -> I64:
+        found: I64 = np.concatenate([self.rows, self.gone])
+        return found
+
+
+def generated(facts: Facts, narrow: bool = False) -> Generated:
+    """Chains of passes over memory as generated kernels, at the speed that such kernels reach.
+
+    `narrow`: under autocast.
+
+    A chain is what lies between two products. It becomes one kernel, and one more for each further reduction.
+    """
+    table = facts.kernels
+    index = np.unique(facts.atoms.index[~of_class(facts, "optimizer")])
+    index = index[np.argsort(table.start[index], kind="stable")]
+    step = facts.queue.step[facts.queue.positions(table.row[index])]
+    chains = fuse(facts.timeline, table, index, step, float(facts.ceilings.l2_bytes or 0))
+    kept = np.maximum(table.bytes[index] - chains.saved, 0.0) + chains.again
+    if narrow:
+        kept *= _bytes_left(facts)[index]
+    at = np.flatnonzero(is_fusable(facts.timeline, table, index) & ~np.isnan(kept))
+    if len(at) == 0 or not facts.ceilings.bandwidth:
+        return Generated(table.row[:0], np.zeros(0), table.row[:0])
+    part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
+    stands = _stands(kept[at], part, np.isin(table.class_index[index[at]], _indices(*REDUCING)))
+    # What one of the chain moves beside those that stand for a kernel is moved by the one that follows it.
+    group = np.cumsum(stands[::-1])[::-1]
+    group = group.max() - group
+    moved = np.bincount(group, kept[at], minlength=int(group.max()) + 1)
+    done = np.bincount(group, np.nan_to_num(table.flops[index[at]]), minlength=len(moved))
+    floor = moved / facts.ceilings.bandwidth * NS_PER_S
+    floor = np.maximum(floor, done / facts.ceilings.flops.get("fp32", np.inf) * NS_PER_S)[group[stands]]
+    row = table.row[index[at]]
+    ns = curves().likely_ns("fused/chain", np.maximum(floor, 1.0))
+    return Generated(row[stands], np.maximum(ns, LEAST_NS), row[~stands])
+
+
+def _bytes_left(facts: Facts) -> F64:
+    """Of each kernel's bytes what autocast leaves."""
+    left = np.ones(len(facts.kernels.row))
+    left[facts.atoms.index] = under_autocast(facts)
+    return left
+
+
+def _stands(kept: F64, part: I64, reduces: Bool) -> Bool:
+    """Which kernels of each chain stay as generated ones: the last that moves anything, and reductions."""
+    moves = kept > 0
+    found = moves & reduces
+    last = np.full(int(part.max()) + 1, -1, np.int64)
+    np.maximum.at(last, part, np.where(moves, np.arange(len(part)), -1))
+    found[last[last >= 0]] = True
+    return found
+
+
+def _indices(*names: str) -> list[int]:
+    return [KERNEL_CLASSES.index(name) for name in names]
+
+
+def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
+    """Passes over memory in 16 bits, as far as autocast makes them so: their own time on fewer bytes.
+
+    A batch norm's kernel is another one in each format: there the curves tell how much slower or faster.
+    """
+    left = under_autocast(facts)[atoms]
+    own = facts.atoms.own[atoms]
+    found: F64 = own * left
+    for way in ("forward", "backward"):
+        mine = _batch_norms(facts, atoms, way) & (left < 1.0)
+        if mine.any():
+            found[mine] = (
+                own[mine] * left[mine] * _slower(facts, atoms[mine], left[mine], way, layout, layout, "bf16")
+            )
+    return found
+
+
+def turned(facts: Facts) -> Change:
+    """Convolutions as fast as they run on channels-last images, in the format they have."""
+    atoms = np.flatnonzero(of_class(facts, *MATRIX_CLASSES) & under_convolution(facts))
+    formats = facts.kernels.math_index[facts.atoms.index[atoms]]
+    change = Change()
+    for at in np.unique(formats[formats >= 0]).tolist():
+        change += in_format(facts, atoms[formats == at], MATH_TYPES[at], layout="nhwc")
+    return change
+
+
+def layout_with(facts: Facts, made: frozenset[str]) -> str:
+    """How images lie once some fixes are made, as the curves call it."""
+    turns = {"channels-last", "torch-compile", "reduce-overhead"} & made
+    return "nhwc" if turns or channels_last(facts) else "nchw"
+
+
+def in_layout(facts: Facts, atoms: I64, layout: str) -> Change:
+    """Batch norms in another layout, faster or slower as their kernels are there."""
+    change = Change()
+    width = "bf16" if is_narrow(facts) else "fp32"
+    now = "nchw" if layout == "nhwc" else "nhwc"
+    for way in ("forward", "backward"):
+        mine = atoms[_batch_norms(facts, atoms, way)]
+        if len(mine):
+            ratio = _slower(facts, mine, np.ones(len(mine)), way, now, layout, width, width)
+            change += Change((Scale(rows_of(facts, mine), ratio),))
+    return change
+
+
+def _slower(
+    facts: Facts, atoms: I64, left: F64, way: str, now: str, then: str, width: str, before: str = "fp32"
+) -> F64:
+    """Times as long as by its bytes alone, by the curves of the one kernel and of the other."""
+    floor = np.maximum(np.nan_to_num(facts.kernels.floor[facts.atoms.index[atoms]]), 1.0)
+    new = curves().likely_ns(f"norm/batch/{then}/{width}/{way}", floor * left) / (floor * left)
+    old = curves().likely_ns(f"norm/batch/{now}/{before}/{way}", floor) / floor
+    found: F64 = new / old
+    return found
+
+
+def _batch_norms(facts: Facts, atoms: I64, way: str) -> Bool:
+    rows = facts.kernels.op[facts.atoms.index[atoms]]
+    hits = np.array(
+        ["batch_norm" in one and (("backward" in one) == (way == "backward")) for one in facts.timeline.names]
+    )
+    found: Bool = (rows >= 0) & hits[facts.timeline.events.name[np.maximum(rows, 0)]]
+    return found
+
+
+def is_narrow(facts: Facts) -> bool:
+    """Whether most products are of 16-bit numbers."""
+    return next(iter(math_times(facts)), "") in SIXTEEN_BITS
+
+
+def model_rows(facts: Facts) -> I64:
+    """Device rows of the model itself: not the optimizer's, nor copies from and to the host."""
+    return np.unique(rows_of(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy"))))

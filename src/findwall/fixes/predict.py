@@ -1,0 +1,97 @@
+"""What the step will be with fixes made: the replay of what they do, and how far off such replays were."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from math import exp, hypot, log, sqrt
+
+import msgspec
+
+from findwall.attribute.facts import Facts
+from findwall.fixes import Use, all_fixes
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.causes import UNKNOWN
+from findwall.replay.calibrate import Calibration, play_with
+from findwall.replay.change import Change, Drop
+from findwall.replay.graph import Graph
+from findwall.replay.simulate import Replay
+
+ERRORS = "errors.json"
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """The step, ns."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """How far predictions were off on jobs whose fixes were measured, as logarithms."""
+
+    noise: float  # of any prediction, also of one that changes nothing
+    share: float  # of the predicted change, where a fix has too few measurements of its own
+    by_fix: dict[str, float]  # the same, fix by fix
+    reach: float  # times that: how wide an interval must be to hold four measurements in five
+
+    def doubt(self, names: tuple[str, ...], gain: float) -> float:
+        """Half the width of the interval of a prediction that changes the step by so much."""
+        share = max(self.by_fix.get(name, self.share) for name in names)
+        return self.reach * hypot(self.noise, share * gain)
+
+
+@cache
+def errors() -> Errors:
+    return msgspec.json.decode(resources.files(__package__).joinpath(ERRORS).read_bytes(), type=Errors)
+
+
+def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
+    """The step with some fixes made together, by their names; None where nobody can tell what one does."""
+    ends = _scenarios(facts, uses)
+    if ends is None:
+        return None
+    mid = sqrt(ends[0] * ends[1])
+    apart = abs(log(ends[0] / ends[1])) / 2
+    doubt = errors().doubt(tuple(uses), abs(log(facts.step / mid))) + apart
+    return Prediction(mid * exp(-doubt), mid, mid * exp(doubt))
+
+
+def _scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
+    """The step on the likely host and on the cheapest that the true step allows: a step that waits for its
+    device says little about the host, which is what waits once the device is faster."""
+    graph = _changed(facts, uses)
+    if graph is None:
+        return None
+    likely = facts.reading.likely
+    moves = tuple({cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves})
+    left = likely.step - _not_replayed(facts, moves)
+
+    def step(calibration: Calibration, now: Replay) -> float:
+        return left - (now.step - play_with(graph, calibration).step) * likely.shrink
+
+    first, second = step(likely.calibration, likely.gaps.replay), step(*facts.cheapest)
+    return (first, second) if min(first, second) > 0 else None
+
+
+def _changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:
+    """The graph with all edits made, what is gone last: nothing that another fix says brings it back."""
+    made = frozenset(uses)
+    change = Change()
+    for one in uses.values():
+        if one.likely is None or not one.shorter_step:
+            return None
+        change += one.likely(made)
+    kept = tuple(edit for edit in change.edits if not isinstance(edit, Drop))
+    gone = tuple(edit for edit in change.edits if isinstance(edit, Drop))
+    return Change(kept + gone).apply(facts.graph)
+
+
+def _not_replayed(facts: Facts, moves: tuple[str, ...]) -> float:
+    """Of the step what no traced one shows and these fixes take away: rare slow steps, and what is left over
+    where what they mend is what the device waits for most."""
+    likely = facts.reading.likely
+    rare = sum(likely.rare.get(cause, 0.0) for cause in moves)
+    known = likely.idle.total - likely.idle[UNKNOWN]
+    return rare + (likely.left_over if likely.idle.of(moves) > MAJORITY_SHARE * known > 0 else 0.0)
