@@ -189,24 +189,30 @@ def compiles(fix: str) -> bool:
 
 def prepare(names: list[str], options: argparse.Namespace, until: float) -> None:
     """Every arm that compiles, once, several at a time. One that fails will say so when it is timed."""
+    start = forked if options.fork else fresh
     waiting = [arm for name in names for arm in arms_of(name, options) if compiles(arm.name)]
     running: list[tuple[Process, float]] = []
     with open(os.devnull, "w") as nowhere:
-        while waiting or running:
-            now = time.monotonic()
-            for process, begun in running:
-                if now > min(until, begun + options.timeout):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-            running = [one for one in running if one[0].poll() is None]
-            while waiting and now < until and len(running) < options.prepare:
-                start = forked if options.fork else fresh
-                arm = waiting.pop(0)
-                arm = Arm(arm.name, (*arm.argv, "--seconds", "0.01"))  # the last of an option counts
-                running.append((start(arm, os.environ, nowhere.fileno(), nowhere.fileno()), now))
-            if now >= until:
-                waiting = []
-            time.sleep(0.05)
+        try:
+            while (waiting or running) and time.monotonic() < until:
+                for process, begun in running:
+                    if time.monotonic() > begun + options.timeout:
+                        end(process)
+                running = [one for one in running if one[0].poll() is None]
+                while waiting and len(running) < options.prepare:
+                    arm = waiting.pop(0)
+                    arm = Arm(arm.name, (*arm.argv, "--seconds", "0.01"))  # the last of an option counts
+                    process = start(arm, dict(os.environ), nowhere.fileno(), nowhere.fileno())
+                    running.append((process, time.monotonic()))
+                time.sleep(0.05)
+        finally:
+            for process, _ in running:
+                end(process)
+
+
+def end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 # ---- rows ----
