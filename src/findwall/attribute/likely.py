@@ -12,7 +12,7 @@ import numpy as np
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.fusion import fuse, is_fusable
-from findwall.attribute.layouts import channels_last, under_convolution
+from findwall.attribute.layouts import channels_last, convolves, under_convolution
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import to_floor
 from findwall.attribute.widths import under_autocast
@@ -22,7 +22,7 @@ from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.calibrate import host_parts
-from findwall.replay.change import Change, Scale
+from findwall.replay.change import Change, Drop, Replace, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Node
 from findwall.units import NS_PER_S
@@ -200,6 +200,26 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     row = table.row[index[at]]
     ns = curves().likely_ns("fused/chain", np.maximum(floor, 1.0))
     return Generated(row[stands], np.maximum(ns, LEAST_NS), row[~stands])
+
+
+def compiled_kernels(facts: Facts, made: frozenset[str]) -> tuple[Change, I64]:
+    """The step's kernels as a compiler makes them, and the rows that are gone: chains as generated kernels,
+    odd matmuls padded, images turned for convolutions."""
+    code = generated(facts, narrow="bf16-autocast" in made)
+    gone = code.gone
+    change = Change((Replace(code.rows, code.ns),))
+    if "pad-shapes" not in made:
+        change += in_format(facts, facts.atoms.of("misaligned-shapes"), "bf16")
+    if turns_layouts(facts):
+        beside = np.flatnonzero(under_convolution(facts) & ~of_class(facts, *MATRIX_CLASSES))
+        gone = np.union1d(gone, rows_of(facts, beside))
+        change += turned(facts) if "bf16-autocast" not in made else Change()
+    return change + Change((Drop(gone),)), gone
+
+
+def turns_layouts(facts: Facts) -> bool:
+    """Whether a compiler would make images channels-last: it does so where convolutions read others."""
+    return convolves(facts) and not channels_last(facts)
 
 
 def _bytes_left(facts: Facts) -> F64:

@@ -30,22 +30,20 @@ from findwall.attribute.device_time import matching, of_class, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, listed, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
-from findwall.attribute.layouts import channels_last, convolves, under_convolution
 from findwall.attribute.likely import (
     calls_a_step,
-    generated,
+    compiled_kernels,
     host_ns,
-    in_format,
     model_rows,
-    turned,
+    turns_layouts,
 )
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, gone, to_floor
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
-from findwall.replay.change import Change, Drop, Issue, Replace
+from findwall.replay.change import Change, Issue
 from findwall.units import format_share
 
 MOVES = (
@@ -108,22 +106,16 @@ def _best(facts: Facts) -> Change:
     moved = [cause for cause in MOVES if cause != "launch-bound"]
     merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts))
     kernels = sum((_moved(facts, cause) for cause in moved), Change())
-    if _turns_layouts(facts):
+    if turns_layouts(facts):
         kernels += bare_convolutions(facts) + gone(facts, facts.atoms.of("layout-copies"))
     return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
 
 
 def _likely(facts: Facts, made: Made) -> Change:
-    """Chains as generated kernels, odd matmuls padded, images turned. The host pays for each launch what
-    generated code pays, and for each call what its guards cost."""
-    code = generated(facts, narrow="bf16-autocast" in made)
-    device = Change((Replace(code.rows, code.ns), Drop(code.gone)))
-    if "pad-shapes" not in made:
-        device += in_format(facts, facts.atoms.of("misaligned-shapes"), "bf16")
-    if _turns_layouts(facts):
-        beside = np.flatnonzero(under_convolution(facts) & ~of_class(facts, *MATRIX_CLASSES))
-        device += gone(facts, beside) + (turned(facts) if "bf16-autocast" not in made else Change())
-    return device + generated_launches(facts, np.setdiff1d(model_rows(facts), code.gone))
+    """Generated kernels. The host pays for each launch what generated code pays, and for each call what its
+    guards cost."""
+    device, gone = compiled_kernels(facts, made)
+    return device + generated_launches(facts, np.setdiff1d(model_rows(facts), gone))
 
 
 def generated_launches(facts: Facts, rows: I64) -> Change:
@@ -138,11 +130,6 @@ def generated_launches(facts: Facts, rows: I64) -> Change:
 def _moved(facts: Facts, cause: str) -> Change:
     atoms = facts.atoms.of(cause)
     return as_chains(facts, atoms) if cause in FUSES else to_floor(facts, atoms)
-
-
-def _turns_layouts(facts: Facts) -> bool:
-    """Whether the compiler would make images channels-last: it does so where convolutions read others."""
-    return convolves(facts) and not channels_last(facts)
 
 
 def _twice_through_memory(facts: Facts) -> Bool:
@@ -170,9 +157,9 @@ def _for_launches(facts: Facts) -> Outcome:
             f"Use `torch.compile(model)` for fewer and larger ops: {waited} passes between them today.",
             _best(facts),
         )
-    plain = "" if is_training(facts) else " The default mode can be slower than eager for calls this small."
     return use(
-        f'Use `torch.compile(model, mode="reduce-overhead")`: the device waits {waited} for launches.{plain}',
+        f"Use `model = torch.compile(model)`: the device waits {waited} for launches, and generated "
+        "code issues fewer.",
         _best(facts),
         likely=lambda made: _likely(facts, made),
     )

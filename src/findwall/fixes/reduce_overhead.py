@@ -1,0 +1,71 @@
+"""Compile the model and replay its generated kernels from CUDA graphs.
+
+What it does:
+`torch.compile(model, mode="reduce-overhead")` generates fused kernels as the default mode does, records them
+as CUDA graphs on the first calls, and replays those. The host then issues one graph a call instead of one
+launch a kernel.
+
+When it does not help:
+The device is busy anyway: then the default mode gives the same. Inputs that change shape record a graph for
+each shape; graph breaks, CPU ops and mutated inputs keep a region out of graphs (`TORCH_LOGS=perf_hints` says
+so). Each call still checks its guards and copies its inputs into the graph's memory, so a model called many
+times a step gains less than from a graph captured by hand.
+
+Risk:
+Results live in the graph's memory until the next call: clone what must last. The graphs hold their memory.
+Fused kernels round less often, so results differ in the last bits. The first steps take minutes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import graph_share, is_training
+from findwall.attribute.likely import calls_a_step, compiled_kernels, host_ns, model_rows
+from findwall.attribute.waits import launch_idle
+from findwall.attribute.whatif import as_chains, free_launches
+from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.replay.change import Change, Issue, Ready
+
+MOVES = ("launch-bound", "unfused-pointwise")
+NEVER_MS = 1e-6  # a nanosecond per step: a sum that should be nothing
+BETWEEN_KERNELS_NS = 600.0  # of a graph, on an H200
+
+
+def advise(facts: Facts) -> Outcome:
+    if on_cores(facts):
+        return NoUse("the job runs on the CPU", obvious=True)
+    if graph_share(facts) > MAJORITY_SHARE:
+        return NoUse("the kernels are already replayed from a graph")
+    waited = launch_idle(facts)
+    if waited <= NEVER_MS:
+        return NoUse("the device never waits for the host to launch")
+    return use(
+        f'Use `torch.compile(model, mode="reduce-overhead")`: the device waits {a_step(waited)} for '
+        "launches, which CUDA graphs make one a call.",
+        _best(facts),
+        likely=lambda made: _likely(facts, made),
+    )
+
+
+def _best(facts: Facts) -> Change:
+    """Chains as one kernel each, and nothing to launch, one right after the other."""
+    chains = as_chains(facts, facts.atoms.of("unfused-pointwise"))
+    return chains + free_launches(facts) + Change((Ready(facts.queue.row, turn=0.0),))
+
+
+def _likely(facts: Facts, made: Made) -> Change:
+    """Generated kernels one right after the other; the host pays for each call, not for each kernel."""
+    device, gone = compiled_kernels(facts, made)
+    rows = np.setdiff1d(model_rows(facts), gone)
+    call = host_ns(facts, "graph_training_call" if is_training(facts) else "graph_call")
+    calls = calls_a_step(facts) * facts.steps.count
+    each = np.array(call * calls / max(len(rows), 1))
+    return device + Change((Issue(rows, each), Ready(rows, turn=BETWEEN_KERNELS_NS)))
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=11)
