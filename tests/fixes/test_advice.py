@@ -79,6 +79,7 @@ HELPS: dict[str, Case] = {
     "builtin-ops": (at("handwritten_gelu"), "F.gelu(x, approximate='tanh')"),
     "channels-last": (at("layout_flips"), "memory_format=torch.channels_last"),
     "cuda-graphs": (at("inference"), "torch.cuda.graph"),
+    "reduce-overhead": (at("inference"), 'mode="reduce-overhead"'),
     "custom-kernels": (at("graph_messages"), "aten::gather"),
     "faster-link": (talking("plain_adamw"), "nvidia-smi topo -m"),
     "fewer-casts": (at("upcast_tower"), "[262144×512]"),
@@ -119,6 +120,7 @@ CANNOT_HELP: dict[str, Case] = {
     "builtin-ops": (at("odd_widths"), "no chain"),
     "channels-last": (at("odd_widths"), "no convolutions"),
     "cuda-graphs": (at("decode_graph"), "already replayed from a graph"),
+    "reduce-overhead": (at("decode_graph"), "already replayed from a graph"),
     "custom-kernels": (at("json_logging"), "no single kernel"),
     "faster-link": (at("plain_adamw"), "no communication"),
     "fewer-casts": (at("layout_flips"), "no tensor changes its number format"),
@@ -306,9 +308,11 @@ def test_sampled_lines_say_where_the_host_stood() -> None:
 
 
 def test_small_calls_are_warned_of_the_compilers_default_mode() -> None:
-    advice = FIXES["torch-compile"].advise(job("inference"))
-    assert 'mode="reduce-overhead"' in advice.how
-    assert "slower than eager" in advice.how
+    given, refused = prescribe(job("inference"), "launch-bound")
+    assert {"cuda-graphs", "reduce-overhead"} <= {one.fixes[0] for one in given}
+    assert ["torch-compile"] not in [one.fixes for one in given]
+    why = next(one.why for one in refused if one.fixes == ["torch-compile"])
+    assert why.startswith("worth a trial only: a step of ")
 
 
 def test_through_the_host_comes_nccl_first_and_no_batch() -> None:

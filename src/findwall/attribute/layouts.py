@@ -8,7 +8,7 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.attribute.workmodel.arguments import Arguments
+from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Kind
 from findwall.structure.links import nearest
@@ -29,19 +29,30 @@ def channels_last(facts: Facts) -> bool:
     return bool(found) and sum(found) > MAJORITY_SHARE * len(found)
 
 
+def on_images(facts: Facts) -> bool:
+    """Whether some convolution reads images, of four dims or more, as far as the trace tells."""
+    sizes = [len(tensor.dims) for tensor in _inputs(facts)]
+    return not sizes or max(sizes) >= IMAGE_DIMS
+
+
 def layouts(facts: Facts) -> list[bool]:
     """For each distinct input of a convolution whether it is channels-last already."""
+    return [
+        tensor.strides[1] == 1 and tensor.dims[1] > 1
+        for tensor in _inputs(facts)
+        if len(tensor.dims) >= IMAGE_DIMS and tensor.strides is not None
+    ]
+
+
+def _inputs(facts: Facts) -> list[Tensor]:
+    """What convolutions read, each distinct input once."""
     events, names = facts.timeline.events, facts.timeline.names
     ops = facts.timeline.rows(Kind.OP)
     known = np.array([names.index(name) for name in _CONVOLUTIONS if name in names], np.int64)
     ops = ops[np.isin(events.name[ops], known)]
-    found = []
-    for inputs_id in np.unique(events.inputs[ops]).tolist():
-        inputs = facts.timeline.details.inputs_of(inputs_id)
-        tensor = Arguments(inputs).tensor(0) if inputs is not None else None
-        if tensor is not None and len(tensor.dims) >= IMAGE_DIMS and tensor.strides is not None:
-            found.append(tensor.strides[1] == 1 and tensor.dims[1] > 1)
-    return found
+    found = (facts.timeline.details.inputs_of(one) for one in np.unique(events.inputs[ops]).tolist())
+    tensors = (Arguments(inputs).tensor(0) for inputs in found if inputs is not None)
+    return [tensor for tensor in tensors if tensor is not None]
 
 
 def under_convolution(facts: Facts) -> Bool:

@@ -24,8 +24,7 @@ import numpy as np
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
-from findwall.attribute.job import has_shapes
-from findwall.attribute.layouts import channels_last, convolves, layouts, under_convolution
+from findwall.attribute.layouts import channels_last, convolves, on_images, under_convolution
 from findwall.attribute.likely import in_layout, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
@@ -46,7 +45,7 @@ def advise(facts: Facts) -> Outcome:
     spent = time_of(facts, np.flatnonzero(inside | of_class(facts, "conv")))
     if spent < WORTH_IT * step_ms(facts):
         return NoUse(f"convolutions take only {a_step(spent)}")
-    if has_shapes(facts) and not layouts(facts):
+    if not on_images(facts):
         return NoUse("no convolution here reads images of 4 dims")
     copied = time_of(facts, facts.atoms_of("layout-copies"))
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]

@@ -53,8 +53,8 @@ def advise(facts: Facts) -> Outcome:
     if waited <= NEVER_MS:
         return NoUse("the device never waits for the host to launch")
     if is_compiled(facts):
-        way = '`torch.compile(model, mode="reduce-overhead")`'
-    elif is_training(facts):
+        return NoUse("the model is compiled: reduce-overhead records its graphs")
+    if is_training(facts):
         way = "`torch.cuda.make_graphed_callables(model, sample)`"
     else:
         way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
