@@ -126,6 +126,30 @@ def matmuls() -> Iterator[dict[str, Any]]:
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
+# Dimensions that lie on no 16 bytes.
+ODD_MATMULS = (
+    (8192, 768, 50257),
+    (16384, 768, 50257),
+    (50257, 8192, 768),
+    (8192, 50257, 768),
+    (4096, 1001, 4096),
+    (4096, 4096, 4099),
+    (2047, 2047, 2047),
+    (8192, 333, 1024),
+)
+
+
+def odd_matmuls() -> Iterator[dict[str, Any]]:
+    for name, (dtype, allow) in {"bf16": (BF16, False), "tf32": (FP32, True)}.items():
+        torch.backends.cuda.matmul.allow_tf32 = allow
+        for m, k, n in ODD_MATMULS:
+            a, b = tensor(m, k, dtype=dtype), tensor(k, n, dtype=dtype)
+            moved = (m * k + n * k + m * n) * a.element_size()
+            row = {"class": "matmul", "odd": True, "format": name, "dims": [m, k, n]}
+            yield row | {"flops": 2 * m * k * n, "bytes": moved, "us": device_us(lambda: torch.mm(a, b), 5)}
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
 # batch, channels in, out, image, kernel, stride, groups
 CONVOLUTIONS = (
     (128, 3, 64, 224, 7, 2, 1),
@@ -304,6 +328,9 @@ def fused_chains() -> Iterator[dict[str, Any]]:
             x, y = tensor(rows, 1024, dtype=FP32), tensor(rows, 1024, dtype=FP32)
             us = device_us(lambda: compiled(x, y))
             yield {"class": "fused", "what": what, "bytes": 3 * x.numel() * 4, "us": us}
+    for layout in (torch.channels_last, torch.contiguous_format):
+        for channels, image in ((64, 112), (256, 56), (1024, 14)):
+            yield from fused_batch_norm(layout, channels, image)
     compiled = torch.compile(loss)
     x, target = tensor(8192, 50304), torch.randint(0, 50304, (8192,), device="cuda")
     yield {
@@ -316,6 +343,21 @@ def fused_chains() -> Iterator[dict[str, Any]]:
     out = compiled(x, target)
     us = device_us(lambda: torch.autograd.grad(out, x, retain_graph=True))
     yield {"class": "fused", "what": "loss_backward", "bytes": 2 * x.numel() * 2, "us": us}
+
+
+def fused_batch_norm(layout: torch.memory_format, channels: int, image: int) -> Iterator[dict[str, Any]]:
+    """A batch norm with its activation, as the compiler writes it: twice through memory, whatever is fused."""
+    norm = nn.BatchNorm2d(channels).cuda()
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: F.relu(norm(x)))
+    x = tensor(128, channels, image, image, dtype=FP32).to(memory_format=layout).requires_grad_()
+    out = compiled(x)
+    g = torch.randn_like(out)
+    row = {"class": "fused", "layout": str(layout), "dims": [128, channels, image]}
+    size = x.numel() * 4
+    yield row | {"what": "batch_norm", "bytes": 3 * size, "us": device_us(lambda: compiled(x), 5)}
+    us = device_us(lambda: torch.autograd.grad(out, x, g, retain_graph=True), 5)
+    yield row | {"what": "batch_norm_backward", "bytes": 5 * size, "us": us}
 
 
 def optimizers() -> Iterator[dict[str, Any]]:
@@ -415,6 +457,7 @@ def layer_call(x: torch.Tensor) -> Callable[[], object]:
 PARTS = {
     "host": host,
     "matmul": matmuls,
+    "odd": odd_matmuls,
     "conv": convolutions,
     "attention": attentions,
     "memory": memory,
@@ -439,7 +482,7 @@ def names_of(row: dict[str, Any]) -> Iterator[str]:
     elif row["class"] == "attention":
         parts += [row["format"], row["pass"], "bias" if row.get("bias") else "plain"]
     elif row["class"] == "matmul":
-        parts += [row["format"]]
+        parts = ["odd" if row.get("odd") else "matmul", row["format"]]
     elif row["class"] == "norm" and row["what"].startswith("batch_norm"):
         layout = "nhwc" if "channels_last" in row["layout"] else "nchw"
         width = "bf16" if "bfloat16" in row["dtype"] else "fp32"
@@ -449,7 +492,8 @@ def names_of(row: dict[str, Any]) -> Iterator[str]:
     elif row["class"] == "optimizer":
         parts += [row["way"]]
     elif row["class"] == "fused":
-        parts += ["loss" if row["what"].startswith("loss") else "chain"]
+        what = row["what"].removesuffix("_backward")
+        parts += [what if what in ("loss", "batch_norm") else "chain"]
     yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 

@@ -14,7 +14,6 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.fusion import fuse, is_fusable
 from findwall.attribute.layouts import channels_last, convolves, under_convolution
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.whatif import to_floor
 from findwall.attribute.widths import under_autocast
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
@@ -25,7 +24,7 @@ from findwall.replay.calibrate import host_parts
 from findwall.replay.change import Change, Drop, Replace, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Node
-from findwall.units import NS_PER_S
+from findwall.units import NOT_ZERO_NS, NS_PER_S
 
 # Where a step launches next to nothing, what an eager op costs the host of the curves. Measured on an H200.
 FEW_LAUNCHES = 20
@@ -89,20 +88,24 @@ def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -
 def in_format(
     facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0, layout: str = "nchw"
 ) -> Change:
-    """Products in another number format and layout, as fast as such products run; never slower than today."""
+    """Products in another number format and layout, as fast as such products run."""
+    return to_likely(facts, atoms, products_ns(facts, atoms, math, share_of_bytes, layout))
+
+
+def products_ns(
+    facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0, layout: str = "nchw"
+) -> F64:
+    """How long products take in one number format and layout, by their class: no longer than today, as both
+    are faster wherever anybody chooses them. NaN unknown."""
     least = floor_in(facts, atoms, math, share_of_bytes)
-    return to_likely(facts, atoms, products_ns(facts, atoms, math, least, layout))
-
-
-def products_ns(facts: Facts, atoms: I64, math: str, least: F64, layout: str = "nchw") -> F64:
-    """How long products of such floors take in one number format, by their class."""
     found = np.full(len(atoms), np.nan)
     names = np.array([_curve_of(facts, atom, math, layout) for atom in atoms.tolist()], object)
     for name in set(names.tolist()) - {""}:
         mine = (names == name) & ~np.isnan(least)
         floor = np.maximum(least[mine], 1.0)
         found[mine] = np.maximum(curves().likely_ns(name, floor), floor / STEADY_REACHED)
-    return found
+    shorter: F64 = np.minimum(found, facts.kernels.duration[facts.atoms.index[atoms]])
+    return shorter
 
 
 def _curve_of(facts: Facts, atom: int, math: str, layout: str) -> str:
@@ -110,7 +113,7 @@ def _curve_of(facts: Facts, atom: int, math: str, layout: str) -> str:
     row = facts.op_row(atom)
     name = facts.timeline.name_of(row) if row >= 0 else ""
     kind = "conv" if "conv" in name else facts.kernel_class(atom)
-    if kind not in MATRIX_CLASSES:
+    if kind not in MATRIX_CLASSES or not math:
         return ""
     backward = "backward" in name
     if kind == "conv":
@@ -136,9 +139,16 @@ def _kind_of(weight: Tensor | None) -> str:
 
 
 def to_likely(facts: Facts, atoms: I64, ns: F64) -> Change:
-    """Kernels of some atoms in so many ns each; NaN: as they are. Never longer than today."""
-    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[facts.atoms.index[atoms]], 1)
-    return to_floor(facts, atoms, ns * share)
+    """Kernels of some atoms in so many ns each, of the kernel's own length; NaN: as they are."""
+    atoms, ns = atoms[~np.isnan(ns)], ns[~np.isnan(ns)]
+    index = facts.atoms.index[atoms]
+    own = facts.atoms.own
+    total = np.bincount(facts.atoms.index, own, minlength=len(facts.kernels.row))
+    then = ns * own[atoms] / np.maximum(facts.kernels.duration[index], 1)
+    more = np.bincount(index, then - own[atoms], minlength=len(total))
+    moved = np.unique(index)
+    factor = 1.0 + more[moved] / np.maximum(total[moved], NOT_ZERO_NS)
+    return Change((Scale(facts.kernels.row[moved], np.maximum(factor, 0.0)),)) if len(moved) else Change()
 
 
 def weight_numbers(facts: Facts, atom: int) -> int:
@@ -246,17 +256,12 @@ def _indices(*names: str) -> list[int]:
 def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
     """Passes over memory in 16 bits, as far as autocast makes them so: their own time on fewer bytes.
 
-    A batch norm's kernel is another one in each format: there the curves tell how much slower or faster.
+    A batch norm's kernel is another one in each format and layout: there the curves tell.
     """
     left = under_autocast(facts)[atoms]
-    own = facts.atoms.own[atoms]
-    found: F64 = own * left
-    for way in ("forward", "backward"):
-        mine = _batch_norms(facts, atoms, way) & (left < 1.0)
-        if mine.any():
-            found[mine] = (
-                own[mine] * left[mine] * _slower(facts, atoms[mine], left[mine], way, layout, layout, "bf16")
-            )
+    found: F64 = facts.kernels.duration[facts.atoms.index[atoms]] * left
+    norms = batch_norms(facts, atoms) & (left < 1.0)
+    found[norms] = batch_norm_ns(facts, atoms[norms], layout, "bf16", left[norms])
     return found
 
 
@@ -270,41 +275,43 @@ def turned(facts: Facts) -> Change:
     return change
 
 
+def layout_now(facts: Facts) -> str:
+    """How images lie today, as the curves call it."""
+    return "nhwc" if channels_last(facts) else "nchw"
+
+
 def layout_with(facts: Facts, made: frozenset[str]) -> str:
     """How images lie once some fixes are made, as the curves call it."""
     turns = {"channels-last", "torch-compile", "reduce-overhead"} & made
-    return "nhwc" if turns or channels_last(facts) else "nchw"
+    return "nhwc" if turns else layout_now(facts)
 
 
-def in_layout(facts: Facts, atoms: I64, layout: str) -> Change:
+def in_layout(facts: Facts, layout: str) -> Change:
     """Batch norms in another layout, faster or slower as their kernels are there."""
-    change = Change()
+    every = np.arange(len(facts.atoms.index))
+    atoms = every[batch_norms(facts, every)]
     width = "bf16" if is_narrow(facts) else "fp32"
-    now = "nchw" if layout == "nhwc" else "nhwc"
-    for way in ("forward", "backward"):
-        mine = atoms[_batch_norms(facts, atoms, way)]
-        if len(mine):
-            ratio = _slower(facts, mine, np.ones(len(mine)), way, now, layout, width, width)
-            change += Change((Scale(rows_of(facts, mine), ratio),))
-    return change
+    return to_likely(facts, atoms, batch_norm_ns(facts, atoms, layout, width, np.ones(len(atoms))))
 
 
-def _slower(
-    facts: Facts, atoms: I64, left: F64, way: str, now: str, then: str, width: str, before: str = "fp32"
-) -> F64:
-    """Times as long as by its bytes alone, by the curves of the one kernel and of the other."""
-    floor = np.maximum(np.nan_to_num(facts.kernels.floor[facts.atoms.index[atoms]]), 1.0)
-    new = curves().likely_ns(f"norm/batch/{then}/{width}/{way}", floor * left) / (floor * left)
-    old = curves().likely_ns(f"norm/batch/{now}/{before}/{way}", floor) / floor
-    found: F64 = new / old
+def batch_norm_ns(facts: Facts, atoms: I64, layout: str, width: str, left: F64) -> F64:
+    """Batch norms on so much of their bytes: what they take today, by how the two kernels' curves compare."""
+    index = facts.atoms.index[atoms]
+    floor = np.maximum(np.nan_to_num(facts.kernels.floor[index]), 1.0)
+    today = f"{layout_now(facts)}/{'bf16' if is_narrow(facts) else 'fp32'}"
+    backward = np.array(["backward" in (facts.op_name(atom) or "") for atom in atoms.tolist()], bool)
+    ratio = np.ones(len(atoms))
+    for mine, way in ((backward, "backward"), (~backward, "forward")):
+        then = curves().likely_ns(f"norm/batch/{layout}/{width}/{way}", floor[mine] * left[mine])
+        ratio[mine] = then / curves().likely_ns(f"norm/batch/{today}/{way}", floor[mine])
+    found: F64 = facts.kernels.duration[index] * ratio
     return found
 
 
-def _batch_norms(facts: Facts, atoms: I64, way: str) -> Bool:
+def batch_norms(facts: Facts, atoms: I64) -> Bool:
+    """Which atoms are of batch norms."""
     rows = facts.kernels.op[facts.atoms.index[atoms]]
-    hits = np.array(
-        ["batch_norm" in one and (("backward" in one) == (way == "backward")) for one in facts.timeline.names]
-    )
+    hits = np.array(["batch_norm" in name for name in facts.timeline.names] or [False])
     found: Bool = (rows >= 0) & hits[facts.timeline.events.name[np.maximum(rows, 0)]]
     return found
 

@@ -30,7 +30,6 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.likely import (
-    floor_in,
     host_ns,
     layout_with,
     narrowed_ns,
@@ -137,15 +136,14 @@ def _likely(facts: Facts, narrow: str, made: Made) -> Change:
     that come with it: of each weight, forward and back, before the product that needs it."""
     wide = _multiply_wide(facts)
     layout = layout_with(facts, made)
-    least = floor_in(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE)
-    ns = products_ns(facts, wide, narrow, least, layout) + _cast_ns(facts, wide)
+    ns = products_ns(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE, layout) + _cast_ns(facts, wide)
     products = to_likely(facts, wide, ns)
     if "torch-compile" in made:  # which folds casts into its kernels, and knows how wide their values are
         return products
     rest = np.setdiff1d(np.flatnonzero(~of_class(facts, *MATRIX_CLASSES)), wide)
     casts = np.array(host_ns(facts, "autocast") / PRODUCTS_A_LAYER)
     more = Issue(np.unique(rows_of(facts, wide)), casts, besides=True)
-    return products + to_floor(facts, rest, narrowed_ns(facts, rest, layout)) + Change((more,))
+    return products + to_likely(facts, rest, narrowed_ns(facts, rest, layout)) + Change((more,))
 
 
 def _cast_ns(facts: Facts, atoms: I64) -> F64:

@@ -80,7 +80,7 @@ def _likely(facts: Facts, made: Made) -> Change:
     change = gone(facts, facts.atoms_of("layout-copies")) + gone(facts, np.flatnonzero(inside & ~multiply))
     if "bf16-autocast" in made:  # which says how fast products and norms are in this layout
         return change
-    return change + turned(facts) + in_layout(facts, np.flatnonzero(of_class(facts, "norm")), "nhwc")
+    return change + turned(facts) + in_layout(facts, "nhwc")
 
 
 FIX = Fix(MOVES, "safe", advise, tried=9)

@@ -49,7 +49,7 @@ def errors() -> Errors:
 
 def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
     """The step with some fixes made together, by their names; None where nobody can tell what one does."""
-    ends = _scenarios(facts, uses)
+    ends = scenarios(facts, uses)
     if ends is None:
         return None
     mid = sqrt(ends[0] * ends[1])
@@ -58,7 +58,7 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
     return Prediction(mid * exp(-doubt), mid, mid * exp(doubt))
 
 
-def _scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
+def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
     """The step on the likely host and on the cheapest that the true step allows: a step that waits for its
     device says little about the host, which is what waits once the device is faster."""
     graph = _changed(facts, uses)

@@ -1,0 +1,198 @@
+"""How near the predictions of fixes come to what was measured, job by job.
+
+    python benchmarks/fixes.py [--out benchmarks/results/fixes.json] [--ship] [--only WORD]
+
+Every fix that was really made and timed, on the jobs whose traces are at hand: those recorded for the tests,
+those kept aside, and the zoo beside the project where it is there. An error is the logarithm of predicted over
+measured, less half the measurement's own spread, as the judge beside the project counts it. Intervals are made
+with the job left out: from the errors that the fixes had on the other jobs. `--ship` writes what findwall
+itself makes its intervals from, all jobs counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fix_names import FIX_OF
+from replay import FOLDERS, MORE_THAN_ONE_FIX, facts_of, truths
+
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.predict import ERRORS, Errors, scenarios
+from findwall.units import ms
+
+HERE = Path(__file__).resolve().parent
+SHIPPED = HERE.parent / "src" / "findwall" / "fixes" / ERRORS
+# Measured with 16-bit tensors or weights throughout, which autocast does not do.
+NOT_AUTOCAST = {"pointwise_chain", "gnn_scatter", "hf_gpt2_generate"}
+OVER = 0.34  # of an error: more than 40 %
+COVERED = 0.85  # of the measurements: what an interval should hold
+SMALL_CHANGE = 0.05  # a smaller predicted change says nothing about a share of it
+PRIOR = 3.0  # measurements that all fixes together count for beside a fix's own
+NOISE = 0.04  # of any step between two processes. Measured: the median spread of the jobs here is 0.05
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One fix of one job. Steps in ms."""
+
+    set: str
+    job: str
+    name: str
+    fix: str
+    step: float
+    measured: float
+    spread: float
+    predicted: float | None  # None: not advised for this job, or nobody can tell
+    apart: float = 0.0  # half of how far the likely and the cheapest host are apart
+    why: str = ""
+
+    @property
+    def error(self) -> float:
+        """Of the prediction; one that is not made counts as a step that does not change."""
+        said = self.predicted if self.predicted is not None else self.step
+        return max(abs(math.log(said / self.measured)) - self.spread / 2, 0.0)
+
+    @property
+    def gain(self) -> float:
+        return abs(math.log(self.step / self.predicted)) if self.predicted else 0.0
+
+    @property
+    def beyond(self) -> float:
+        """What of the error the change itself must explain."""
+        return max(self.error - self.apart - NOISE, 0.0)
+
+
+def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
+    job = path.name.removesuffix(".json.gz")
+    facts = facts_of(path, truth)
+    for name, found in truth["fixes"].items():
+        known = FIX_OF.get(name)
+        if known is None or (job, name) in MORE_THAN_ONE_FIX or (name == "bf16" and job in NOT_AUTOCAST):
+            continue
+        names = known.split(" + ")
+        if not set(names) <= set(all_fixes()):
+            continue
+        outcomes = {one: all_fixes()[one].advise(facts) for one in names}
+        uses = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Use)}
+        why = next((one.why for one in outcomes.values() if not isinstance(one, Use)), "")
+        ends = scenarios(facts, uses) if len(uses) == len(outcomes) else None
+        predicted = ms(math.sqrt(ends[0] * ends[1])) if ends else None
+        apart = abs(math.log(ends[0] / ends[1])) / 2 if ends else 0.0
+        spread = found.get("spread") or 0.0
+        yield Pair(title, job, name, known, truth["step_ms"], found["step_ms"], spread, predicted, apart, why)
+
+
+def learned(known: list[Pair]) -> Errors:
+    """The errors of some pairs, as findwall makes its intervals from them."""
+    told = [one for one in known if one.predicted is not None]
+    shares: dict[str, list[float]] = {}
+    for one in told:
+        if one.gain > SMALL_CHANGE:
+            for fix in one.fix.split(" + "):
+                shares.setdefault(fix, []).append(one.beyond / one.gain)
+    every = [share for found in shares.values() for share in found]
+    general = rms(every) if every else 1.0
+    by_fix = {
+        fix: math.sqrt((sum(one**2 for one in found) + PRIOR * general**2) / (len(found) + PRIOR))
+        for fix, found in shares.items()
+    }
+    rough = Errors(NOISE, general, by_fix, 1.0)
+    # How many times the rough interval holds as many as it should.
+    needed = sorted(max(one.error - one.apart, 0.0) / rough.doubt(fixes_of(one), one.gain) for one in told)
+    reach = needed[min(int(COVERED * len(needed)), len(needed) - 1)] if needed else 1.0
+    rounded = {fix: round(share, 3) for fix, share in sorted(by_fix.items())}
+    return Errors(NOISE, round(general, 3), rounded, round(reach, 3))
+
+
+def fixes_of(one: Pair) -> tuple[str, ...]:
+    return tuple(one.fix.split(" + "))
+
+
+def rms(values: list[float]) -> float:
+    return math.sqrt(statistics.fmean(value**2 for value in values))
+
+
+def interval(one: Pair, errors: Errors) -> tuple[float, float]:
+    assert one.predicted is not None
+    doubt = errors.doubt(fixes_of(one), one.gain) + one.apart
+    return one.predicted * math.exp(-doubt), one.predicted * math.exp(doubt)
+
+
+def table(title: str, found: list[Pair], every: list[Pair]) -> dict[str, Any]:
+    print(
+        f"\n{title}\n\n| job | fix | step | predicted | interval | measured | error |\n|---|---|---|---|---|---|---|"
+    )
+    inside, widths = 0, []
+    for one in sorted(found, key=lambda one: -one.error):
+        said = "—"
+        if one.predicted is not None:
+            low, high = interval(one, learned([other for other in every if other.job != one.job]))
+            half = one.spread / 2
+            inside += low <= one.measured * (1 + half) and one.measured * (1 - half) <= high
+            widths.append((high - low) / one.predicted)
+            said = f"{one.predicted:.2f} | {low:.2f}–{high:.2f}"
+        else:
+            said = f"— | {one.why[:60]}"
+        cells = f"{one.job} | {one.name} | {one.step:.2f} | {said} | {one.measured:.2f} | {one.error:.2f}"
+        print(f"| {cells} |")
+    errors = [one.error for one in found]
+    told = [one.error for one in found if one.predicted is not None]
+    widths.sort()
+    summary = {
+        "pairs": len(errors),
+        "mean_error": round(statistics.fmean(errors), 4),
+        "predicted": len(told),
+        "mean_error_predicted": round(statistics.fmean(told), 4) if told else None,
+        "over_40_percent": sum(error > OVER for error in errors),
+        "interval_right": inside,
+        "width_median": round(statistics.median(widths), 3) if widths else None,
+        "width_p90": round(widths[int(0.9 * (len(widths) - 1))], 3) if widths else None,
+    }
+    print(f"\n{summary}")
+    return summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", default="", help="jobs and fixes with this in their name")
+    parser.add_argument("--ship", action="store_true")
+    options = parser.parse_args()
+    found = [
+        one
+        for title, folder in FOLDERS.items()
+        for path, truth in truths(folder)
+        if not options.only
+        or options.only in path.name
+        or any(options.only in name for name in truth["fixes"])
+        for one in pairs(title, path, truth)
+        if not options.only or options.only in one.job or options.only in one.name or options.only in one.fix
+    ]
+    summaries = {
+        title: table(title, mine, found)
+        for title in FOLDERS
+        if (mine := [one for one in found if one.set == title])
+    }
+    errors = learned(found)
+    if options.ship:
+        SHIPPED.write_text(json.dumps(asdict_of(errors), indent=1) + "\n")
+    if options.out:
+        rows = [asdict(one) | {"error": round(one.error, 4)} for one in found]
+        options.out.write_text(json.dumps({"summary": summaries, "pairs": rows}, indent=1) + "\n")
+
+
+def asdict_of(errors: Errors) -> dict[str, Any]:
+    return {"noise": errors.noise, "share": errors.share, "by_fix": errors.by_fix, "reach": errors.reach}
+
+
+if __name__ == "__main__":
+    main()
