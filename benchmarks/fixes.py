@@ -28,6 +28,7 @@ from findwall.fixes.predict import ERRORS, Errors, scenarios
 from findwall.units import ms
 
 HERE = Path(__file__).resolve().parent
+PAIRS = HERE / "results" / "fix_pairs.json"
 SHIPPED = HERE.parent / "src" / "findwall" / "fixes" / ERRORS
 # Measured with 16-bit tensors or weights throughout, which autocast does not do.
 NOT_AUTOCAST = {"pointwise_chain", "gnn_scatter", "hf_gpt2_generate"}
@@ -67,6 +68,28 @@ class Pair:
     def beyond(self) -> float:
         """What of the error the change itself must explain."""
         return max(self.error - self.apart - NOISE, 0.0)
+
+
+def measured_pairs() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The recorded jobs with the fixes that were made in interleaved processes; steps as of their recording."""
+    jobs = json.loads(PAIRS.read_text())["jobs"] if PAIRS.exists() else {}
+    for path, truth in truths(FOLDERS["fixtures"]):
+        job = jobs.get(path.name.removesuffix(".json.gz"))
+        if job is not None:
+            made = {
+                name: {"step_ms": truth["step_ms"] / one["speedup"], "spread": one["spread"] or 0.0}
+                for name, one in job["fixes"].items()
+                if one.get("speedup")
+            }
+            yield path, truth | {"fixes": made}
+
+
+def sets() -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    for title, folder in FOLDERS.items():
+        for path, truth in truths(folder):
+            yield title, path, truth
+    for path, truth in measured_pairs():
+        yield "pairs", path, truth
 
 
 def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
@@ -169,8 +192,7 @@ def main() -> None:
     options = parser.parse_args()
     found = [
         one
-        for title, folder in FOLDERS.items()
-        for path, truth in truths(folder)
+        for title, path, truth in sets()
         if not options.only
         or options.only in path.name
         or any(options.only in name for name in truth["fixes"])
@@ -179,7 +201,7 @@ def main() -> None:
     ]
     summaries = {
         title: table(title, mine, found)
-        for title in FOLDERS
+        for title in (*FOLDERS, "pairs")
         if (mine := [one for one in found if one.set == title])
     }
     errors = learned(found)

@@ -14,7 +14,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.fusion import fuse, is_fusable
 from findwall.attribute.layouts import channels_last, convolves, under_convolution
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.widths import under_autocast
+from findwall.attribute.widths import MATH_BYTES, under_autocast
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool
@@ -38,6 +38,7 @@ STEADY_REACHED = 0.9
 LEAST_NS = 2_000.0  # a generated kernel over a few numbers, on an H200
 # Classes whose kernels need all of their input before they write: each keeps a kernel of its own in a chain.
 REDUCING = ("norm", "reduce", "softmax")
+ALIGNMENT_BYTES = 16  # what a row of a fast product begins at a multiple of
 IMAGE_CHANNELS = 4  # of a convolution's input: an image, not a layer's features
 
 
@@ -86,20 +87,30 @@ def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -
 
 
 def in_format(
-    facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0, layout: str = "nchw"
+    facts: Facts,
+    atoms: I64,
+    math: str,
+    layout: str = "nchw",
+    share_of_bytes: float = 1.0,
+    aligned: bool = False,
 ) -> Change:
-    """Products in another number format and layout, as fast as such products run."""
-    return to_likely(facts, atoms, products_ns(facts, atoms, math, share_of_bytes, layout))
+    """Products in another number format and layout, as fast as such products run; `aligned`: padded."""
+    return to_likely(facts, atoms, products_ns(facts, atoms, math, layout, share_of_bytes, aligned))
 
 
 def products_ns(
-    facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0, layout: str = "nchw"
+    facts: Facts,
+    atoms: I64,
+    math: str,
+    layout: str = "nchw",
+    share_of_bytes: float = 1.0,
+    aligned: bool = False,
 ) -> F64:
     """How long products take in one number format and layout, by their class: no longer than today, as both
     are faster wherever anybody chooses them. NaN unknown."""
     least = floor_in(facts, atoms, math, share_of_bytes)
     found = np.full(len(atoms), np.nan)
-    names = np.array([_curve_of(facts, atom, math, layout) for atom in atoms.tolist()], object)
+    names = np.array([_curve_of(facts, atom, math, layout, aligned) for atom in atoms.tolist()], object)
     for name in set(names.tolist()) - {""}:
         mine = (names == name) & ~np.isnan(least)
         floor = np.maximum(least[mine], 1.0)
@@ -108,7 +119,7 @@ def products_ns(
     return shorter
 
 
-def _curve_of(facts: Facts, atom: int, math: str, layout: str) -> str:
+def _curve_of(facts: Facts, atom: int, math: str, layout: str, aligned: bool) -> str:
     """The curve of one product in another format; empty: it is none."""
     row = facts.op_row(atom)
     name = facts.timeline.name_of(row) if row >= 0 else ""
@@ -123,7 +134,18 @@ def _curve_of(facts: Facts, atom: int, math: str, layout: str) -> str:
         return f"conv/{math}/{layout}/{pass_}/{_kind_of(weight)}"
     if kind == "attention":
         return f"attention/{math}/{'backward' if backward else 'forward'}/plain"
-    return f"matmul/{math}"
+    return f"matmul/{math}" if aligned or not _is_odd(facts, row, math) else f"odd/{math}"
+
+
+def _is_odd(facts: Facts, row: int, math: str) -> bool:
+    """Whether a product's operands or its result would not lie on 16 bytes in a number format."""
+    inputs = facts.timeline.inputs_of(row) if row >= 0 else None
+    numbers = ALIGNMENT_BYTES // MATH_BYTES.get(math, 4)
+    operands = (
+        [one for one in Arguments(inputs).tensors() if len(one.dims) >= 2] if inputs is not None else []
+    )
+    leading = [max(one.strides[-2:]) for one in operands if one.strides is not None and min(one.dims) > 1]
+    return any(stride % numbers for stride in leading) or any(one.dims[-1] % numbers for one in operands[-1:])
 
 
 def _kind_of(weight: Tensor | None) -> str:
@@ -208,7 +230,11 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     floor = moved / facts.ceilings.bandwidth * NS_PER_S
     floor = np.maximum(floor, done / facts.ceilings.flops.get("fp32", np.inf) * NS_PER_S)[group[stands]]
     row = table.row[index[at]]
-    ns = curves().likely_ns("fused/chain", np.maximum(floor, 1.0))
+    floor = np.maximum(floor, 1.0)
+    norms = op_named(facts, table.op[index[at]][stands], "batch_norm")
+    ns = np.where(
+        norms, curves().likely_ns("fused/batch_norm", floor), curves().likely_ns("fused/chain", floor)
+    )
     return Generated(row[stands], np.maximum(ns, LEAST_NS), row[~stands])
 
 
@@ -219,7 +245,7 @@ def compiled_kernels(facts: Facts, made: frozenset[str]) -> tuple[Change, I64]:
     gone = code.gone
     change = Change((Replace(code.rows, code.ns),))
     if "pad-shapes" not in made:
-        change += in_format(facts, facts.atoms.of("misaligned-shapes"), "bf16")
+        change += in_format(facts, facts.atoms.of("misaligned-shapes"), "bf16", aligned=True)
     if turns_layouts(facts):
         beside = np.flatnonzero(under_convolution(facts) & ~of_class(facts, *MATRIX_CLASSES))
         gone = np.union1d(gone, rows_of(facts, beside))
@@ -266,11 +292,12 @@ def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
 
 
 def turned(facts: Facts) -> Change:
-    """Convolutions as fast as they run on channels-last images, in the format they have."""
+    """Convolutions as fast as they run on channels-last images, in the format they have: in fp32, off the tensor
+    cores, as fast as before (a network of such took 1.04 times as long on an H200)."""
     atoms = np.flatnonzero(of_class(facts, *MATRIX_CLASSES) & under_convolution(facts))
     formats = facts.kernels.math_index[facts.atoms.index[atoms]]
     change = Change()
-    for at in np.unique(formats[formats >= 0]).tolist():
+    for at in np.unique(formats[(formats >= 0) & (formats != MATH_TYPES.index("fp32"))]).tolist():
         change += in_format(facts, atoms[formats == at], MATH_TYPES[at], layout="nhwc")
     return change
 
@@ -310,9 +337,13 @@ def batch_norm_ns(facts: Facts, atoms: I64, layout: str, width: str, left: F64) 
 
 def batch_norms(facts: Facts, atoms: I64) -> Bool:
     """Which atoms are of batch norms."""
-    rows = facts.kernels.op[facts.atoms.index[atoms]]
-    hits = np.array(["batch_norm" in name for name in facts.timeline.names] or [False])
-    found: Bool = (rows >= 0) & hits[facts.timeline.events.name[np.maximum(rows, 0)]]
+    return op_named(facts, facts.kernels.op[facts.atoms.index[atoms]], "batch_norm")
+
+
+def op_named(facts: Facts, ops: I64, word: str) -> Bool:
+    """Which ops have a word in their name; none (-1) has none."""
+    hits = np.array([word in name for name in facts.timeline.names] or [False])
+    found: Bool = (ops >= 0) & hits[facts.timeline.events.name[np.maximum(ops, 0)]]
     return found
 
 

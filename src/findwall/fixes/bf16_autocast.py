@@ -136,7 +136,7 @@ def _likely(facts: Facts, narrow: str, made: Made) -> Change:
     that come with it: of each weight, forward and back, before the product that needs it."""
     wide = _multiply_wide(facts)
     layout = layout_with(facts, made)
-    ns = products_ns(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE, layout) + _cast_ns(facts, wide)
+    ns = products_ns(facts, wide, narrow, layout, SIXTEEN_BIT_BYTES_SHARE) + _cast_ns(facts, wide)
     products = to_likely(facts, wide, ns)
     if "torch-compile" in made:  # which folds casts into its kernels, and knows how wide their values are
         return products

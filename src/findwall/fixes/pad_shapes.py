@@ -58,7 +58,7 @@ def _likely(facts: Facts, made: Made) -> Change:
     """The products as fast as aligned ones run; padding adds next to nothing to them."""
     odd = facts.atoms.of("misaligned-shapes")
     math = next((name for name in SIXTEEN_BITS if name in math_times(facts)), "bf16")
-    return in_format(facts, odd, math, layout=layout_with(facts, made))
+    return in_format(facts, odd, math, layout=layout_with(facts, made), aligned=True)
 
 
 def _next_multiple(extent: int) -> str:

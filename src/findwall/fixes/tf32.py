@@ -74,10 +74,13 @@ def _multiplies(facts: Facts) -> I64:
 
 
 def _likely(facts: Facts, made: Made) -> Change:
-    """Products as fast as they run in TF32; of those in 16 bits there are none left."""
+    """Products as fast as they run in TF32; under autocast there are none left. Fused attention kernels have
+    no switch for it."""
     if "bf16-autocast" in made:
         return Change()
-    return in_format(facts, _multiplies(facts), "tf32", layout=layout_with(facts, made))
+    atoms = _multiplies(facts)
+    atoms = atoms[~of_class(facts, "attention")[atoms]]
+    return in_format(facts, atoms, "tf32", layout=layout_with(facts, made))
 
 
 def _reason(times: dict[str, float]) -> str:
