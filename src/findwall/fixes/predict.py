@@ -32,14 +32,16 @@ class Errors(msgspec.Struct, frozen=True):
     """How far predictions were off on jobs whose fixes were measured, as logarithms."""
 
     noise: float  # of any prediction, also of one that changes nothing
+    host_noise: float  # the same of a step that the host decides, whose pace differs from run to run
     share: float  # of the predicted change, where a fix has too few measurements of its own
     by_fix: dict[str, float]  # the same, fix by fix
     reach: float  # times that: how wide an interval must be to hold four measurements in five
 
-    def doubt(self, names: tuple[str, ...], gain: float) -> float:
-        """Half the width of the interval of a prediction that changes the step by so much."""
+    def doubt(self, names: tuple[str, ...], gain: float, idle: float) -> float:
+        """Half the width of the interval of a prediction that changes the step by so much; `idle`: the share
+        of today's step that the device waits."""
         share = max(self.by_fix.get(name, self.share) for name in names)
-        return self.reach * hypot(self.noise, share * gain)
+        return self.reach * hypot(self.noise, self.host_noise * idle, share * gain)
 
 
 @cache
@@ -54,7 +56,8 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
         return None
     mid = sqrt(ends[0] * ends[1])
     apart = abs(log(ends[0] / ends[1])) / 2
-    doubt = errors().doubt(tuple(uses), abs(log(facts.step / mid))) + apart
+    idle = 1.0 - facts.reading.likely.busy / facts.step
+    doubt = errors().doubt(tuple(uses), abs(log(facts.step / mid)), idle) + apart
     return Prediction(mid * exp(-doubt), mid, mid * exp(doubt))
 
 
