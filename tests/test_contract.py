@@ -87,7 +87,9 @@ def check(document: Document) -> None:
     for one in document["prescriptions"]:
         low = one["step_ms"]["low"]
         assert low is None or 0 <= low < document["step"]["ms"]
-        assert one["step_ms"]["mid"] is None
+        mid, high = one["step_ms"]["mid"], one["step_ms"]["high"]
+        assert (mid is None and high is None) or low <= mid <= high
+        assert mid is None or mid < document["step"]["ms"]
         assert one["step_ms"]["high"] is None
     for kernel in document["kernels"]:
         known = kernel["floor_ms"] is not None

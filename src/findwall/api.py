@@ -24,11 +24,13 @@ def read(
     ceilings: str | PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     max_memory: int | None = None,
+    what_if: str | None = None,
 ) -> Diagnosis:
     """The Diagnosis of a trace, a folder of ranks or a run folder; a notebook shows it, print() does too.
 
     `step_ms` is the true step time, measured without the profiler; `ceilings` a file of measured ceilings.
     `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
+    `what_if` names fixes, as in "loader-workers=4,pin-memory": the step they would give is in the document.
     """
     from findwall import notebook
     from findwall.examine import examine
@@ -38,7 +40,7 @@ def read(
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
-    return notebook.shown(examine(run, step_ms=step_ms, ceilings=measured))
+    return notebook.shown(examine(run, step_ms=step_ms, ceilings=measured, what_if=what_if))
 
 
 def __getattr__(name: str) -> object:

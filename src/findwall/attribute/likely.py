@@ -292,8 +292,10 @@ def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
 
 
 def turned(facts: Facts) -> Change:
-    """Convolutions as fast as they run on channels-last images, in the format they have: in fp32, off the tensor
-    cores, as fast as before (a network of such took 1.04 times as long on an H200)."""
+    """Convolutions as fast as they run on channels-last images, in the format they have.
+
+    In fp32, off the tensor cores, as fast as before: a network of such took 1.04 times as long on an H200.
+    """
     atoms = np.flatnonzero(of_class(facts, *MATRIX_CLASSES) & under_convolution(facts))
     formats = facts.kernels.math_index[facts.atoms.index[atoms]]
     change = Change()

@@ -36,6 +36,11 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     metavar="SIZE",
     help="The most memory reading may take, as in 8G or 512M; by default half of what is free.",
 )
+@click.option(
+    "--what-if",
+    metavar="FIXES",
+    help="Predict the step with these fixes made, as in loader-workers=4,pin-memory.",
+)
 @click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
@@ -46,6 +51,7 @@ def command(
     step_ms: float | None,
     ceilings: str | None,
     max_memory: str | None,
+    what_if: str | None,
     is_brief: bool,
     top: int | None,
     json_target: str | None,
@@ -70,7 +76,12 @@ def command(
     try:
         with progress_bar("reading") as progress:
             diagnosis = api.read(
-                chosen, step_ms=step_ms, ceilings=ceilings, progress=progress, max_memory=most
+                chosen,
+                step_ms=step_ms,
+                ceilings=ceilings,
+                progress=progress,
+                max_memory=most,
+                what_if=what_if,
             )
     finally:
         gc.enable()

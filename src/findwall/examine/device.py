@@ -18,6 +18,8 @@ from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.examine.too_early import TOO_EARLY, too_early
 from findwall.fixes.prescribe import prescribe
+from findwall.fixes.road import road
+from findwall.fixes.what_if import what_if
 from findwall.model.catalogue import WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
@@ -52,8 +54,9 @@ ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
-def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
-    """The verdict of the rank that speaks, with all ranks' devices in the timeline."""
+def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> Diagnosis:
+    """The verdict of the rank that speaks, with all ranks' devices in the timeline. `asked`: fixes that a
+    person asks about."""
     facts = ranks[0]
     verdict = decide(facts)
     prescriptions, not_worth_it = prescribe(facts, verdict.cause)
@@ -81,6 +84,8 @@ def diagnose_device(run: Run, ranks: list[Facts]) -> Diagnosis:
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
         kinds=kind_rows(facts.rank, facts) if facts.reading.source == "measured" else [],
+        road=road(facts, verdict.cause, prescriptions),
+        what_if=what_if(facts, asked) if asked is not None else None,
         elapsed=elapsed_shares(facts.rank),
     )
 

@@ -18,8 +18,11 @@ from findwall.units import NS_PER_MS, NS_PER_S
 LONGEST_STEP_MS = 86_400_000.0  # a day: more is a mistyped unit
 
 
-def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> Diagnosis:
-    """The Diagnosis of a run. `step_ms`: the true step time, if a person gave one."""
+def examine(
+    run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None, what_if: str | None = None
+) -> Diagnosis:
+    """The Diagnosis of a run. `step_ms`: the true step time, if a person gave one; `what_if`: fixes that one
+    asks about."""
     if step_ms is not None and not 0 < step_ms <= LONGEST_STEP_MS:
         hint = "Give --step-ms a positive number of milliseconds."
         raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
@@ -27,7 +30,7 @@ def examine(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = 
     facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
     if facts:
         ranks = _compared(facts)
-        return checked(diagnose_device(run, ranks), circumstances(ranks[0]))
+        return checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0]))
     document = diagnose_without_device(run, ceilings, step_ms)
     return checked(document, circumstances_without_trace(run, run.first))
 

@@ -69,6 +69,7 @@ class Fix(msgspec.Struct, frozen=True):
     tried: int | None = None  # its place among what people try first; None: they do not
     apply: Callable[[], None] | None = None  # makes it in a live job; None: it needs an edit
     patch: Callable[[Facts], str] | None = None  # the edit that makes it permanent
+    numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
 
 
 @cache

@@ -45,6 +45,9 @@ CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
     ({"pow": 1, "mean": 1, "mul": 1}, "`F.rms_norm`", frozenset({"aten::rms_norm", "aten::_fused_rms_norm"})),
     ({"var": 1, "sub": 1}, "`F.layer_norm`", frozenset({"aten::layer_norm"})),
 )
+# What chains have besides, and how many of its ops a chain has forward and backward for one forward.
+IN_EVERY_CHAIN = {"mul": 2, "add": 1, "div": 1}
+BOTH_WAYS = 3
 # All are chosen by hand, not calibrated.
 MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark
 LAUNCHES_FIRST_SHARE = 0.2  # of the step: with more waiting for launches, calls count and not what they do
@@ -67,8 +70,32 @@ def advise(facts: Facts) -> Outcome:
     if found and fused > 0:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
         how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."
-        return surely(how, _best(facts, facts.atoms_of("unfused-pointwise")), ("unfused-pointwise",))
+        best = _best(facts, facts.atoms_of("unfused-pointwise"))
+        moves = ("unfused-pointwise",)
+        return surely(how, best, moves) if _covered(facts) else use(how, best, moves)
     return NoUse("no chain of ops here is one that a library op covers")
+
+
+def _covered(facts: Facts) -> bool:
+    """Whether what can be called instead is most of what the pointwise kernels do: as many of each op as the
+    chain has, forward and backward, for each of its calls."""
+    atoms = facts.atoms.of("unfused-pointwise")
+    stems = np.array([_stem(facts.op_name(atom)) for atom in atoms.tolist()], object)
+    spent = {stem: float(facts.own[atoms[stems == stem]].sum()) for stem in set(stems.tolist())}
+    calls = Counter(stems.tolist())
+    expected: Counter[str] = Counter()
+    for chain, name, _ in CHAINS:
+        if name in _recognised(facts):
+            rarest = min(calls[mark] for mark in chain.keys() - IN_EVERY_CHAIN.keys())
+            for mark, often in (IN_EVERY_CHAIN | chain).items():
+                expected[mark] += BOTH_WAYS * often * rarest
+    covered = sum(spent[stem] * min(expected[stem] / calls[stem], 1.0) for stem in spent)
+    return covered > MAJORITY_SHARE * sum(spent.values())
+
+
+def _stem(op: str | None) -> str:
+    """What an op computes, or the backward of which it is."""
+    return (op or "").rpartition("::")[2].rstrip("_").removesuffix("_backward")
 
 
 def _best(facts: Facts, atoms: I64) -> Change:

@@ -64,7 +64,7 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
 def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
     """The step on the likely host and on the cheapest that the true step allows: a step that waits for its
     device says little about the host, which is what waits once the device is faster."""
-    graph = _changed(facts, uses)
+    graph = changed(facts, uses)
     if graph is None:
         return None
     likely = facts.reading.likely
@@ -78,7 +78,7 @@ def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
     return (first, second) if min(first, second) > 0 else None
 
 
-def _changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:
+def changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:
     """The graph with all edits made, what is gone last: nothing that another fix says brings it back."""
     made = frozenset(uses)
     change = Change()

@@ -32,6 +32,8 @@ APART = (
     {"cuda-graphs", "torch-compile"},
     {"cuda-graphs", "reduce-overhead"},
     {"torch-compile", "reduce-overhead"},
+    {"torch-compile", "builtin-ops"},
+    {"reduce-overhead", "builtin-ops"},
     {"pin-memory", "prefetch-batches"},
     {"fused-optimizer", "foreach-optimizer"},
 )
@@ -100,11 +102,11 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
     moves = outcome.moves or fix.moves
     predicted = None
     if at_most >= MENTION_SHARE * ledger.step:  # what could give nothing at best is not played again
-        predicted = _in_ms(predict(facts, {name: outcome}), ledger.step - at_most)
+        predicted = in_ms(predict(facts, {name: outcome}), ledger.step - at_most)
     return _Candidate(name, fix, outcome, moves, max(at_most, 0.0), predicted)
 
 
-def _in_ms(found: Prediction | None, best: float) -> Range | None:
+def in_ms(found: Prediction | None, best: float) -> Range | None:
     """A prediction that no bound contradicts: what cannot be beaten is the low end, at least."""
     if found is None:
         return None
@@ -214,7 +216,7 @@ def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Pre
             continue
         uses = {one.name: one.outcome for one in group}
         best = ms(together_at_best(uses, facts))
-        step = _in_ms(predict(facts, uses), best)
+        step = in_ms(predict(facts, uses), best)
         alone = min(one.mid or ledger.step for one in group)
         if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * alone:
             continue
@@ -222,7 +224,7 @@ def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Pre
         safety = max((one.fix.safety for one in group), key=SAFETIES.index)
         how = f"Make {listed([f'`{name}`' for name in names])} together."
         found[names] = Prescription(
-            list(names), _worth_naming(moves, ledger), step, _speedup(step, ledger), safety, how
+            list(names), _worth_naming(moves, ledger), step, speedup(step, ledger.step), safety, how
         )
     ranked = sorted(found.values(), key=lambda one: one.step_ms.mid or 0.0)
     return ranked[:MOST_STACKS]
@@ -232,8 +234,8 @@ def _worth_naming(moves: tuple[str, ...], ledger: _Ledger) -> list[str]:
     return [name for name in moves if ledger.gain.get(name, 0.0) >= MENTION_SHARE * ledger.step]
 
 
-def _speedup(step: Range, ledger: _Ledger) -> Range:
-    ends = (ledger.step / value if value else None for value in (step.high, step.mid, step.low))
+def speedup(step: Range, now: float) -> Range:
+    ends = (now / value if value else None for value in (step.high, step.mid, step.low))
     return Range(*ends)
 
 
@@ -252,7 +254,7 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
         fixes=[one.name],
         moves=moves,
         step_ms=step,
-        speedup=_speedup(step, ledger),
+        speedup=speedup(step, ledger.step),
         safety=one.fix.safety,
         how=one.outcome.how,
     )

@@ -168,6 +168,26 @@ class NotWorthIt(msgspec.Struct):
     obvious: bool = False  # the device is not of the kind it is made for: nobody would have tried it
 
 
+class Stage(msgspec.Struct):
+    """One stop on the road: the step after some fixes, and what stands in the way then."""
+
+    fixes: list[str]  # made so far; empty: today, or the roofline
+    what: Literal["today", "predicted", "roofline"]
+    step_ms: Range
+    wall: str | None = None
+    cause: str | None = None
+
+
+class WhatIf(msgspec.Struct):
+    """What a person asked about."""
+
+    asked: str
+    fixes: list[str]
+    step_ms: Range
+    speedup: Range
+    notes: list[str] = []  # what of it does not apply here, and why
+
+
 class Mfu(msgspec.Struct):
     mfu: float | None
     hfu: float | None
@@ -233,6 +253,8 @@ class Diagnosis(msgspec.Struct):
     environment: list[str] = []
     cost: dict[str, Any] = {}
     kinds: list[KindRow] = []
+    road: list[Stage] = []  # today, after the best fixes made together, at the roofline
+    what_if: WhatIf | None = None
     elapsed: dict[str, float] | None = None  # shares of the job's time: steps, start-up, saving and the like
 
 

@@ -282,6 +282,30 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     return "NO VERDICT YET", f"It is {pairs}. {sentence}" if pairs else sentence
 
 
+def what_if(diagnosis: Diagnosis) -> list[str]:
+    """What a person asked about, and what of it does not apply."""
+    asked = diagnosis.what_if
+    if asked is None:
+        return []
+    faster = f", {asked.speedup.mid:.2f}×" if asked.speedup.mid is not None else ""
+    said = _gain(asked.step_ms) or "no change"
+    return [f"{clean(asked.asked)}: {said}{faster}", *(clean(note) for note in asked.notes)]
+
+
+def road(diagnosis: Diagnosis) -> str:
+    """Today's step, the one after the best fixes, the one at the roofline; empty without a prediction."""
+    stops = []
+    for stop in diagnosis.road:
+        if stop.what == "today":
+            stops.append(f"{format_ms(stop.step_ms.mid)} today")
+        elif stop.what == "predicted":
+            then = f" (then {stop.cause})" if stop.cause else ""
+            stops.append(f"{_gain(stop.step_ms)} with {' + '.join(stop.fixes)}{then}")
+        else:
+            stops.append(f"{format_ms(stop.step_ms.mid)} at the roofline")
+    return " → ".join(stops)
+
+
 def next_wall(diagnosis: Diagnosis) -> str:
     following = diagnosis.wall.next
     if following is None:

@@ -94,6 +94,7 @@ def _first(diagnosis: Diagnosis, glyphs: Glyphs) -> Iterator[RenderableType]:
     yield from _list("what is known", [Text(brief(line, 200)) for line in phrases.known(diagnosis)], 3)
     if diagnosis.wall.wall is None:  # the notes say what is missing and how to get it
         yield from _notes(diagnosis)
+    yield from _list("what if", [Text(line) for line in phrases.what_if(diagnosis)], 8)
     yield from _fixes("try first", diagnosis.prescriptions[:TRIED_FIRST])
 
 
@@ -227,6 +228,8 @@ def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     following = phrases.next_wall(diagnosis)
     if following:
         yield Text.assemble(("next wall  ", "bold"), following)
+    if way := phrases.road(diagnosis):
+        yield Text.assemble(("road  ", "bold"), way)
 
 
 def _fixes(

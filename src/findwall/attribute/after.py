@@ -1,0 +1,55 @@
+"""What stands in the way once a change is made, and what the step would be at the roofline."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.model.catalogue import MAJORITY_SHARE, ROOFS, WORTH_IT
+from findwall.model.causes import CAUSES, UNKNOWN, ByCause
+from findwall.model.intervals import F64
+from findwall.replay.blame import blame
+from findwall.replay.graph import Graph
+
+
+def cause_after(facts: Facts, graph: Graph, step: float) -> str | None:
+    """The cause that could give back most of what is left, once the graph is this one; a roof where none
+    could give back enough. None: more is unknown than that."""
+    own = _device_time(facts, graph)
+    left = np.where(np.isnan(facts.atoms.floor), 0.0, np.maximum(own - facts.atoms.floor, 0.0))
+    found = ByCause.summed(facts.atoms.cause, left) * (1.0 / facts.steps.count)
+    idle = blame(graph, facts.reading.likely.calibration)
+    found = found + idle.idle
+    found["launch-bound"] -= idle.turnaround
+    unknown = found[UNKNOWN]
+    for roof in (*ROOFS, UNKNOWN):
+        found[roof] = 0.0
+    best = CAUSES[int(np.argmax(found.values))]
+    if unknown > max(found[best], WORTH_IT * step):
+        return None
+    return best if found[best] >= WORTH_IT * step else _roof(facts, own)
+
+
+def _device_time(facts: Facts, graph: Graph) -> F64:
+    """Device time of every atom under a changed graph, over the whole window."""
+    rows = facts.graph.rows
+    before, now = facts.graph.own[rows], graph.own[rows]
+    factor = np.ones(len(facts.timeline.events))
+    factor[facts.graph.row[rows]] = np.divide(now, before, out=np.ones(len(rows)), where=before > 0)
+    own: F64 = facts.atoms.own * factor[facts.kernels.row[facts.atoms.index]]
+    return own
+
+
+def _roof(facts: Facts, own: F64) -> str:
+    spent = ByCause.summed(facts.atoms.cause, own)
+    return max(ROOFS, key=lambda roof: spent[roof])
+
+
+def roofline_ns(facts: Facts) -> float | None:
+    """The step with every kernel at its floor and a device that never waits; None: most is unmodelled."""
+    floor = facts.kernels.floor[facts.atoms.index]
+    known = ~np.isnan(floor) & (facts.kernels.duration[facts.atoms.index] > 0)
+    if float(facts.own[known].sum()) < MAJORITY_SHARE * float(facts.own.sum()):
+        return None
+    share = floor[known] / facts.kernels.duration[facts.atoms.index][known]
+    return float((facts.own[known] * share).sum() + facts.own[~known].sum())

@@ -1,0 +1,34 @@
+"""The road: the step today, after the best fixes made together, and at the roofline."""
+
+from __future__ import annotations
+
+from findwall.attribute.after import cause_after, roofline_ns
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import step_ms
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.predict import changed
+from findwall.model.catalogue import WALL_OF
+from findwall.model.diagnosis import Prescription, Range, Stage
+from findwall.units import ms
+
+
+def road(facts: Facts, cause: str | None, prescriptions: list[Prescription]) -> list[Stage]:
+    """Empty where no fix has a prediction: then there is nowhere to go that anybody could name."""
+    known = [one for one in prescriptions if one.step_ms.mid is not None]
+    if cause is None or not known:
+        return []
+    best = min(known, key=lambda one: one.step_ms.mid or 0.0)
+    stops = [Stage([], "today", Range(mid=step_ms(facts)), WALL_OF[cause], cause)]
+    then = _then(facts, best)
+    stops.append(Stage(best.fixes, "predicted", best.step_ms, WALL_OF.get(then or ""), then))
+    least = roofline_ns(facts)
+    if least is not None and 0 < ms(least) < (best.step_ms.mid or 0.0):
+        stops.append(Stage([], "roofline", Range(mid=ms(least))))
+    return stops
+
+
+def _then(facts: Facts, best: Prescription) -> str | None:
+    outcomes = {name: all_fixes()[name].advise(facts) for name in best.fixes}
+    uses = {name: one for name, one in outcomes.items() if isinstance(one, Use)}
+    graph = changed(facts, uses)
+    return cause_after(facts, graph, (best.step_ms.mid or 0.0) * 1e6) if graph is not None else None

@@ -1,0 +1,57 @@
+"""What a person asks about: `loader-workers=4,pin-memory`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import step_ms
+from findwall.errors import InputError
+from findwall.fixes import Outcome, Use, all_fixes
+from findwall.fixes.predict import predict
+from findwall.fixes.prescribe import in_ms, speedup, together_at_best
+from findwall.model.diagnosis import Range, WhatIf
+from findwall.units import ms
+
+
+def what_if(facts: Facts, asked: str) -> WhatIf:
+    """The step with the fixes made that a person named, as far as they apply here."""
+    outcomes = {name: _outcome(facts, name, number) for name, number in parse(asked).items()}
+    uses = {name: one for name, one in outcomes.items() if isinstance(one, Use)}
+    notes = [f"{name}: {one.why}" for name, one in outcomes.items() if not isinstance(one, Use)]
+    now = step_ms(facts)
+    if not uses:
+        return WhatIf(asked, [], Range(now, now, now), Range(1.0, 1.0, 1.0), notes)
+    blind = [name for name, one in uses.items() if one.likely is None]
+    notes += [f"{name}: nobody can tell what it gives, only its bound is known" for name in blind]
+    best = ms(together_at_best(uses, facts))
+    found = in_ms(predict(facts, uses), best) or Range(low=best if best < now else None)
+    return WhatIf(asked, list(uses), found, speedup(found, now), notes)
+
+
+def parse(asked: str) -> dict[str, int | None]:
+    """Fixes by name, with the number given to each."""
+    found: dict[str, int | None] = {}
+    for part in filter(None, (one.strip() for one in asked.split(","))):
+        name, sign, number = part.partition("=")
+        fix = all_fixes().get(name)
+        if fix is None:
+            near = get_close_matches(name, all_fixes(), 1)
+            hint = f"Did you mean {near[0]}?" if near else "`findwall explain` lists the fixes."
+            raise InputError(f"There is no fix called {name!r}.", hint)
+        if sign and (fix.numbered is None or not number.isdecimal() or int(number) < 1):
+            raise InputError(
+                f"{part!r} is not a fix with a number.",
+                "Only loader-workers takes one, as in loader-workers=4.",
+            )
+        found[name] = int(number) if sign else None
+    if not found:
+        raise InputError("--what-if names no fix.", "Name some, as in --what-if loader-workers=4,pin-memory.")
+    return found
+
+
+def _outcome(facts: Facts, name: str, number: int | None) -> Outcome:
+    fix = all_fixes()[name]
+    if number is not None and fix.numbered is not None:
+        return fix.numbered(facts, number)
+    return fix.advise(facts)
