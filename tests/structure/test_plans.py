@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.attribute.facts import Facts
-from findwall.model.events import Timeline
+from findwall.model.events import Kind, Timeline
 from findwall.structure.host import watch_host
 from findwall.structure.links import link
 from findwall.structure.plans import Plans
@@ -83,6 +83,43 @@ def test_one_call_proves_nothing(length: int | None) -> None:
     job = Job()
     job.call(ATTENTION, length, 40)
     assert len(plans_of(job.timeline())) == 0
+
+
+@drawn(33)
+@given(LENGTHS, st.integers(1, 40), st.sampled_from(["cudaPeekAtLastError", "cudaFuncGetAttributes"]))
+def test_questions_to_the_runtime_do_not_end_a_silence(
+    lengths: list[int], questions: int, question: str
+) -> None:
+    job = Job()
+    for length in lengths:
+        for silent_ms in (4.0, 0.0):
+            begin = job.now
+            job.call(ATTENTION, length, silent_ms)
+            if silent_ms:
+                for number in range(questions):
+                    at = begin + int((number + 1) * silent_ms * MS / (questions + 1))
+                    job._add(Kind.RUNTIME, question, at, at + 1_000)
+    plans = plans_of(job.timeline())
+    assert len(plans) == len(lengths)
+    assert (plans.end - plans.start).sum() == pytest.approx(4 * MS * len(lengths), rel=0.02)
+
+
+@drawn(33)
+@given(st.lists(st.integers(100, 900), min_size=2, max_size=4, unique=True), st.floats(1.1, 50))
+def test_another_stride_is_another_shape(sizes: list[int], silent_ms: float) -> None:
+    job = Job()
+    for size in sizes:
+        for stride in ("[1, 1]", "[2, 1]"):
+            op = job.open(
+                "aten::cudnn_convolution",
+                [[8, 64, size, size], [64, 64, 3, 3], []],
+                ["float", "float", "ScalarList"],
+                ["", "", stride],
+            )
+            job.now += int(silent_ms * MS)
+            job.kernel("conv")
+            job.close(op)
+    assert len(plans_of(job.timeline())) == 2 * len(sizes)
 
 
 def test_what_launches_nothing_or_comes_after_the_launch_is_no_set_up() -> None:

@@ -21,7 +21,9 @@ CONVOLUTION = "aten::cudnn_convolution"
 
 
 class Job(Book):
-    def convolve(self, size: int, kernels: int, names: int, waits: bool) -> None:
+    def convolve(
+        self, size: int, kernels: int, names: int, waits: bool, wait: str = "cudaEventSynchronize"
+    ) -> None:
         """One call: so many kernels of so many names, each waited for where they are tried out."""
         op = self.open(CONVOLUTION, [[8, 64, size, size], [64, 64, 3, 3]], ["float"] * 2)
         for number in range(kernels):
@@ -34,7 +36,7 @@ class Job(Book):
             )
             self.now += 10 * US
             if waits:
-                self._add(Kind.RUNTIME, "cudaEventSynchronize", self.now, self.now + 300 * US)
+                self._add(Kind.RUNTIME, wait, self.now, self.now + 300 * US)
                 self.now += 305 * US
         self.close(op)
 
@@ -74,6 +76,21 @@ def test_what_comes_again_on_a_shape_is_no_trial(sizes: list[int], tries: int) -
     timeline = job(sizes, tries, always=True)
     again = [size for size in set(sizes) if sizes.count(size) > 1]
     assert len(watch_host(timeline, link(timeline)).trials) == len(set(sizes)) - len(again)
+
+
+@drawn(33)
+@given(st.lists(st.integers(100, 900), min_size=2, max_size=6, unique=True), st.integers(9, 40))
+def test_where_no_shape_comes_back_timing_tells_a_trial_from_work(sizes: list[int], tries: int) -> None:
+    for waits, wait, trials in (
+        (True, "cudaEventSynchronize", len(sizes)),
+        (True, "cudaStreamSynchronize", 0),  # so does a decomposition that looks at its own numbers
+        (False, "", 0),
+    ):
+        book = Job()
+        for size in sizes:
+            book.convolve(size, tries, 5, waits, wait)
+        timeline = book.timeline()
+        assert len(watch_host(timeline, link(timeline)).trials) == trials
 
 
 def test_the_wall_is_recompilation_on_both_sides() -> None:

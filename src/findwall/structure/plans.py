@@ -9,6 +9,10 @@ it is the shape that makes the difference. Of the calls of one op with one shape
 stretch. Where every call has another shape there is nothing to hold it against but the op's other shapes:
 each of them is then set up once. An op that takes the time again on a shape it knows works on the host; it
 does not set up. Without shapes the few calls that have the stretch are told from the many that do not.
+
+A question to the runtime (the last error, a kernel's attributes) launches nothing and waits for nothing: a
+library asks hundreds of them while it sets itself up, and they do not end a stretch. A convolution with
+another stride is another one, whatever its dims.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.events import Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.structure.links import NESTING_KINDS, Links
 
@@ -29,6 +33,13 @@ FEW_SHARE = 0.5  # of an op's calls: set-up is the exception
 _NOT_A_LIBRARY_OP = re.compile(
     r"^autograd::engine|Backward\d*$|AccumulateGrad$|^c10d::|^nccl|record_param_comms|^Torch-Compiled Region"
     r"|CompiledFxGraph|^CompiledFunction|^CompiledAutograd|^ProfilerStep|^Optimizer\."
+)
+# Runtime calls that only ask.
+_QUESTION = re.compile(
+    r"^(cuda|hip)(Peek|Get|FuncGet|FuncSetAttr|DeviceGet|MemGetInfo|StreamIsCapturing|StreamGet|Occupancy|EventQuery"
+    r"|EventElapsed|PointerGet|DriverGet|RuntimeGet)"
+    r"|^cu(Get|FuncGet|FuncSetAttr|DeviceGet|CtxGet|MemGetInfo|StreamIsCapturing|StreamGet|Occupancy|EventQuery"
+    r"|EventElapsed|PointerGet|ModuleGet|KernelGet)"
 )
 
 
@@ -80,13 +91,14 @@ def _last_launches(timeline: Timeline, links: Links) -> I64:
 
 
 def _silences(timeline: Timeline, links: Links, ops: I64, last: I64) -> Plans:
-    """Long stretches of ops before their last launch in which nothing that they call runs."""
+    """Long stretches of ops before their last launch in which nothing that they call runs, save questions."""
     events = timeline.events
     long = ops[last[ops] - events.start[ops] >= PLAN_NS]
     if len(long) == 0:
         return NO_PLANS
     inner = timeline.rows(*NESTING_KINDS)
     inner = inner[np.isin(links.parent[inner], long)]
+    inner = inner[~timeline.named(_QUESTION, inner)[events.name[inner]]] if len(inner) else inner
     inner = inner[np.argsort(links.parent[inner], kind="stable")]
     of = links.parent[inner]
     found: list[tuple[int, int, int]] = []
@@ -132,12 +144,20 @@ def _sets_up(shape: I64, has: Bool) -> Bool:
 
 
 def shapes(timeline: Timeline, rows: I64) -> I64:
-    """A number for the dims of each op's arguments, equal where they are; -1 where none were recorded."""
+    """A number for the dims of each op's arguments and its strides, paddings and the like, equal where they
+    are; -1 where none were recorded."""
     ids, inverse = np.unique(timeline.events.inputs[rows], return_inverse=True)
     known: dict[str, int] = {}
     numbers = []
     for one in ids.tolist():
         inputs = timeline.details.inputs_of(one)
-        numbers.append(known.setdefault(repr(inputs.dims), len(known)) if inputs and inputs.dims else -1)
+        numbers.append(known.setdefault(_shape(inputs), len(known)) if inputs and inputs.dims else -1)
     found: I64 = np.array(numbers, np.int64)[inverse.reshape(-1)] if len(rows) else rows
     return found
+
+
+def _shape(inputs: Inputs) -> str:
+    """Dims, and the lists that have at most one number for each of a tensor's: longer ones are data."""
+    longest = max(map(len, inputs.dims))
+    lists = [one for one in inputs.concrete if one.startswith("[") and one.count(",") < longest]
+    return repr((inputs.dims, lists))
