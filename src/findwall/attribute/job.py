@@ -24,6 +24,11 @@ def is_training(facts: Facts) -> bool:
     return bool(facts.links.backward.any()) or bool(optimizers(facts.timeline))
 
 
+def updates_itself(facts: Facts) -> bool:
+    """Whether the job's own code updates the parameters, and no optimizer object does."""
+    return bool(facts.kernels.own_update.any())
+
+
 def range_names(facts: Facts) -> list[str]:
     """Names of the ranges that a person or a library put around host work."""
     rows = facts.timeline.rows(Kind.ANNOTATION)

@@ -35,6 +35,7 @@ from findwall.structure.classes import (
 from findwall.structure.closures import updates_begin
 from findwall.structure.comms import is_communication
 from findwall.structure.links import Links
+from findwall.structure.own_updates import own_updates
 
 I8 = NDArray[np.int8]
 
@@ -65,6 +66,7 @@ class KernelTable(msgspec.Struct, frozen=True):
     modelled: Bool  # FLOPs and bytes are known
     cast: Bool  # a copy that changes the type
     orphan: Bool  # its launch is not in the trace
+    own_update: Bool  # of parameters, by the job's own code: no optimizer's range is around it
 
     @property
     def duration(self) -> I64:
@@ -78,7 +80,8 @@ def kernel_table(
     """Work out every device row of one timeline. `steps_hint`: how many steps the trace holds, if known."""
     rows = timeline.rows(*DEVICE_KINDS)
     communication = is_communication(timeline, links, rows)
-    device = _columns(timeline, rows, _classes(timeline, links, rows, communication))
+    own_update = own_updates(timeline, links, rows)
+    device = _columns(timeline, rows, _classes(timeline, links, rows, communication, own_update))
     owned = owners(timeline, links, rows)
     cache = Cache(float(ceilings.l2_bytes or 0), ceilings.sm_count or 0)
     shares = divide(device, owned, parameter_count(timeline, steps_hint), cache)
@@ -111,6 +114,7 @@ def kernel_table(
         modelled=~np.isnan(shares.nbytes),
         cast=shares.cast,
         orphan=links.launch[rows] < 0,
+        own_update=own_update,
     )
 
 
@@ -150,8 +154,8 @@ def _blocks(timeline: Timeline, rows: I64) -> F64:
     return found
 
 
-def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool) -> I64:
-    """The class of each row; plain kernels of an optimizer step are the optimizer's."""
+def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool, own_update: Bool) -> I64:
+    """The class of each row; plain kernels of an optimizer step, or of a job's own, are the optimizer's."""
     events = timeline.events
     op = links.op[rows]
     op_name = np.where(op >= 0, events.name[np.maximum(op, 0)], -1).astype(np.int64)
@@ -166,7 +170,8 @@ def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool) -
         found[at] = CLASS_INDEX[classify(timeline.names[pair // width], name, Kind(kind))]
     classes: I64 = found[inverse]
     plain = np.isin(classes, [CLASS_INDEX[name] for name in ("pointwise", "copy", "reduce")])
-    classes[plain & _in_optimizer(timeline, links, rows)] = CLASS_INDEX["optimizer"]
+    updates = own_update | _in_optimizer(timeline, links, rows)
+    classes[plain & updates] = CLASS_INDEX["optimizer"]
     classes[communication] = CLASS_INDEX["collective"]
     return classes
 

@@ -68,7 +68,8 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     issued = events.start[safe]
     phase = np.full(len(rows), PHASES.index("forward"), np.int64)
     phase[links.backward[safe]] = PHASES.index("backward")
-    phase[_within(facts, issued)] = PHASES.index("optimizer")
+    updates = np.isin(rows, facts.kernels.row[facts.kernels.own_update])
+    phase[updates | _within(facts, issued)] = PHASES.index("optimizer")
     loading = facts.host.activities["loader-starved"]
     phase[loading.covered_within(issued, issued + 1) > 0] = PHASES.index("loader")
     copies = events.kind[rows] == Kind.MEMCPY

@@ -24,7 +24,7 @@ import numpy as np
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import SECOND_NAMED_SHARE, a_step, listed, step_ms
-from findwall.attribute.job import HAVE_FUSED
+from findwall.attribute.job import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
@@ -51,13 +51,20 @@ def advise(facts: Facts) -> Outcome:
         return CannotTell(_UNTOLD) if known else NoUse("the trace shows no optimizer step")
     waited = optimizer_launches(facts)
     moves = MOVES if waited > MENTION_SHARE * step_ms(facts) else MOVES[:1]
-    return use(_way(names, spent, waited), _best(facts), moves, lambda made: _likely(facts))
+    return use(
+        _way(names, spent, waited, updates_itself(facts)), _best(facts), moves, lambda made: _likely(facts)
+    )
 
 
-def _way(names: list[str], spent: float, waited: float) -> str:
+def _way(names: list[str], spent: float, waited: float, own: bool) -> str:
     takes = f"its separate kernels take {a_step(spent)}"
     if waited > SECOND_NAMED_SHARE * spent:
         takes += f", and the device waits {a_step(waited)} for their launches"
+    if own:
+        return (
+            "Compile the function that updates a parameter (`update = torch.compile(update)`), write it with "
+            f"`torch._foreach_*` ops on lists, or use a library's fused kernel: {takes}."
+        )
     able = [name for name in names if name in HAVE_FUSED]
     if able or not names:
         return f"Use `torch.optim.{able[0] if able else 'AdamW'}(…, fused=True)`: {takes}."

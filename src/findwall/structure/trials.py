@@ -5,9 +5,9 @@ and waits for each. Such a call launches many times the kernels of the op's othe
 told by that and by the shape: on a later call with the same one it does not try again. All of the call is
 set-up, on the host and on the device.
 
-Where every call has a shape of its own there is no usual call to hold it against. A call then tells it alone:
-it waits for the events that it records, once for each kernel tried, which is how kernels are timed. An op that
-only works never asks how long it took.
+Where every call has a shape of its own there is no usual call to hold it against. A call then tells it
+alone: it waits for events, once for each kernel tried, which is how kernels are timed. An op that only works
+never asks how long it took.
 """
 
 from __future__ import annotations

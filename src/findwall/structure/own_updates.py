@@ -1,0 +1,113 @@
+"""Updates of parameters that a job writes itself, without an optimizer's range: its own Lion, its own SGD.
+
+Told by when and on what: after a backward pass is done and before the next forward pass begins, ops change
+tensors in place that have the shapes of the gradients which that pass has just written, of most of them. From
+the backward pass to the last such change, what runs on those shapes is the update: its arithmetic, its
+averages of the weights. The model's own pointwise ops lie before the backward pass; what comes after the last
+change (a teacher's forward pass, an evaluation) is none of it.
+
+An update that changes nothing in place is not seen. Where a range names an optimizer, that one is believed.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool, Inputs, Kind, Timeline
+from findwall.model.intervals import I64
+from findwall.structure.links import Links
+from findwall.structure.steps import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
+
+Shape = tuple[int, ...]
+_IN_PLACE = re.compile(r"[a-z0-9]_$")
+# Which argument of an op is a weight: for a backward pass that hands its gradients out and keeps none.
+_WEIGHT = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::embedding": 0}
+
+
+def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Of these device rows, those that a job's own update of its parameters launched."""
+    none = np.zeros(len(rows), bool)
+    if not links.backward.any() or any(OPTIMIZER_STEP.match(name) for name in timeline.names):
+        return none
+    parameters = _parameters(timeline)
+    ops = np.unique(links.op[rows][links.launch[rows] >= 0])
+    ops = ops[ops >= 0]
+    window = _between_passes(timeline, links, ops)
+    ops, window = ops[window >= 0], window[window >= 0]
+    on_parameters, changed = _shapes(timeline, ops, parameters)
+    changes = on_parameters & timeline.named(_IN_PLACE, ops)[timeline.events.name[ops]]
+    covered = {shape for shape, changes_it in zip(changed, changes.tolist(), strict=True) if changes_it}
+    if not parameters or len(covered) <= MAJORITY_SHARE * len(parameters):
+        return none
+    last = np.full(int(window.max()) + 1, -1, np.int64)
+    np.maximum.at(last, window[changes], timeline.events.start[ops[changes]])
+    updates = ops[on_parameters & (timeline.events.start[ops] <= last[window])]
+    found: Bool = np.isin(links.op[rows], updates)
+    return found
+
+
+def _parameters(timeline: Timeline) -> set[Shape]:
+    """Shapes of the gradients that are kept; where none are, of the weights that are multiplied with."""
+    rows = timeline.rows(Kind.OP)
+    found = {_dims(inputs, 0) for inputs in _inputs(timeline, rows[_is(timeline, rows, GRADIENT)])}
+    if not any(found):
+        for name, argument in _WEIGHT.items():
+            mine = rows[_is(timeline, rows, re.compile(f"^{name}$"))]
+            found |= {_dims(inputs, argument) for inputs in _inputs(timeline, mine)}
+    return {shape for shape in found if shape and np.prod(shape) > 1}
+
+
+def _is(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> Bool:
+    return timeline.named(pattern, rows)[timeline.events.name[rows]] if len(rows) else np.zeros(0, bool)
+
+
+def _inputs(timeline: Timeline, rows: I64) -> list[Inputs]:
+    every = (timeline.details.inputs_of(one) for one in np.unique(timeline.events.inputs[rows]).tolist())
+    return [one for one in every if one is not None]
+
+
+def _dims(inputs: Inputs, argument: int) -> Shape:
+    """Dims of one tensor; nothing where it is a list or a number."""
+    dims = inputs.dims[argument] if argument < len(inputs.dims) else []
+    return tuple(size for size in dims if isinstance(size, int))
+
+
+def _between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
+    """For each op the number of the backward pass that it follows with no forward op between, else -1."""
+    events = timeline.events
+    engine = np.flatnonzero(links.backward & events.is_kind(Kind.OP))
+    engine = engine[np.argsort(events.start[engine], kind="stable")]
+    done = np.maximum.accumulate(events.end[engine])
+    forward = np.sort(events.start[np.unique(links.forward[links.forward >= 0])])
+    at = events.start[ops]
+    last = np.searchsorted(events.start[engine], at, side="right") - 1
+    since = np.where(last >= 0, done[np.maximum(last, 0)], 0)
+    until = np.append(forward, _end_of_step(timeline, int(done[-1])))
+    passed = np.searchsorted(forward, since, side="right")
+    follows = (last >= 0) & ~links.backward[ops] & (at >= since) & (at < until[passed])
+    return np.where(follows, passed, -1)
+
+
+def _end_of_step(timeline: Timeline, at: int) -> int:
+    """Where the marked step ends in which the last backward pass does; at once where none is marked.
+
+    What follows may be the forward pass of a step that is not all in the file.
+    """
+    events = timeline.events
+    rows = timeline.rows(Kind.ANNOTATION)
+    rows = rows[_is(timeline, rows, PROFILER_STEP)]
+    rows = rows[(events.start[rows] <= at) & (events.end[rows] >= at)]
+    return int(events.end[rows].max()) if len(rows) else at
+
+
+def _shapes(timeline: Timeline, ops: I64, wanted: set[Shape]) -> tuple[Bool, list[Shape]]:
+    """Of each op whether one of its tensors has such a shape, and that of its first: what it would change."""
+    ids, inverse = np.unique(timeline.events.inputs[ops], return_inverse=True)
+    every = [timeline.details.inputs_of(one) or Inputs() for one in ids.tolist()]
+    on_wanted = [any(_dims(one, at) in wanted for at in range(len(one.dims))) for one in every]
+    firsts = [_dims(one, 0) for one in every]
+    changes = inverse.reshape(-1).tolist()
+    return np.array([on_wanted[at] for at in changes], bool), [firsts[at] for at in changes]
