@@ -60,3 +60,11 @@ def test_attention_of_torch_has_other_backends() -> None:
 
 def test_matmuls_are_called_so() -> None:
     assert "goes to matmuls that" in slow_kernels.sentence(fires())
+
+
+def test_a_matrix_times_one_vector_has_no_batch_to_raise() -> None:
+    vector = Drawn("gemv_kernel", "aten::addmv_").given([4096], [4096, 4096], [4096])
+    facts = drawn(m=vector, a=vector)
+    facts = replace(facts, atoms=replace(facts.atoms, cause=np.full_like(facts.atoms.cause, SLOW)))
+    text = slow_kernels.sentence(facts)
+    assert "several vectors at once" in text and "batch" not in text

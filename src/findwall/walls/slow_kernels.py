@@ -17,10 +17,13 @@ held down the time is throttled.
 What helps:
 channels-last for convolutions, autotune-kernels (cudnn.benchmark, or torch.compile with
 mode="max-autotune": they try other kernels on your shapes), bf16-autocast where TF32 is in use, a larger
-batch (more tiles), more-threads where a CPU job leaves cores idle, custom-kernels as a last resort.
+batch (more tiles; for a matrix times a vector: several vectors at once), more-threads where a CPU job leaves
+cores idle, custom-kernels as a last resort.
 """
 
 from __future__ import annotations
+
+import re
 
 from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, named_work
@@ -33,6 +36,8 @@ from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
 
 CAUSE = "slow-kernels"
+# A matrix times one vector: no batch that could be raised. torch.compile makes it a product and a sum.
+_TIMES_VECTOR = re.compile(r"^aten::(add)?mv_?$")
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -66,6 +71,11 @@ def _advice(facts: Facts, longest: Carrier | None) -> str:
         return 'try channels_last and torch.compile(mode="max-autotune")'
     if longest is not None and _is_foreign(longest, kind):
         return "tune that kernel for these shapes, or replace it with another library's op"
+    if longest is not None and longest.op is not None and _TIMES_VECTOR.match(longest.op):
+        return (
+            "multiply the matrix with several vectors at once, or let torch.compile write the product as a "
+            'reduction (mode="max-autotune")'
+        )
     if kind in ("matmul", "conv"):
         return 'raise the batch so that each fills the device, or try torch.compile(mode="max-autotune")'
     if kind == "attention":
