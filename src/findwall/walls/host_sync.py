@@ -24,10 +24,12 @@ sizes known in advance instead of nonzero. move-io-off-step where the values are
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, times_text, told, waiting
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
 CAUSE = "host-sync"
@@ -43,7 +45,7 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     calls = _calls(facts)
     total = sum(wait.times for wait in calls)
-    if not calls:
+    if not calls or _copies_ms(facts) > MAJORITY_SHARE * facts.spent_ms(CAUSE):
         return told(
             facts,
             CAUSE,
@@ -55,6 +57,12 @@ def sentence(facts: Facts) -> str:
         f"mostly in {_spoken(calls[0])}"
     )
     return told(facts, CAUSE, fact, "keep the value on the device and read it every n steps")
+
+
+def _copies_ms(facts: Facts) -> float:
+    """What of it the device spends on copying to the host: it does not wait then."""
+    atoms = facts.atoms.of(CAUSE)
+    return time_of(facts, atoms[of_class(facts, "memcpy")[atoms]])
 
 
 def _calls(facts: Facts) -> list[Wait]:
