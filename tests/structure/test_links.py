@@ -70,11 +70,14 @@ def test_kernels_find_the_op_around_their_call() -> None:
     ]
 
 
-def test_what_was_launched_before_the_trace_is_kept_and_counted() -> None:
-    timeline = sketch(cpu="   o", gpu="kk  mm")
-    links = link(timeline)
-    assert links.kernels_without_launch == 1
-    assert links.launches_without_kernel == 0
+@pytest.mark.parametrize(("lost", "counted"), [([0], 0), ([0, 1], 0), ([1], 1), ([0, 2], 1), ([0, 1, 2], 3)])
+def test_kernels_without_a_launch_are_counted_save_those_in_front(lost: list[int], counted: int) -> None:
+    """What was queued before the recording began is in every recording of a job that runs ahead."""
+    timeline = sketch(cpu="ooo", gpu="  kmk")
+    correlation = timeline.events.correlation.copy()
+    correlation[timeline.rows(*DEVICE_KINDS)[lost]] = -1
+    links = link(replace(timeline, events=replace(timeline.events, correlation=correlation)))
+    assert links.kernels_without_launch == counted
 
 
 def test_a_launch_whose_kernel_is_missing_is_counted() -> None:

@@ -29,7 +29,7 @@ class Links(msgspec.Struct, frozen=True):
     op: I64  # device rows: the innermost op around that call; host rows: the nearest op above or itself
     backward: Bool  # host rows: of the autograd engine
     forward: I64  # those rows: the op of the forward pass whose gradient they work out
-    kernels_without_launch: int
+    kernels_without_launch: int  # what was queued before the recording began is not counted
     launches_without_kernel: int
     ambiguous: int  # device rows whose correlation id several calls carry: matched by process and order
 
@@ -63,7 +63,7 @@ def link(timeline: Timeline) -> Links:
         op=op,
         backward=backward,
         forward=_forward_ops(timeline, parent, backward),
-        kernels_without_launch=len(orphans),
+        kernels_without_launch=_unlaunched(timeline, launch),
         launches_without_kernel=_unanswered_launches(timeline, launch),
         ambiguous=ambiguous,
     )
@@ -73,14 +73,13 @@ def link_launches(timeline: Timeline) -> Links:
     """Only device rows to their runtime calls: what a whole long trace can afford."""
     launch, ambiguous = _launches(timeline)
     none = np.full(len(timeline.events), -1, np.int64)
-    device = timeline.rows(*DEVICE_KINDS)
     return Links(
         parent=none,
         launch=launch,
         op=none,
         backward=np.zeros(len(none), bool),
         forward=none,
-        kernels_without_launch=int((launch[device] < 0).sum()),
+        kernels_without_launch=_unlaunched(timeline, launch),
         launches_without_kernel=_unanswered_launches(timeline, launch),
         ambiguous=ambiguous,
     )
@@ -279,6 +278,15 @@ def launches_before(timeline: Timeline, links: Links) -> I64:
     calls = calls[events.start[calls] < events.start[device].min()]
     lost: I64 = calls[~np.isin(calls, links.launch[device])]
     return lost
+
+
+def _unlaunched(timeline: Timeline, launch: I64) -> int:
+    """Device rows whose call is missing: without those in front, which were queued before the file begins."""
+    device = timeline.rows(*DEVICE_KINDS)
+    start, launched = timeline.events.start[device], launch[device] >= 0
+    if not launched.any():
+        return len(device)
+    return int((start[~launched] >= start[launched].min()).sum())
 
 
 def _unanswered_launches(timeline: Timeline, launch: I64) -> int:
