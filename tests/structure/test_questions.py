@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from book import Book
 from findwall.attribute.facts import Facts
-from findwall.fixes import remove_sync
+from findwall.fixes import Use, remove_sync
 from findwall.model.events import Kind
 from findwall.walls.verdict import decide
 from sketch import facts_of
@@ -65,7 +65,8 @@ def test_a_check_on_every_layer_is_the_wall_with_all_that_it_launches() -> None:
     assert found.cause == "host-sync"
     # Of 120 us a layer the check takes 100: two comparisons and the read.
     assert facts.spent_ms("host-sync") > 0.7 * facts.reading.likely.step / 1e6
-    assert remove_sync.advise(facts).changes is not None
+    outcome = remove_sync.advise(facts)
+    assert isinstance(outcome, Use) and outcome.best is not None
 
 
 def test_comparisons_that_nobody_reads_are_launches_like_others() -> None:
