@@ -14,7 +14,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.fusion import fuse, is_fusable
 from findwall.attribute.layouts import channels_last, convolves, under_convolution
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.widths import MATH_BYTES, under_autocast
+from findwall.attribute.widths import MATH_BYTES, likely_under_autocast
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool
@@ -261,7 +261,7 @@ def turns_layouts(facts: Facts) -> bool:
 def _bytes_left(facts: Facts) -> F64:
     """Of each kernel's bytes what autocast leaves."""
     left = np.ones(len(facts.kernels.row))
-    left[facts.atoms.index] = under_autocast(facts)
+    left[facts.atoms.index] = likely_under_autocast(facts)
     return left
 
 
@@ -284,7 +284,7 @@ def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
 
     A batch norm's kernel is another one in each format and layout: there the curves tell.
     """
-    left = under_autocast(facts)[atoms]
+    left = likely_under_autocast(facts)[atoms]
     found: F64 = facts.kernels.duration[facts.atoms.index[atoms]] * left
     norms = batch_norms(facts, atoms) & (left < 1.0)
     found[norms] = batch_norm_ns(facts, atoms[norms], layout, "bf16", left[norms])

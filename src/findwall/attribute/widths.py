@@ -13,6 +13,7 @@ import numpy as np
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, is_floating
+from findwall.attribute.workmodel.lookup import op_work
 from findwall.attribute.workmodel.names import item_size_in_name
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import F64, I64
@@ -123,6 +124,41 @@ def under_autocast(facts: Facts) -> F64:
     share[(known > 0) & (known != WIDE_BYTES)] = 1.0
     share[of_class(facts, "optimizer", "memcpy", "collective")] = 1.0
     return share
+
+
+def likely_under_autocast(facts: Facts) -> F64:
+    """The same as it will be: only what a product feeds gets 16-bit values, told by as many of them."""
+    share = under_autocast(facts)
+    fed = _sizes_of_products(facts)
+    op = facts.kernels.op[facts.atoms.index]
+    inputs = np.where(op >= 0, facts.timeline.events.inputs[np.maximum(op, 0)], -1)
+    distinct, inverse = np.unique(inputs, return_inverse=True)
+    reached = np.array([bool(_elements(facts, one) & fed) for one in distinct.tolist()], bool)
+    alone = ~reached[inverse.reshape(-1)] & ~of_class(facts, *MATRIX_CLASSES)
+    alone |= of_class(facts, "gather")  # what is gathered stays what it is
+    share[alone] = 1.0
+    return share
+
+
+def _sizes_of_products(facts: Facts) -> set[int]:
+    """How many numbers the results of products have, and what their backward reads and writes."""
+    op = facts.kernels.op[facts.atoms.index[of_class(facts, *MATRIX_CLASSES)]]
+    rows = np.unique(op[op >= 0])
+    key = facts.timeline.events.inputs[rows].astype(np.int64)
+    found: set[int] = set()
+    for row in rows[np.unique(key, return_index=True)[1]].tolist():
+        name = facts.timeline.name_of(row)
+        work = op_work(name, facts.timeline.inputs_of(row))
+        if work is not None:
+            found.add(int(work.write_bytes) // WIDE_BYTES)
+        if "backward" in name:
+            found |= _elements(facts, int(facts.timeline.events.inputs[row]))
+    return found
+
+
+def _elements(facts: Facts, inputs_id: int) -> set[int]:
+    inputs = facts.timeline.details.inputs_of(inputs_id) if inputs_id >= 0 else None
+    return {one.elements for one in Arguments(inputs).tensors()} if inputs is not None else set()
 
 
 def _left(op: str) -> float:

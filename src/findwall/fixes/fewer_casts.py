@@ -31,8 +31,8 @@ from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.change import Change
 
 MOVES = ("dtype-casts",)
-# Of the bytes of what works on fp32: some of it does so for other reasons. On a language model's loss, measured
-# on an H200, 0.67 would have been right.
+# Of the bytes of what works on fp32: some of it does so for other reasons. On a language model's loss,
+# measured on an H200, 0.67 would have been right.
 LIKELY_BYTES_SHARE = 0.75
 
 
