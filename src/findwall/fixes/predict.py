@@ -74,7 +74,8 @@ def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
     def step(calibration: Calibration, now: Replay) -> float:
         return left - (now.step - play_with(graph, calibration).step) * likely.shrink
 
-    first, second = step(likely.calibration, likely.gaps.replay), step(*facts.cheapest)
+    first = step(likely.calibration, likely.gaps.replay)
+    second = step(*facts.cheapest) if facts.cheapest[0] != likely.calibration else first
     return (first, second) if min(first, second) > 0 else None
 
 

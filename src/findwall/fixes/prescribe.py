@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import combinations
 from math import log
 from typing import get_args
 
@@ -15,7 +17,7 @@ from findwall.fixes.predict import Prediction, predict
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
 from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription, Range
 from findwall.replay.change import Change
-from findwall.units import format_interval, format_ms, ms
+from findwall.units import NS_PER_MS, format_interval, format_ms, ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
 ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
@@ -24,7 +26,7 @@ SAFETIES = get_args(Safety)
 # other. Chosen by hand, not calibrated.
 SLOWER, WELL_FASTER = 1.05, 0.9
 ALIKE = 1.1  # times as long: of two predictions no further apart neither is the better one
-STACKED = 4  # fixes, the best ones, whose combinations are played
+STACKED, PAIRED = 4, 3  # fixes, the best ones, that are played together: all of these, and two of those
 MOST_STACKS = 4  # shown
 # Fixes that are two ways to the same end: nobody makes both.
 APART = (
@@ -120,13 +122,21 @@ def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
     return best_step(facts, _at_best(facts, outcome, moves), moves)
 
 
-def together_at_best(outcomes: dict[str, Use], facts: Facts) -> float:
-    """The same with several fixes made at once, by their names, or one of them alone where others do harm."""
+def together_at_best(
+    outcomes: dict[str, Use], facts: Facts, alone: Mapping[str, float] | None = None
+) -> float:
+    """The same with several fixes made at once, by their names, or one of them alone where others do harm.
+
+    `alone`: the step of each at its best, in ms, where that is known already.
+    """
     moved = {name: outcome.moves or all_fixes()[name].moves for name, outcome in outcomes.items()}
     changes = [_at_best(facts, outcome, moved[name]) for name, outcome in outcomes.items()]
     causes = tuple(dict.fromkeys(cause for moves in moved.values() for cause in moves))
-    alone = (step_at_best(all_fixes()[name], outcome, facts) for name, outcome in outcomes.items())
-    return min(best_step(facts, sum(changes, Change()), causes), *alone)
+    if alone is None:
+        steps = [step_at_best(all_fixes()[name], outcome, facts) for name, outcome in outcomes.items()]
+    else:
+        steps = [step * NS_PER_MS for step in alone.values()]
+    return min(best_step(facts, sum(changes, Change()), causes), *steps)
 
 
 def _at_best(facts: Facts, outcome: Use, moves: tuple[str, ...]) -> Change:
@@ -207,15 +217,13 @@ def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
 def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Prescription]:
     """The best few made together, as far as each shortens the step further: pairs, then all of them."""
     few = [one for one in chosen if one.mid is not None][:STACKED]
-    groups = [(first, second) for at, first in enumerate(few) for second in few[at + 1 :]]
-    groups += [tuple(few)] if len(few) > 2 else []  # type: ignore[list-item]
     found: dict[tuple[str, ...], Prescription] = {}
-    for group in groups:
+    for group in [*combinations(few[:PAIRED], 2), *(tuple(few[:count]) for count in range(3, len(few) + 1))]:
         names = tuple(one.name for one in group)
-        if len(names) < 2 or any(set(names) >= pair for pair in APART):
+        if any(set(names) >= pair for pair in APART):
             continue
         uses = {one.name: one.outcome for one in group}
-        best = ms(together_at_best(uses, facts))
+        best = ms(together_at_best(uses, facts, {one.name: ledger.step - one.at_most for one in group}))
         step = in_ms(predict(facts, uses), best)
         alone = min(one.mid or ledger.step for one in group)
         if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * alone:
