@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.counted import Counted, settle
+from findwall.attribute.fusion import Fused, fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
@@ -117,6 +118,16 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
         likely = self.reading.likely
         cost = costs_us(self.timeline.header)[1]
         return cheapest(self.graph, likely.calibration, likely.gaps.replay, cost)
+
+    @cached_property
+    def chains(self) -> tuple[I64, I64, Fused]:
+        """The model's kernels in device order, the step of each, and what fusing their chains would do."""
+        update = KERNEL_CLASSES.index("optimizer")
+        index = np.unique(self.atoms.index[self.kernels.class_index[self.atoms.index] != update])
+        index = index[np.argsort(self.kernels.start[index], kind="stable")]
+        step = self.queue.step[self.queue.positions(self.kernels.row[index])]
+        on_chip = float(self.ceilings.l2_bytes or 0)
+        return index, step, fuse(self.timeline, self.kernels, index, step, on_chip)
 
     def spent(self, scenario: Scenario | None = None) -> ByCause:
         """Time of every cause; it sums to the step."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.fusion import fuse, is_fusable
+from findwall.attribute.fusion import is_fusable
 from findwall.attribute.layouts import channels_last, convolves, under_convolution
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.widths import MATH_BYTES, likely_under_autocast
@@ -210,10 +210,7 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     A chain is what lies between two products. It becomes one kernel, and one more for each further reduction.
     """
     table = facts.kernels
-    index = np.unique(facts.atoms.index[~of_class(facts, "optimizer")])
-    index = index[np.argsort(table.start[index], kind="stable")]
-    step = facts.queue.step[facts.queue.positions(table.row[index])]
-    chains = fuse(facts.timeline, table, index, step, float(facts.ceilings.l2_bytes or 0))
+    index, step, chains = facts.chains
     kept = np.maximum(table.bytes[index] - chains.saved, 0.0) + chains.again
     if narrow:
         kept *= _bytes_left(facts)[index]
