@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from findwall.examine.examination import examine
+from findwall.examine.examination import examine, facts_of
 
-__all__ = ["examine"]
+__all__ = ["examine", "facts_of"]

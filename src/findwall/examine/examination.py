@@ -27,12 +27,18 @@ def examine(
         hint = "Give --step-ms a positive number of milliseconds."
         raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
     ceilings = ceilings or _ceilings(run)
-    facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
-    if facts:
-        ranks = _compared(facts)
+    ranks = facts_of(run, step_ms, ceilings)
+    if ranks:
         return checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0]))
     document = diagnose_without_device(run, ceilings, step_ms)
     return checked(document, circumstances_without_trace(run, run.first))
+
+
+def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> list[Facts]:
+    """What is known of each rank whose device was traced, the one that speaks for all first."""
+    ceilings = ceilings or _ceilings(run)
+    facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
+    return _compared(facts) if facts else []
 
 
 def _compared(facts: list[Facts]) -> list[Facts]:

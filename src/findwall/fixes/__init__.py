@@ -31,6 +31,7 @@ class Use(msgspec.Struct, frozen=True):
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     after_others: bool = False  # it needs what another fix of its cause does first
     likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
+    sure: bool = False  # it does all it could: the replay alone tells the step, no measured curve
 
 
 class NoUse(msgspec.Struct, frozen=True):
@@ -57,7 +58,7 @@ def use(
 
 def surely(how: str, change: Change, moves: tuple[str, ...] | None = None) -> Use:
     """A fix that does all it could: nothing is lost between the bound and what it gives."""
-    return Use(how, change, moves, likely=lambda made: change)
+    return Use(how, change, moves, likely=lambda made: change, sure=True)
 
 
 class Fix(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.casts import cast_ns
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
@@ -35,18 +36,15 @@ from findwall.attribute.likely import (
     narrowed_ns,
     products_ns,
     to_likely,
-    weight_numbers,
 )
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_math, at_most, knows_floor, to_floor
-from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, under_autocast
+from findwall.attribute.widths import under_autocast
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Issue
-from findwall.replay.curves import curves
-from findwall.units import NS_PER_S
 
 MOVES = (
     "fast-path-off",
@@ -136,7 +134,7 @@ def _likely(facts: Facts, narrow: str, made: Made) -> Change:
     that come with it: of each weight, forward and back, before the product that needs it."""
     wide = _multiply_wide(facts)
     layout = layout_with(facts, made)
-    ns = products_ns(facts, wide, narrow, layout, SIXTEEN_BIT_BYTES_SHARE) + _cast_ns(facts, wide)
+    ns = products_ns(facts, wide, narrow, layout, SIXTEEN_BIT_BYTES_SHARE) + cast_ns(facts, wide)
     products = to_likely(facts, wide, ns)
     if "torch-compile" in made:  # which folds casts into its kernels, and knows how wide their values are
         return products
@@ -144,14 +142,6 @@ def _likely(facts: Facts, narrow: str, made: Made) -> Change:
     casts = np.array(host_ns(facts, "autocast") / PRODUCTS_A_LAYER)
     more = Issue(np.unique(rows_of(facts, wide)), casts, besides=True)
     return products + to_likely(facts, rest, narrowed_ns(facts, rest, layout)) + Change((more,))
-
-
-def _cast_ns(facts: Facts, atoms: I64) -> F64:
-    """What casting the weight of each product takes: fp32 read, 16 bits written, or the other way round."""
-    moved = np.array([weight_numbers(facts, atom) for atom in atoms.tolist()]) * (WIDE_BYTES + NARROW_BYTES)
-    floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    found: F64 = np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
-    return found
 
 
 def _multiply_wide(facts: Facts) -> I64:

@@ -7,14 +7,20 @@ from importlib import resources
 from math import exp, hypot, log, sqrt
 
 import msgspec
+import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.probed import probed
+from findwall.attribute.probing import COMPILERS
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.causes import UNKNOWN
+from findwall.model.diagnosis import Basis
+from findwall.model.intervals import I64
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.replay.change import Change, Drop
 from findwall.replay.graph import Graph
+from findwall.replay.rewiring import nodes_of
 from findwall.replay.simulate import Replay
 
 ERRORS = "errors.json"
@@ -26,6 +32,7 @@ class Prediction(msgspec.Struct, frozen=True):
     low: float
     mid: float
     high: float
+    basis: Basis = "curves"
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -51,22 +58,25 @@ def errors() -> Errors:
 
 def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
     """The step with some fixes made together, by their names; None where nobody can tell what one does."""
-    ends = scenarios(facts, uses)
+    graph, basis = _played(facts, uses)
+    ends = _ends(facts, uses, graph) if graph is not None else None
     if ends is None:
         return None
     mid = sqrt(ends[0] * ends[1])
     apart = abs(log(ends[0] / ends[1])) / 2
     idle = 1.0 - facts.reading.likely.busy / facts.step
     doubt = errors().doubt(tuple(uses), abs(log(facts.step / mid)), idle) + apart
-    return Prediction(mid * exp(-doubt), mid, mid * exp(doubt))
+    return Prediction(mid * exp(-doubt), mid, mid * exp(doubt), basis)
 
 
 def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
     """The step on the likely host and on the cheapest that the true step allows: a step that waits for its
     device says little about the host, which is what waits once the device is faster."""
     graph = changed(facts, uses)
-    if graph is None:
-        return None
+    return _ends(facts, uses, graph) if graph is not None else None
+
+
+def _ends(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, float] | None:
     likely = facts.reading.likely
     moves = tuple({cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves})
     left = likely.step - _not_replayed(facts, moves)
@@ -80,16 +90,34 @@ def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
 
 
 def changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:
-    """The graph with all edits made, what is gone last: nothing that another fix says brings it back."""
+    """The graph with all edits made; None where nobody can tell what one of them does."""
+    return _played(facts, uses)[0]
+
+
+def _played(facts: Facts, uses: dict[str, Use]) -> tuple[Graph | None, Basis]:
+    """The graph with all edits made, and what they rest on. What was probed counts more than what a fix says
+    of it, and what is gone comes last: nothing that another fix says brings it back."""
     made = frozenset(uses)
     change = Change()
     for one in uses.values():
         if one.likely is None or not one.shorter_step:
-            return None
+            return None, "curves"
         change += one.likely(made)
     kept = tuple(edit for edit in change.edits if not isinstance(edit, Drop))
     gone = tuple(edit for edit in change.edits if isinstance(edit, Drop))
-    return Change(kept + gone).apply(facts.graph)
+    told = probed(facts, made)
+    graph = Change(kept + told.change.edits + gone).apply(facts.graph)
+    # What a compiler writes is not probed: only products that it pads, or turns images for.
+    if not made & COMPILERS and _mostly_probed(facts.graph, graph, np.union1d(told.rows, told.instead)):
+        return graph, "probed"
+    return graph, "replay" if all(one.sure for one in uses.values()) else "curves"
+
+
+def _mostly_probed(before: Graph, after: Graph, rows: I64) -> bool:
+    """Whether most of the device time that changes is of rows that probes tell the time of."""
+    moved = np.abs(after.own - before.own) * before.weight
+    told = float(moved[nodes_of(before, rows)[0]].sum())
+    return told > MAJORITY_SHARE * float(moved.sum())
 
 
 def _not_replayed(facts: Facts, moves: tuple[str, ...]) -> float:

@@ -15,7 +15,7 @@ from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, predict
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
-from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription, Range
+from findwall.model.diagnosis import NO_GAIN, Basis, NotWorthIt, Prescription, Range
 from findwall.replay.change import Change
 from findwall.units import NS_PER_MS, format_interval, format_ms, ms
 
@@ -58,6 +58,7 @@ class _Candidate(msgspec.Struct, frozen=True):
     moves: tuple[str, ...]  # in this job
     at_most: float  # ms off the step, by the replay of the fix at its best
     predicted: Range | None = None  # the step in ms; None: nobody can tell, the bound alone is known
+    basis: Basis | None = None  # what that rests on
 
     @property
     def mid(self) -> float | None:
@@ -102,10 +103,12 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
     fix = all_fixes()[name]
     at_most = ledger.step - ms(step_at_best(fix, outcome, facts)) if outcome.shorter_step else 0.0
     moves = outcome.moves or fix.moves
-    predicted = None
+    found = None
     if at_most >= MENTION_SHARE * ledger.step:  # what could give nothing at best is not played again
-        predicted = in_ms(predict(facts, {name: outcome}), ledger.step - at_most)
-    return _Candidate(name, fix, outcome, moves, max(at_most, 0.0), predicted)
+        found = predict(facts, {name: outcome})
+    predicted = in_ms(found, ledger.step - at_most)
+    basis = found.basis if found is not None else None
+    return _Candidate(name, fix, outcome, moves, max(at_most, 0.0), predicted, basis)
 
 
 def in_ms(found: Prediction | None, best: float) -> Range | None:
@@ -224,15 +227,17 @@ def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Pre
             continue
         uses = {one.name: one.outcome for one in group}
         best = ms(together_at_best(uses, facts, {one.name: ledger.step - one.at_most for one in group}))
-        step = in_ms(predict(facts, uses), best)
+        played = predict(facts, uses)
+        step = in_ms(played, best)
         alone = min(one.mid or ledger.step for one in group)
         if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * alone:
             continue
         moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
         safety = max((one.fix.safety for one in group), key=SAFETIES.index)
         how = f"Make {listed([f'`{name}`' for name in names])} together."
+        basis = played.basis if played is not None else None
         found[names] = Prescription(
-            list(names), _worth_naming(moves, ledger), step, speedup(step, ledger.step), safety, how
+            list(names), _worth_naming(moves, ledger), step, speedup(step, ledger.step), safety, how, basis
         )
     ranked = sorted(found.values(), key=lambda one: one.step_ms.mid or 0.0)
     return ranked[:MOST_STACKS]
@@ -265,6 +270,7 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
         speedup=speedup(step, ledger.step),
         safety=one.fix.safety,
         how=one.outcome.how,
+        basis=one.basis if bounded else None,
     )
 
 

@@ -149,6 +149,11 @@ class Range(msgspec.Struct):
     high: float | None = None
 
 
+# What a predicted step rests on: ops that were run on this device as the fix would run them, measured curves
+# of such ops, or the replay of the trace alone.
+Basis = Literal["probed", "curves", "replay"]
+
+
 class Prescription(msgspec.Struct):
     fixes: list[str]
     moves: list[str]
@@ -156,6 +161,7 @@ class Prescription(msgspec.Struct):
     speedup: Range
     safety: Literal["safe", "changes-numerics", "needs-review"]
     how: str
+    basis: Basis | None = None  # None: nothing is predicted, the bound alone is known
 
 
 NO_GAIN = 1.0  # speed-up of a fix that is of no use

@@ -16,6 +16,7 @@ from findwall.model.machine import (
     Environment,
     Telemetry,
 )
+from findwall.model.probes import Probes
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -125,6 +126,7 @@ class Run(msgspec.Struct, frozen=True):
     sample_unit: str | None = None
     notes: tuple[str, ...] = ()
     crash: str = ""  # how the job ended, where it did not end well
+    probes: Probes | None = None  # ops of its step that were run as fixes would run them
 
     @property
     def first(self) -> Rank:

@@ -22,6 +22,7 @@ from findwall.model.measurement import (
     Measurement,
     RunInfo,
 )
+from findwall.model.probes import PROBES_FILE, Probes, read_probes
 from findwall.model.run import HostLine, Rank, Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.captures import read_capture
@@ -57,6 +58,7 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
             f"{path} holds no measurement that can be read.",
             "The job was killed before its steps were timed, or findwall failed.",
         )
+    probes = _read_probes(path, notes)
     world_size = info.world_size if info is not None else ranks[0][1].world_size
     if len(ranks) < world_size:
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
@@ -72,7 +74,19 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         sample_unit=first.sample_unit,
         notes=tuple(notes),
         crash=next((one.job_ended for _, one in ranks if one.job_ended not in ("", ENDED)), ""),
+        probes=probes,
     )
+
+
+def _read_probes(path: Path, notes: list[str]) -> Probes | None:
+    """What `findwall probe` left here; a note where it cannot be trusted."""
+    try:
+        return read_probes(read_small(path / PROBES_FILE))
+    except FileNotFoundError:
+        return None
+    except InputError as error:
+        notes.append(f"{PROBES_FILE} is left out: {error.message}; `findwall probe` makes it anew")
+        return None
 
 
 def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: Allowance) -> Rank:

@@ -1,0 +1,111 @@
+"""Predictions with curves and with probes, against fixes that were really made.
+
+    python benchmarks/probe_pairs.py --out FILE [--jobs DIR] [--kept FILE] [NAME ...]
+
+DIR holds traces and a `truth.json` (default: `tests/fixtures/jobs`). Run it on the GPU that the traces are
+of; with `--kept`, probes that an earlier run wrote are read instead, which needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from findwall.attribute.facts import Facts, establish
+from findwall.attribute.probing import plan
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.predict import Prediction, predict
+from findwall.hardware import table_ceilings
+from findwall.measure.probe import find_target, run_probes
+from findwall.model.probes import Probes
+from findwall.model.run import Rank, Run
+from findwall.readers import read_trace
+from fix_names import FIX_OF
+
+JOBS = Path(__file__).parents[1] / "tests" / "fixtures" / "jobs"
+
+
+def facts_of(path: Path, step_ms: float | None) -> Facts:
+    timeline = read_trace(path)
+    rank = Rank(timeline=timeline)
+    ceilings = table_ceilings(timeline.header.devices[0].name)
+    run = Run("torch-trace", (str(path),), (rank,))
+    found = establish(run, rank, ceilings, step_ms and step_ms / 1e3, "given")
+    assert found is not None
+    return found
+
+
+def predicted(facts: Facts, names: list[str]) -> Prediction | None:
+    said = {name: all_fixes()[name].advise(facts) for name in names if name in all_fixes()}
+    uses = {name: one for name, one in said.items() if isinstance(one, Use)}
+    return predict(facts, uses) if len(uses) == len(names) else None
+
+
+def pairs(facts: Facts, probes: Probes, truth: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    with_probes = replace(facts, run=replace(facts.run, probes=probes))
+    for name, fix in truth.get("fixes", {}).items():
+        names = FIX_OF.get(name, name).split(" + ")
+        curves, own = predicted(facts, names), predicted(with_probes, names)
+        if curves is None or own is None:
+            continue
+        measured = fix["step_ms"]
+        row = {
+            "fix": " + ".join(names),
+            "now_ms": truth["step_ms"],
+            "measured_ms": measured,
+            "curves_ms": round(curves.mid / 1e6, 3),
+            "probes_ms": round(own.mid / 1e6, 3),
+            "basis": own.basis,
+            "curves_error": round(curves.mid / 1e6 / measured - 1, 4),
+            "probes_error": round(own.mid / 1e6 / measured - 1, 4),
+        }
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=Path, default=JOBS)
+    parser.add_argument("--kept", type=Path)
+    given = parser.parse_args()
+    truth = json.loads((given.jobs / "truth.json").read_text())
+    kept = json.loads(given.kept.read_text())["jobs"] if given.kept else {}
+    target = find_target("gpu", None) if not kept else None
+    found: dict[str, Any] = {}
+    for name in given.names or sorted(truth):
+        path = given.jobs / f"{name}.json.gz"
+        if not path.exists() or (kept and name not in kept):
+            continue
+        facts = facts_of(path, truth[name].get("step_ms"))
+        wanted = plan(facts)
+        if target is not None:
+            probes = run_probes(target, wanted)
+        else:
+            probes = msgspec.convert(kept[name]["probes"], Probes)
+        rows = pairs(facts, probes, truth[name])
+        found[name] = {"seconds": probes.seconds, "pairs": rows, "probes": msgspec.to_builtins(probes)}
+        print(f"{name}: {len(probes.ns)} of {len(wanted)} probes in {probes.seconds:.1f} s", flush=True)
+        for why in sorted(set(probes.skipped.values())):
+            print(f"  not run: {why}")
+        for row in rows:
+            print("  ", *(f"{key}={value}" for key, value in row.items()), flush=True)
+        given.out.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "jobs": found}, indent=1))
+    for basis in ("curves", "probes"):
+        probed = [row for one in found.values() for row in one["pairs"] if row["basis"] == "probed"]
+        errors = [abs(row[f"{basis}_error"]) for row in probed]
+        if errors:
+            mean = sum(errors) / len(errors)
+            print(f"{basis}: mean error {mean:.3f}, worst {max(errors):.3f}, {len(errors)} pairs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Which ops of the step are worth running on the device as fixes would run them.
+
+A unit is one distinct op: its name, its recorded inputs, and the device rows of all its calls. A variant says
+how the op runs once some fixes are made; the plan names the units that fixes would change, longest first,
+with each variant that a fix, or two together, would give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from findwall.attribute.attention_units import attention_units
+from findwall.attribute.device_time import of_class
+from findwall.attribute.facts import Facts
+from findwall.attribute.host_copies import uploaded
+from findwall.attribute.layouts import IMAGE_DIMS, channels_last
+from findwall.attribute.optimizer_units import optimizer_unit
+from findwall.attribute.shapes import odd_dims, padded
+from findwall.attribute.units import Made, Unit
+from findwall.attribute.workmodel import convolution
+from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
+from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.events import Bool, Inputs
+from findwall.model.intervals import I64
+from findwall.model.machine import MATH_TYPES
+from findwall.model.probes import AS_IS, UPLOAD, Probe
+from findwall.structure.copies import PAGEABLE
+
+# Of the time that fixes would change: what is left is too short to move a prediction.
+COVERED_SHARE = 0.95
+SHORT_SHARE = 1e-3  # of the step: a shorter op moves no prediction. Chosen by hand.
+MOST_UNITS = 64  # distinct ops: a step has seldom more that count. Chosen by hand.
+
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear"})
+FUSED_ATTENTION = frozenset({"_efficient_attention_forward", "_efficient_attention_backward"})
+BATCH_NORMS = frozenset(
+    {"cudnn_batch_norm", "native_batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward"}
+)
+COMPILERS = frozenset({"torch-compile", "reduce-overhead"})
+# Units that one fix replaces by another op, and what that is called.
+INSTEAD = {
+    "attention": ("sdpa", "sdpa"),
+    "optimizer": ("fused-optimizer", "fused"),
+    "upload": ("pin-memory", "pinned"),
+}
+NARROW = {"bf16-autocast": "bf16", "fp16-autocast": "fp16"}
+# What is planned for: each fix that changes how an op runs, and those that people make together.
+PLANNED: tuple[Made, ...] = tuple(
+    frozenset(names)
+    for names in (
+        {"bf16-autocast"},
+        {"tf32"},
+        {"channels-last"},
+        {"bf16-autocast", "channels-last"},
+        {"tf32", "channels-last"},
+        {"pad-shapes"},
+        {"sdpa"},
+        {"bf16-autocast", "sdpa"},
+        {"fused-optimizer"},
+        {"pin-memory"},
+    )
+)
+
+
+def units(facts: Facts) -> list[Unit]:
+    """Every distinct op of the step that fixes could run in another way."""
+    found = [*_ops(facts), *attention_units(facts), *_uploads(facts)]
+    update = optimizer_unit(facts)
+    return [*found, update] if update is not None else found
+
+
+def variant(facts: Facts, unit: Unit, made: Made) -> str:
+    """How a unit runs once some fixes are made; AS_IS where they do not touch it.
+
+    In TF32 "as it is" is a format of its own: the same op can run in fp32 as well.
+    """
+    if unit.kind in INSTEAD:
+        fix, name = INSTEAD[unit.kind]
+        parts = [_format(facts, unit, made), name] if fix in made else []
+    else:
+        parts = [_format(facts, unit, made), _layout(facts, unit, made)]
+        parts.append("padded" if unit.odd and made & {"pad-shapes", *COMPILERS} else "")
+        parts.append("tuned" if unit.tuned else "")
+    return "+".join(part for part in parts if part) or AS_IS
+
+
+def as_is(facts: Facts, unit: Unit) -> str:
+    return variant(facts, unit, frozenset())
+
+
+def plan(facts: Facts) -> list[Probe]:
+    """What to run, the ops first that take longest: each as it is, then as fixes would run it.
+
+    Of each kind of op most of its time is covered: what is short beside the products of today's step may be
+    what takes longest once those are fast.
+    """
+    wanted = [(unit, _variants(facts, unit)) for unit in units(facts)]
+    wanted = [pair for pair in wanted if pair[1] and pair[0].ns > SHORT_SHARE * facts.step]
+    wanted.sort(key=lambda pair: -pair[0].ns)
+    left: dict[str, float] = {}
+    for unit, _ in wanted:
+        left[unit.kind] = left.get(unit.kind, 0.0) + unit.ns
+    least = {kind: (1.0 - COVERED_SHARE) * total for kind, total in left.items()}
+    found: list[Probe] = []
+    for unit, variants in wanted[:MOST_UNITS]:
+        if left[unit.kind] > least[unit.kind]:
+            found += [_probe(unit, name) for name in variants]
+        left[unit.kind] -= unit.ns
+    return found
+
+
+def _variants(facts: Facts, unit: Unit) -> list[str]:
+    """As it is first, where that can be run; empty: no fix changes it."""
+    now = as_is(facts, unit)
+    changed = list(dict.fromkeys(variant(facts, unit, made) for made in PLANNED))
+    changed = [name for name in changed if name != now]
+    if not changed:
+        return []
+    return changed if unit.absolute else [now, *changed]
+
+
+def _probe(unit: Unit, name: str) -> Probe:
+    other = _padded(unit) if "padded" in name.split("+") else None
+    return Probe(unit.op, unit.inputs, name, other)
+
+
+# -- formats and layouts ---------------------------------------------------------------------------
+
+
+def _format(facts: Facts, unit: Unit, made: Made) -> str:
+    if unit.kind in ("optimizer", "upload"):
+        return ""
+    narrow = next((name for fix, name in NARROW.items() if fix in made), None)
+    if narrow is not None and unit.wide:
+        return narrow if narrow in facts.ceilings.flops or not facts.ceilings.flops else "fp16"
+    if unit.kind == "norm" or not unit.wide:
+        return ""
+    multiplies_so = unit.math == "fp32" and "tf32" in made and "tf32" in facts.ceilings.flops
+    return "tf32" if multiplies_so or unit.math == "tf32" else ""
+
+
+def _layout(facts: Facts, unit: Unit, made: Made) -> str:
+    """A compiler turns images for convolutions, and writes the norms' kernels itself."""
+    turns = "channels-last" in made or (unit.kind == "conv" and bool(made & COMPILERS))
+    return "nhwc" if unit.nchw and turns else ""
+
+
+# -- units of the trace's own ops ------------------------------------------------------------------
+
+
+def _ops(facts: Facts) -> Iterator[Unit]:
+    events, table = facts.timeline.events, facts.kernels
+    index = np.unique(facts.atoms.index)
+    index = index[table.op[index] >= 0]
+    op = table.op[index]
+    distinct, first, inverse = np.unique(
+        events.name[op].astype(np.int64) * (int(events.inputs.max(initial=0)) + 2) + events.inputs[op] + 1,
+        return_index=True,
+        return_inverse=True,
+    )
+    is_image = not channels_last(facts)
+    multiplies = np.zeros(len(table.row), bool)
+    multiplies[facts.atoms.index[of_class(facts, *MATRIX_CLASSES)]] = True
+    for at in range(len(distinct)):
+        row = int(op[first[at]])
+        kind = _kind(facts.timeline.name_of(row))
+        inputs = facts.timeline.inputs_of(row)
+        if not kind or inputs is None:
+            continue
+        mine = index[inverse.reshape(-1) == at]
+        carrying = np.ones(len(mine), bool) if kind == "norm" else multiplies[mine]
+        if carrying.any():
+            yield _unit(facts, kind, row, inputs, mine, carrying, is_image)
+
+
+def _unit(
+    facts: Facts, kind: str, row: int, inputs: Inputs, index: I64, carries: Bool, is_image: bool
+) -> Unit:
+    table = facts.kernels
+    tensors = [one for one in Arguments(inputs).tensors() if is_floating(one.dtype)]
+    longest = index[carries][np.argmax(table.duration[index[carries]])]
+    math = int(table.math_index[longest])
+    op = facts.timeline.name_of(row)
+    return Unit(
+        kind=kind,
+        op=op,
+        inputs=inputs,
+        rows=table.row[index],
+        carries=carries,
+        calls=len(np.unique(table.op[index])),
+        ns=float(table.duration[index].sum()) / facts.steps.count,
+        math=MATH_TYPES[math] if math >= 0 else "",
+        wide=bool(tensors) and all(one.dtype.lower() == "float" for one in tensors),
+        nchw=kind in ("conv", "norm") and is_image and _reads_images(tensors),
+        odd=tuple(odd_dims(facts, row)) if kind == "product" else (),
+        tuned=kind == "conv" and _tunes(facts),
+    )
+
+
+def _kind(name: str) -> str:
+    stem = name.rpartition("::")[2]
+    if stem in PRODUCTS:
+        return "product"
+    if stem in convolution.OPS - convolution.HALVES:
+        return "conv"
+    if stem in FUSED_ATTENTION:
+        return "attention kernel"
+    return "norm" if stem in BATCH_NORMS else ""
+
+
+def _reads_images(tensors: list[Tensor]) -> bool:
+    first = tensors[0] if tensors else None
+    return first is not None and len(first.dims) == IMAGE_DIMS and first.dims[1] > 1
+
+
+def _tunes(facts: Facts) -> bool:
+    """Whether cuDNN tries out its convolutions (`torch.backends.cudnn.benchmark`): its calls record it."""
+    names = facts.timeline.names
+    if "aten::cudnn_convolution" not in names:
+        return False
+    events = facts.timeline.events
+    rows = np.flatnonzero(events.name == names.index("aten::cudnn_convolution"))
+    inputs = facts.timeline.inputs_of(int(rows[0])) if len(rows) else None
+    return inputs is not None and Arguments(inputs).flag(6) is True
+
+
+def _padded(unit: Unit) -> Inputs:
+    """The same tensors with every odd extent padded, in the same order in memory."""
+    dims: list[list[int | list[int]]] = []
+    strides: list[list[int | list[int]]] = []
+    for at, extents in enumerate(unit.inputs.dims):
+        new = [padded(one) if one in unit.odd else one for one in extents if isinstance(one, int)]
+        steps = unit.inputs.strides[at] if at < len(unit.inputs.strides) else []
+        dims.append(list(new))
+        strides.append(_dense(new, [one for one in steps if isinstance(one, int)]))
+    return Inputs(dims, unit.inputs.types, strides, unit.inputs.concrete)
+
+
+def _dense(dims: list[int], strides: list[int]) -> list[int | list[int]]:
+    """Strides of a tensor without holes whose axes lie in the order that some strides say."""
+    if len(strides) != len(dims):
+        return []
+    found: list[int | list[int]] = [0] * len(dims)
+    step = 1
+    for axis in sorted(range(len(dims)), key=lambda axis: (strides[axis], -axis)):
+        found[axis] = step if strides[axis] else 0
+        step *= dims[axis] if strides[axis] else 1
+    return found
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def _uploads(facts: Facts) -> Iterator[Unit]:
+    """Copies from pageable memory, by their size."""
+    events = facts.timeline.events
+    rows = uploaded(facts)
+    if len(rows) == 0:
+        return
+    rows = rows[facts.timeline.named(PAGEABLE, rows)[events.name[rows]] & (events.nbytes[rows] > 0)]
+    for size in np.unique(events.nbytes[rows]).tolist():
+        mine = rows[events.nbytes[rows] == size]
+        yield Unit(
+            kind="upload",
+            op=UPLOAD,
+            inputs=Inputs([[size]], ["unsigned char"]),
+            rows=mine,
+            carries=np.ones(len(mine), bool),
+            calls=len(mine),
+            ns=float(events.duration[mine].sum()) / facts.steps.count,
+            absolute=True,
+        )
