@@ -39,7 +39,7 @@ def test_a_module(launched):
 
 def test_all_options(launched):
     steps = ["--wait", "3", "--steps", "4", "--trace-steps", "2", "--no-trace", "--stop"]
-    words = [*steps, "--out", "d", "--json", "x.json", "--brief", "--top", "9", "a.py"]
+    words = [*steps, "--out", "d", "--json", "x.json", "--brief", "--top", "9", "--probe", "a.py"]
     assert invoke(*words) == 0
     assert launched[0][3] == Options(
         wait=3,
@@ -51,6 +51,7 @@ def test_all_options(launched):
         json=str(Path("x.json").absolute()),
         brief=True,
         top=9,
+        probe=True,
         verdict=True,
     )
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
 
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import matching, of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.units import Unit
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.parameters import parameter_count
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Inputs
 from findwall.model.intervals import I64
 from findwall.model.probes import OPTIMIZER
 from findwall.structure.steps import optimizers
 
 PIECE = 1 << 22  # numbers of a parameter, where only their sum is known: a weight of 2048 × 2048
+_FUSED = re.compile("fused", re.IGNORECASE)
 KEEPS_STATE = ("mul", "lerp")  # what an update with momentum does to its state
 
 
@@ -27,6 +30,9 @@ def optimizer_unit(facts: Facts) -> Unit | None:
     if name is None or facts.spent_ms("unfused-optimizer") <= 0:
         return None
     index = np.unique(facts.atoms.index[of_class(facts, "optimizer")])
+    fused = matching(facts, facts.kernels.row[index], _FUSED)
+    if facts.kernels.duration[index[fused]].sum() > MAJORITY_SHARE * facts.kernels.duration[index].sum():
+        return None
     tensors, stems = _parameters(facts, facts.kernels.op[index])
     shapes: list[int | list[int]] = [list(one.dims) for one in tensors] or _by_size(facts)
     if not shapes:

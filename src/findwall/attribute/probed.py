@@ -24,12 +24,11 @@ OFF_RATIO = 2.0
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """The rows that probes tell the time of, ns each, and ops whose probe as it is was far off."""
+    """The rows that probes tell the time of, ns each."""
 
     rows: I64
     ns: F64
     instead: I64  # rows that go because an op that was probed does their work
-    off: tuple[str, ...] = ()
 
     @property
     def change(self) -> Change:
@@ -44,7 +43,7 @@ def probed(facts: Facts, made: Made) -> Probed:
     probes = facts.run.probes
     if probes is None:
         return NOTHING_PROBED
-    rows, ns, off = [], [], []
+    rows, ns = [], []
     kinds = set()
     for unit in _standing(units(facts), made):
         each = _each_ns(facts, unit, made, probes)
@@ -54,17 +53,19 @@ def probed(facts: Facts, made: Made) -> Probed:
         rows.append(unit.rows)
         kinds.add(unit.kind)
         ns.append(each * unit.calls * share / max(float(share.sum()), 1.0))
-        if is_off(facts, unit, probes):
-            off.append(unit.op)
     if not rows:
         return NOTHING_PROBED
     written_out = facts.atoms.of("unfused-attention") if "attention" in kinds else np.zeros(0, np.int64)
-    return Probed(
-        np.concatenate(rows), np.concatenate(ns), rows_of(facts, written_out), tuple(dict.fromkeys(off))
-    )
+    return Probed(np.concatenate(rows), np.concatenate(ns), rows_of(facts, written_out))
 
 
-def is_off(facts: Facts, unit: Unit, probes: Probes) -> bool:
+def far_off(facts: Facts) -> list[str]:
+    """Ops that took another time as they are when they were probed than in the job."""
+    probes = facts.run.probes
+    return [unit.op for unit in units(facts) if _is_off(facts, unit, probes)] if probes is not None else []
+
+
+def _is_off(facts: Facts, unit: Unit, probes: Probes) -> bool:
     """Whether the op took another time as it is when it was probed than in the job."""
     before = probes.of(unit.op, unit.inputs, as_is(facts, unit))
     return before is not None and not 1 / OFF_RATIO <= before / _now_ns(facts, unit) <= OFF_RATIO
@@ -86,7 +87,7 @@ def _each_ns(facts: Facts, unit: Unit, made: Made, probes: Probes) -> float | No
     if then == now or after is None:
         return None
     before = probes.of(unit.op, unit.inputs, now)
-    ratio = 1.0 if before is None or is_off(facts, unit, probes) else _now_ns(facts, unit) / before
+    ratio = 1.0 if before is None or _is_off(facts, unit, probes) else _now_ns(facts, unit) / before
     return after * ratio + _casts(facts, unit, made)
 
 

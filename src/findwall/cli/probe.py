@@ -17,6 +17,7 @@ from findwall.report.names import clean
 
 if TYPE_CHECKING:
     from findwall.measure.probe import Target
+    from findwall.model.diagnosis import Diagnosis
     from findwall.model.probes import Probe, Probes
     from findwall.model.run import Run
 
@@ -60,7 +61,7 @@ def command(
     found = _probed(run, step_ms, refresh, budget_s)
     diagnosis = examine(replace(run, probes=found), step_ms=step_ms)
     if run.kind == "run-folder":
-        _into_folder(Path(run.paths[0]), found)
+        _into_folder(Path(run.paths[0]), found, diagnosis)
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
@@ -120,10 +121,14 @@ def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None
                 _say(f"{finding.sentence} What is probed now may be too slow.")
 
 
-def _into_folder(folder: Path, probes: Probes) -> None:
+def _into_folder(folder: Path, probes: Probes, diagnosis: Diagnosis) -> None:
     """Beside the measurement, with the document that rests on it."""
     from findwall.measure.probe_cache import store
+    from findwall.model.measurement import DIAGNOSIS_FILE
     from findwall.model.probes import PROBES_FILE
+    from findwall.report import document
 
     if not store(probes, folder / PROBES_FILE):
         _say(f"{folder / PROBES_FILE} cannot be written: `findwall read` will not know of these probes")
+    elif (folder / DIAGNOSIS_FILE).is_file():
+        document.write(diagnosis, str(folder / DIAGNOSIS_FILE))

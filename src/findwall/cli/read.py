@@ -11,6 +11,8 @@ import atexit
 import gc
 import math
 import re
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
 
 
+# Fixes whose ops can be probed, and files that are there where a driver is.
+PROBED = frozenset(
+    {"bf16-autocast", "tf32", "channels-last", "pad-shapes", "sdpa", "fused-optimizer", "pin-memory"}
+)
+GPU_FILES = ("/dev/nvidiactl", "/dev/kfd")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
 
 
@@ -118,3 +125,14 @@ def show(diagnosis: Diagnosis, is_brief: bool = False, top: int | None = None) -
 
         width = min(console.width, terminal.WIDEST_LINE)
         stream.say("\n" + to_text(diagnosis, top, width))
+    if offer := probe_offer(diagnosis):
+        click.echo(offer)
+
+
+def probe_offer(diagnosis: Diagnosis) -> str:
+    """The command that would measure what is predicted from curves, where this machine has a GPU for it."""
+    curved = [one for one in diagnosis.prescriptions if one.basis == "curves" and PROBED & set(one.fixes)]
+    paths = diagnosis.source.paths
+    if not curved or len(paths) != 1 or not any(Path(one).exists() for one in GPU_FILES):
+        return ""
+    return f"`findwall probe {shlex.quote(clean(paths[0]))}` measures what these fixes give, in about 10 s."

@@ -33,6 +33,11 @@ from findwall.measure.options import Options
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
 )
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Once the job has ended, run its ops as fixes would run them (about 10 s), and predict by that.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -46,6 +51,7 @@ def command(
     out: str | None,
     brief: bool,
     top: int | None,
+    probe: bool,
     json_file: str | None,
     target: str,
     arguments: tuple[str, ...],
@@ -72,5 +78,6 @@ def command(
         json=json_file,
         brief=brief,
         top=top,
+        probe=probe,
     )
     launch(target, list(arguments), is_module, options)

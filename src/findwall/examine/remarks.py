@@ -6,7 +6,9 @@ import numpy as np
 
 from findwall.attribute.conditions import held_down
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import listed
 from findwall.attribute.job import captured_share
+from findwall.attribute.probed import far_off
 from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
 from findwall.model.run import Rank, Run
@@ -18,6 +20,7 @@ ABOVE_SPEC_SHARE = 0.01  # of the kernel time: less above the spec is not worth 
 LEFT_OVER_SHARE = 0.03  # of the step: a replay nearer than that is what its bar asks
 UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
 SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
+OPS_NAMED = 3  # in one note
 WHAT_ONCE = {
     LOADING: "first calls that load code",
     CONTEXT: "calls that set up the driver",
@@ -41,10 +44,22 @@ def gather_notes(facts: Facts) -> list[str]:
         *_about_captures(facts),
         *_about_links(facts),
         *_about_model(facts),
+        *_about_probes(facts),
         *facts.timeline.quality.notes,
         *notes_of_ranks(facts.run, facts.rank),
     ]
     return list(dict.fromkeys(notes))
+
+
+def _about_probes(facts: Facts) -> list[str]:
+    off = far_off(facts)
+    if not off:
+        return []
+    return [
+        f"{listed(sorted(set(off))[:OPS_NAMED])} took more than twice or less than half as long when probed "
+        "as in the job: predictions take the probe's own time. If the device was busy, probe again "
+        "(`findwall probe --refresh`)."
+    ]
 
 
 def notes_of_ranks(run: Run, speaker: Rank) -> list[str]:

@@ -171,6 +171,24 @@ def write_late(folder: Path, options: Options) -> None:
         shutil.copyfile(document, options.json)
 
 
+def probe(folder: Path, options: Options) -> None:
+    """Run the ops of a job that has ended as fixes would run them; it prints the verdict anew.
+
+    In a process of its own, on the job's device: what the job still holds of its memory is its own.
+    """
+    command = [sys.executable, "-m", "findwall", "probe", str(folder)]
+    command += ["--brief"] if options.brief else []
+    command += ["--json", options.json] if options.json is not None and options.json != "-" else []
+    environ = environment()
+    environ.pop("CUDA_VISIBLE_DEVICES")
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    stderr = 2 if is_open(2) else subprocess.DEVNULL
+    subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env=environ, cwd=folder, check=False
+    )
+
+
 def missing_ranks(folder: Path, world_size: int) -> list[int]:
     return [rank for rank in range(world_size) if not _is_final(folder / f"rank{rank}" / MEASUREMENT_FILE)]
 

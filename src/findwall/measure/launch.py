@@ -166,6 +166,19 @@ def _close(session: Session | None, failure: str) -> None:
         return  # the job goes on in a thread of its own; the session closes at exit
     session.close(failure)
     _deliver(session, interrupted=failure == "KeyboardInterrupt")
+    if not failure:
+        _probe(session)
+
+
+def _probe(session: Session) -> None:
+    """Where it was asked for: the job has ended well and nothing else wants its device."""
+    folder, options = session.folder, session.options
+    if not options.probe or not session.rank.speaks or folder is None:
+        return
+    try:
+        analyst.probe(folder, options)
+    except Exception as error:  # noqa: BLE001 - fail open: the job's own ending passes through, whatever breaks
+        say(f"cannot probe ({type(error).__name__}: {error}); `findwall probe {folder}` tries again")
 
 
 def _deliver(session: Session, interrupted: bool) -> None:

@@ -58,11 +58,11 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
             f"{path} holds no measurement that can be read.",
             "The job was killed before its steps were timed, or findwall failed.",
         )
-    probes = _read_probes(path, notes)
     world_size = info.world_size if info is not None else ranks[0][1].world_size
     if len(ranks) < world_size:
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
     first = ranks[0][1]
+    probes = _read_probes(path, first.device_name, notes)
     return Run(
         kind="run-folder",
         paths=(str(path),),
@@ -78,15 +78,19 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
     )
 
 
-def _read_probes(path: Path, notes: list[str]) -> Probes | None:
+def _read_probes(path: Path, device: str | None, notes: list[str]) -> Probes | None:
     """What `findwall probe` left here; a note where it cannot be trusted."""
     try:
-        return read_probes(read_small(path / PROBES_FILE))
+        found = read_probes(read_small(path / PROBES_FILE))
     except FileNotFoundError:
         return None
     except InputError as error:
         notes.append(f"{PROBES_FILE} is left out: {error.message}; `findwall probe` makes it anew")
         return None
+    if device and found.gpu != device:
+        notes.append(f"{PROBES_FILE} is left out: it is of {found.gpu[:80]}, and the job ran on {device}")
+        return None
+    return found
 
 
 def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: Allowance) -> Rank:

@@ -247,7 +247,8 @@ def _evidence(item: Evidence) -> str:
 
 def gain(prescription: Prescription) -> str:
     """The step time a fix could give, as far as that is known, and what it asks of a person."""
-    parts = [_gain(prescription.step_ms), SAFETY[prescription.safety]]
+    probed = "probed" if prescription.basis == "probed" else ""
+    parts = [_gain(prescription.step_ms), probed, SAFETY[prescription.safety]]
     return ", ".join(part for part in parts if part)
 
 
