@@ -7,6 +7,7 @@ else uses that device. What is measured is kept by GPU, driver and torch, and in
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,11 +112,13 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
 
 
 def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None:
+    from findwall.measure.analyst import ENDED_JOB_VARIABLE
     from findwall.measure.environment import audit
 
     fresh = sum(known is None or probe.key not in known.ns for probe in probes)
     _say(f"{len(probes)} ways to run the step's ops on {target.gpu}, {fresh} not probed before")
-    if target.device.type == "cuda" and fresh:
+    after_job = ENDED_JOB_VARIABLE in os.environ  # its own verdict has said who else was there
+    if target.device.type == "cuda" and fresh and not after_job:
         for finding in audit(target.torch):
             if finding.id == SHARED_GPU:
                 _say(f"{finding.sentence} What is probed now may be too slow.")

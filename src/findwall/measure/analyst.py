@@ -27,6 +27,8 @@ from findwall.measure.storage import discard, pack, put_in_place
 from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, RUN_FILE, Measurement, RunInfo
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
+# Which job has just ended that still holds memory of the device: its process takes no time of it.
+ENDED_JOB_VARIABLE = "FINDWALL_ENDED_JOB"
 RANKS_WAIT_S = 60.0
 JOB_END_WAIT_S = 300.0
 NICENESS = 10
@@ -179,7 +181,7 @@ def probe(folder: Path, options: Options) -> None:
     command = [sys.executable, "-m", "findwall", "probe", str(folder)]
     command += ["--brief"] if options.brief else []
     command += ["--json", options.json] if options.json is not None and options.json != "-" else []
-    environ = environment()
+    environ = {**environment(), ENDED_JOB_VARIABLE: str(os.getpid())}
     environ.pop("CUDA_VISIBLE_DEVICES")
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]

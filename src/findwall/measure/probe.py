@@ -56,14 +56,13 @@ def find_target(device_kind: str, device_name: str | None) -> Target:
             "torch is not installed here, and a probe runs the job's ops with it.",
             "Run `findwall probe` with the Python that runs the job.",
         ) from None
-    if device_kind != "gpu":
-        return Target(torch, on_gpu=False)
-    if not torch.cuda.is_available():
+    on_gpu = device_kind == "gpu"
+    if on_gpu and not torch.cuda.is_available():
         raise InputError(
             f"The job ran on {what}, and torch sees no GPU here.",
             "Run `findwall probe` on the machine that runs the job.",
         )
-    target = Target(torch, on_gpu=True)
+    target = Target(torch, on_gpu)
     if device_name and target.gpu != device_name:
         raise InputError(
             f"The job ran on {what}, and this machine has {target.gpu}: its ops take other times here.",

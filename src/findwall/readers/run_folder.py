@@ -85,7 +85,7 @@ def _read_probes(path: Path, device: str | None, notes: list[str]) -> Probes | N
     except FileNotFoundError:
         return None
     except InputError as error:
-        notes.append(f"{PROBES_FILE} is left out: {error.message}; `findwall probe` makes it anew")
+        notes.append(f"{PROBES_FILE} is left out: {error.message}; run `findwall probe` again")
         return None
     if device and found.gpu != device:
         notes.append(f"{PROBES_FILE} is left out: it is of {found.gpu[:80]}, and the job ran on {device}")
