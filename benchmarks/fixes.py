@@ -33,7 +33,7 @@ SHIPPED = HERE.parent / "src" / "findwall" / "fixes" / ERRORS
 # Measured with 16-bit tensors or weights throughout, which autocast does not do.
 NOT_AUTOCAST = {"pointwise_chain", "gnn_scatter", "hf_gpt2_generate"}
 OVER = 0.34  # of an error: more than 40 %
-COVERED = 0.9  # of the measurements: what an interval should hold
+COVERED = 0.88  # of the measurements: what an interval should hold
 SMALL_CHANGE = 0.05  # a smaller predicted change says nothing about a share of it
 PRIOR = 3.0  # measurements that all fixes together count for beside a fix's own
 # Of a step between two processes, and besides of what the host decides of it. A plain step timed again beside

@@ -25,6 +25,7 @@ MEASURED = [
     ("resnet_default", "bf16_channels_last", ("bf16-autocast", "channels-last")),
     ("large_vocabulary", "no_upcast", ("fewer-casts",)),
     ("large_vocabulary", "compile_loss", ("torch-compile",)),
+    ("large_vocabulary", "compile_loss", ("fused-loss",)),
     ("large_vocabulary", "fused", ("fused-optimizer",)),
     ("neural_ode", "cuda_graph", ("cuda-graphs",)),
     ("double_buffer", "bf16", ("bf16-autocast",)),

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.fixes import CannotTell, Use, all_fixes
+from findwall.fixes.foreach_optimizer import in_lists
+from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
 from findwall.hardware import table_ceilings
 from findwall.model.events import Kind
@@ -20,7 +24,8 @@ from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import decide
-from fixes.recorded import as_collectives, job, on_another_gpu, with_cause
+from fixes import drawn
+from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
 
 FIXES = all_fixes()
@@ -57,6 +62,23 @@ def on_one_core(used: float = 1.0) -> Facts:
     return facts_of(hosts_own(timeline), device_kind="cpu", telemetry=Telemetry(cpu=cpu))
 
 
+def on_volta() -> Facts:
+    """fp32 convolutions on a GPU that has float16 and no bfloat16."""
+    return on_another_gpu(job("conv_fp32"), "Tesla V100-SXM2-16GB")
+
+
+def stood_on(*lines: tuple[str, str]) -> Facts:
+    """A host that keeps the device waiting, and was seen on these lines, inside those library functions."""
+    seen = tuple(HostLine(place, "overlap", 0.4, inside) for place, inside in lines)
+    return facts_of(job("json_logging").timeline, step_ms=31.8, host_lines=seen)
+
+
+def multiplying(device: str = "NVIDIA H200") -> Facts:
+    """Inference that is nothing but large products of bf16 numbers."""
+    steps, cpu, gpu = "|       " * 3, "oo      " * 3, " mmmMMM " * 3
+    return facts_of(sketch(steps=steps, cpu=cpu, gpu=gpu, device=device))
+
+
 def at(name: str) -> Callable[[], Facts]:
     return lambda: job(name)
 
@@ -73,32 +95,46 @@ HELPS: dict[str, Case] = {
     "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
     "autotune-kernels": (at("plain_adamw"), "max-autotune"),
     "balance-ranks": (given("plain_adamw", "straggler"), "late rank"),
+    "batch-small-ops": (lambda: drawn.small_ops("u" * 12 + "vw"), "12 small products per step"),
     "better-hardware": (at("decode_graph"), "memory bandwidth"),
     "bf16-autocast": (at("conv_fp32"), "dtype=torch.bfloat16"),
+    "broadcast-buffers": (drawn.in_parallel, "broadcast_buffers=False"),
     "bucket-collectives": (talking("plain_adamw"), "bucket_cap_mb"),
     "builtin-ops": (at("handwritten_gelu"), "F.gelu(x, approximate='tanh')"),
     "channels-last": (at("layout_flips"), "memory_format=torch.channels_last"),
     "cuda-graphs": (at("inference"), "torch.cuda.graph"),
     "reduce-overhead": (at("inference"), 'mode="reduce-overhead"'),
+    "cudnn-benchmark": (lambda: drawn.convolving(56, 56, 56), "torch.backends.cudnn.benchmark = True"),
     "custom-kernels": (at("graph_messages"), "aten::gather"),
+    "device-side-preprocessing": (lambda: drawn.starved(workers=8, busy=7.5), "keep 6.5 of 16 cores busy"),
+    "expandable-segments": (lambda: drawn.fetching(3000, 4000, 5000), "expandable_segments:True"),
     "faster-link": (talking("plain_adamw"), "nvidia-smi topo -m"),
     "fewer-casts": (at("upcast_tower"), "[262144×512]"),
     "fewer-copies": (at("layout_flips"), "[128×256×56×56]"),
     "fewer-graph-breaks": (given("changing_lengths", "graph-breaks"), "fullgraph=True"),
+    "foreach-optimizer": (lambda: drawn.one_by_one("NAdam"), "torch.optim.NAdam(…, foreach=True)"),
+    "fp16-autocast": (on_volta, "dtype=torch.float16)`"),
+    "fp8": (multiplying, "Use fp8 for the large matmuls"),
     "freeze-gc": (given("plain_adamw", "gc-pause"), "gc.freeze()"),
+    "fused-loss": (lambda: drawn.over_words(131072), "3 passes over 8,192 × 131,072 logits"),
     "fused-optimizer": (at("plain_adamw"), "torch.optim.AdamW(…, fused=True)"),
+    "int8-weights": (at("decode_graph"), "Store the weights in int8"),
     "keep-cache": (at("empty_cache"), "30 cudaFree"),
     "larger-batch": (at("inference"), "no shorter"),
     "less-recompute": (at("checkpointed_blocks"), "torch.utils.checkpoint"),
     "lighter-samples": (at("slow_loader"), "118 ms per step"),
     "loader-workers": (at("slow_loader"), "for the workers there are"),
-    "lower-precision": (at("decode_graph"), "fp8"),
+    "lower-precision": (drawn.in_doubles, "`.float()`"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
     "more-threads": (on_one_core, "torch.set_num_threads(8)"),
     "move-io-off-step": (at("json_logging"), "27.4 ms per step"),
     "nccl-backend": (through_gloo, "gloo copies 9.0 MB per step to the host and back"),
+    "no-sync-accumulation": (lambda: drawn.in_parallel(" ", 3), "2 reductions and 8.00 ms per step"),
+    "non-blocking-copy": (drawn.waits_for_pinned, "non_blocking=True"),
+    "omp-threads": (drawn.crowded, "Set OMP_NUM_THREADS=2 before the start"),
     "overlap-comms": (talking("plain_adamw"), "async_op=True"),
     "pad-shapes": (at("odd_widths"), "4093 → 4096 (next multiple of 64)"),
+    "persistent-workers": (drawn.short_epochs, "the workers restart in 1 step in 8, which takes 88.0 ms"),
     "pin-memory": (at("pageable_batches"), "154.1 MB per step"),
     "prefetch-batches": (at("pageable_batches"), "on its own stream"),
     "raise-clocks": (given("plain_adamw", "throttled"), "nvidia-smi -q"),
@@ -109,25 +145,36 @@ HELPS: dict[str, Case] = {
     "static-shapes": (at("changing_lengths"), "3 compilations of 1 function"),
     "tf32": (at("accelerate_fp32"), "torch.set_float32_matmul_precision('high')"),
     "torch-compile": (at("handwritten_gelu"), "torch.compile(model)"),
+    "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
 }
 CANNOT_HELP: dict[str, Case] = {
     "accumulate-gradients": (talking("decode_graph"), "does not train"),
     "autotune-kernels": (at("upcast_tower"), "near the ceiling"),
     "balance-ranks": (talking("plain_adamw"), "one rank alone"),
+    "batch-small-ops": (lambda: drawn.small_ops("uvuwux" * 2), "no small op is called again and again"),
     "better-hardware": (at("plain_adamw"), "of the step is at the roof"),
     "bf16-autocast": (at("odd_widths"), "already run in bf16"),
+    "broadcast-buffers": (lambda: drawn.in_parallel(" "), "no buffer is sent"),
     "bucket-collectives": (at("plain_adamw"), "no communication"),
     "builtin-ops": (at("odd_widths"), "no chain"),
     "channels-last": (at("odd_widths"), "no convolutions"),
     "cuda-graphs": (at("decode_graph"), "already replayed from a graph"),
     "reduce-overhead": (at("decode_graph"), "already replayed from a graph"),
+    "cudnn-benchmark": (lambda: drawn.convolving(56, 48, 40), "shapes change from step to step"),
     "custom-kernels": (at("json_logging"), "no single kernel"),
+    "device-side-preprocessing": (lambda: drawn.starved(workers=8, busy=1.2), "they wait for storage"),
+    "expandable-segments": (at("empty_cache"), "sizes are the same in every step"),
     "faster-link": (at("plain_adamw"), "no communication"),
     "fewer-casts": (at("layout_flips"), "no tensor changes its number format"),
     "fewer-copies": (at("upcast_tower"), "no tensor is copied"),
     "fewer-graph-breaks": (at("plain_adamw"), "nothing is compiled"),
+    "foreach-optimizer": (at("plain_adamw"), "AdamW has fused=True"),
+    "fp16-autocast": (at("conv_fp32"), "bfloat16 numbers too, which need no scaler"),
+    "fp8": (at("decode_graph"), "no 16-bit matmul is held up by arithmetic"),
     "freeze-gc": (at("odd_widths"), "was seen"),
+    "fused-loss": (lambda: drawn.over_words(1024), "no loss over a large vocabulary"),
     "fused-optimizer": (at("layout_flips"), "already fused"),
+    "int8-weights": (multiplying, "no 16-bit matmul waits for its weights"),
     "keep-cache": (at("odd_widths"), "from its cache"),
     "larger-batch": (at("odd_widths"), "takes proportionally longer"),
     "less-recompute": (at("odd_widths"), "repeats no forward work"),
@@ -138,8 +185,12 @@ CANNOT_HELP: dict[str, Case] = {
     "more-threads": (lambda: on_one_core(8.0), "no core is idle"),
     "move-io-off-step": (at("odd_widths"), "no long work"),
     "nccl-backend": (talking("plain_adamw"), "already run on the device"),
+    "no-sync-accumulation": (drawn.in_parallel, "no gradient is reduced before the last"),
+    "non-blocking-copy": (at("pageable_batches"), "from pageable memory"),
+    "omp-threads": (lambda: drawn.crowded(in_line=0.001), "hardly ever waits for a core"),
     "overlap-comms": (at("odd_widths"), "no communication"),
     "pad-shapes": (at("upcast_tower"), "no 16-bit matmul"),
+    "persistent-workers": (at("slow_loader"), "`findwall run` does"),
     "pin-memory": (at("slow_loader"), "already come from pinned memory"),
     "prefetch-batches": (at("odd_widths"), "hardly waits for copies"),
     "raise-clocks": (at("odd_widths"), "`findwall run` samples them"),
@@ -150,6 +201,7 @@ CANNOT_HELP: dict[str, Case] = {
     "static-shapes": (at("odd_widths"), "compiles nothing"),
     "tf32": (at("odd_widths"), "already run in bf16"),
     "torch-compile": (at("compiled_training"), "already compiled"),
+    "vectorise-loop": (lambda: stood_on(("log.py:12", "encoder.py:iterencode")), "seen inside libraries"),
 }
 
 
@@ -198,8 +250,9 @@ def test_no_optimizer_no_fused_one() -> None:
 
 def test_a_gpu_without_bfloat16_gets_float16_and_a_scaler() -> None:
     volta = on_another_gpu(job("conv_fp32"), "Tesla V100-SXM2-16GB")
-    assert "torch.float16" in FIXES["bf16-autocast"].advise(volta).how
-    assert "GradScaler" in FIXES["bf16-autocast"].advise(volta).how
+    assert "torch.float16" in FIXES["fp16-autocast"].advise(volta).how
+    assert "GradScaler" in FIXES["fp16-autocast"].advise(volta).how
+    assert "has no bfloat16" in FIXES["bf16-autocast"].advise(volta).why
     assert FIXES["tf32"].advise(volta).why == "Tesla V100-SXM2-16GB has no TF32"
 
 
@@ -404,3 +457,133 @@ def test_what_lies_inside_a_recurrent_layer_is_not_to_be_replaced_by_one() -> No
     assert "nn.GRU" in FIXES["builtin-ops"].advise(recurrent("my::loop")).how
     advice = FIXES["builtin-ops"].advise(recurrent("aten::gru"))
     assert advice.why == "most small kernels already belong to one call of aten::gru"
+
+
+# -- fixes that were once part of another ------------------------------------------------------------
+
+
+def test_workers_that_restart_are_kept_and_not_made_more() -> None:
+    facts = drawn.short_epochs()
+    assert "only while they start again" in FIXES["loader-workers"].advise(facts).why
+    predicted = predict(facts, {"persistent-workers": FIXES["persistent-workers"].advise(facts)})
+    assert predicted is not None and ms(predicted.mid) == pytest.approx(7.0, abs=0.1)
+    without = FIXES["persistent-workers"].advise(drawn.short_epochs(workers=0))
+    assert without.why == "the loader has no workers that could restart"
+
+
+def test_memory_that_is_given_away_is_told_from_sizes_that_change() -> None:
+    changing, fixed = drawn.fetching(3000, 4000, 5000), drawn.fetching(3000, 3000, 3000)
+    assert "sizes change" in FIXES["keep-cache"].advise(changing).why
+    assert FIXES["keep-cache"].advise(fixed).how.startswith("Warm up with the largest batch first")
+    freed = FIXES["keep-cache"].advise(drawn.fetching(3000, 3000, 3000, host="mf"))
+    assert freed.how.startswith("Take `torch.cuda.empty_cache()` out of the loop.")
+
+
+def test_slow_convolutions_are_left_to_their_own_switch() -> None:
+    advice = FIXES["autotune-kernels"].advise(drawn.convolving(56, 56, 56))
+    assert "cudnn.benchmark" in advice.why
+
+
+def test_lists_are_for_optimizers_that_have_nothing_better() -> None:
+    own = FIXES["foreach-optimizer"].advise(drawn.one_by_one("Lion"))
+    assert own.how.startswith("Write Lion's update with `torch._foreach_` ops")
+    lists = drawn.one_by_one("NAdam", "multi_tensor_apply_kernel<TensorListMetadata<2>>")
+    assert "already updates parameters in lists" in FIXES["foreach-optimizer"].advise(lists).why
+
+
+def test_lists_of_small_parameters_save_launches_and_lists_of_large_ones_cost_time() -> None:
+    small = drawn.one_by_one("NAdam")
+    saved = predict(small, {"foreach-optimizer": FIXES["foreach-optimizer"].advise(small)})
+    assert saved is not None and saved.mid < 0.5 * small.step
+    large = job("plain_adamw")
+    atoms = np.flatnonzero(of_class(large, "optimizer"))
+    listed = Use("", None, likely=lambda made: in_lists(large, atoms))
+    taken = predict(large, {"foreach-optimizer": listed})
+    measured = TRUTH["plain_adamw"]["fixes"]["foreach"]["step_ms"]
+    assert taken is not None and ms(taken.mid) == pytest.approx(measured, rel=0.05)
+
+
+def test_a_copy_that_nobody_waits_for_is_left_alone() -> None:
+    waits = FIXES["non-blocking-copy"].advise(drawn.waits_for_pinned(sync=""))
+    assert waits.why == "the host does not wait for the copies from pinned memory"
+    facts = drawn.waits_for_pinned()
+    best = step_at_best(FIXES["non-blocking-copy"], FIXES["non-blocking-copy"].advise(facts), facts)
+    assert ms(best) == pytest.approx(10.0, abs=0.1)  # the host no longer waits two ms for the copy
+
+
+def test_who_accumulates_already_is_told_to_reduce_once() -> None:
+    advice = FIXES["accumulate-gradients"].advise(drawn.in_parallel(" ", 3))
+    assert "reduced after each backward pass" in advice.why
+    assert isinstance(FIXES["accumulate-gradients"].advise(drawn.in_parallel(" ")), Use)
+
+
+def test_products_become_fp8_where_there_is_fp8_and_int8_where_there_is_not() -> None:
+    assert "has fp8 for products" in FIXES["lower-precision"].advise(multiplying()).why
+    ampere = multiplying("NVIDIA A100-SXM4-80GB")
+    assert FIXES["fp8"].advise(ampere).why == "NVIDIA A100-SXM4-80GB is no faster in fp8"
+    assert "2.0 times as many products in it as in bf16" in FIXES["lower-precision"].advise(ampere).how
+
+
+def test_weights_that_change_are_not_narrowed() -> None:
+    assert "this job trains" in FIXES["int8-weights"].advise(job("bias_attention")).why
+
+
+def test_a_loss_in_one_pass_reads_its_logits_once_each_way() -> None:
+    facts = drawn.over_words(131072)
+    advice = {"fused-loss": FIXES["fused-loss"].advise(facts)}
+    forward, backward, rest = advice["fused-loss"].likely(frozenset(advice)).edits
+    once = 8192 * 131072 * 2 / (facts.ceilings.bandwidth or 0.0) * 1e9  # in bf16
+    assert 0.9 * once < forward.ns[0] < 1.5 * once and 1.8 * once < backward.ns[0] < 3 * once
+    assert len(rest.rows) == facts.steps.count  # the casts
+    compiled = advice["fused-loss"].likely(frozenset({"fused-loss", "torch-compile"}))
+    assert not compiled  # which fuses the loss with the rest
+
+
+def test_rounds_of_small_ops_without_a_product_are_a_loop_to_be_replaced() -> None:
+    facts = drawn.small_ops("vwx" * 10 + "u", around="y")
+    advice = FIXES["vectorise-loop"].advise(facts)
+    assert "10 rounds of 3 small ops (aten::mul at train.py:88)" in advice.how
+    assert "30 kernels per step" in advice.how
+    assert not isinstance(FIXES["batch-small-ops"].advise(facts), Use)
+    layers = FIXES["vectorise-loop"].advise(drawn.small_ops("uvw" * 10))  # a product in each: layers
+    assert not isinstance(layers, Use)
+
+
+def test_a_model_that_is_called_row_by_row_is_called_once(shared: Path) -> None:
+    facts = facts_of(read_trace(shared / "zoo" / "rl_policy_infer.json.gz"), step_ms=31.0)
+    advice = FIXES["batch-small-ops"].advise(facts)
+    assert "once on a batch instead of 64 times per step" in advice.how
+
+
+def test_a_function_that_is_called_in_a_loop_is_named() -> None:
+    calls = {"p": (Kind.PYTHON, "boxes.py(47): overlap"), "P": (Kind.PYTHON, "boxes.py(47): overlap")}
+    looping = sketch(
+        steps="|".ljust(300) * 3,
+        cpu=("o" + "pP" * 120).ljust(300) * 3,
+        gpu=" " + ("k" * 40).ljust(300) * 3,
+        host=calls,
+        us=10,
+    )
+    advice = FIXES["vectorise-loop"].advise(facts_of(looping))
+    assert "the loop that calls overlap (boxes.py:47) 240 times per step" in advice.how
+
+
+def test_what_the_loader_does_is_told_by_its_ops_or_not_at_all() -> None:
+    fix = FIXES["device-side-preprocessing"]
+    assert "tensor ops take 75 % of its time" in fix.advise(drawn.starved(inside="nnn   ")).how
+    assert isinstance(fix.advise(drawn.starved()), CannotTell)
+    assert isinstance(fix.advise(drawn.starved(workers=8)), CannotTell)
+    assert "WebDataset, FFCV" in FIXES["lighter-samples"].advise(drawn.starved()).how
+
+
+def test_a_batch_that_the_loop_itself_prepares_is_prepared_on_the_device() -> None:
+    advice = FIXES["device-side-preprocessing"].advise(drawn.prepared_in_the_loop())
+    assert "most of it right before a batch is sent" in advice.how and advice.moves == ("host-work",)
+    logging = FIXES["device-side-preprocessing"].advise(job("json_logging"))
+    assert logging.why == "the host's own work does not end with a batch that is sent to the device"
+
+
+def test_threads_of_others_are_not_the_jobs() -> None:
+    advice = FIXES["omp-threads"].advise(drawn.crowded(own=4.0, others=12.0))
+    assert advice.why == "it is not the job's own threads that keep the cores busy"
+    assert isinstance(FIXES["omp-threads"].advise(job("inference")), CannotTell)

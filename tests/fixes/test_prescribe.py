@@ -16,8 +16,9 @@ from findwall.model.run import StepTimes
 from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
+from fixes.drawn import in_doubles
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause
-from sketch import Drawn, facts_of, sketch
+from sketch import facts_of, sketch
 from walls.test_graph_breaks import fires as broken
 
 FIXES = all_fixes()
@@ -174,7 +175,7 @@ def test_what_nobody_knows_is_neither_prescribed_nor_refused(cause: str | None) 
 def test_at_the_roof_no_gain_is_promised() -> None:
     verdict, given, _ = answer(job("decode_graph"))
     assert verdict.cause == "memory-roof"
-    assert {"lower-precision", "smaller-model", "better-hardware"} <= set(given)
+    assert {"int8-weights", "smaller-model", "better-hardware"} <= set(given)
     assert all(one.step_ms.low is None and one.speedup.high is None for one in given.values())
 
 
@@ -183,7 +184,7 @@ def test_fp8_is_not_offered_where_there_is_none() -> None:
         steps="|       |       |       ", cpu="oo      oo      oo      ", gpu=" mmmMMM  mmmMMM  mmmMMM "
     )
     hopper, _ = prescribe(facts_of(drawing), "at-the-roof")
-    assert any(one.fixes == ["lower-precision"] for one in hopper)
+    assert any(one.fixes == ["fp8"] for one in hopper)
     volta = sketch(
         steps="|       |       |       ",
         cpu="oo      oo      oo      ",
@@ -191,15 +192,11 @@ def test_fp8_is_not_offered_where_there_is_none() -> None:
         device="Tesla V100-SXM2-16GB",
     )
     older, _ = prescribe(facts_of(volta), "at-the-roof")
-    assert not any(one.fixes == ["lower-precision"] for one in older)
+    assert not any(one.fixes in (["fp8"], ["lower-precision"]) for one in older)
 
 
 def test_fp64_at_its_roof_is_sent_to_fp32_and_tf32_not_to_fp8() -> None:
-    drawn = {"m": Drawn("cutlass_80_tensorop_d884gemm_64x64", "aten::mm")}
-    drawn["m"] = drawn["m"].given([4096, 4096], [4096, 4096], dtype="double")
-    facts = facts_of(
-        sketch(steps="|     " * 3, cpu="oo    " * 3, gpu="mmmMMM" * 3, kernels=drawn),
-    )
+    facts = in_doubles()
     verdict, given, refused = answer(facts)
     assert verdict.cause == "at-the-roof"
     how = given["lower-precision"].how

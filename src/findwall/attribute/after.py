@@ -32,10 +32,10 @@ def cause_after(facts: Facts, graph: Graph, step: float) -> str | None:
 
 def _device_time(facts: Facts, graph: Graph) -> F64:
     """Device time of every atom under a changed graph, over the whole window."""
-    rows = facts.graph.rows
-    before, now = facts.graph.own[rows], graph.own[rows]
-    factor = np.ones(len(facts.timeline.events))
-    factor[facts.graph.row[rows]] = np.divide(now, before, out=np.ones(len(rows)), where=before > 0)
+    before, now = np.zeros(len(facts.timeline.events)), np.zeros(len(facts.timeline.events))
+    before[facts.graph.row[facts.graph.rows]] = facts.graph.own[facts.graph.rows]
+    now[graph.row[graph.rows]] = graph.own[graph.rows]
+    factor = np.divide(now, before, out=np.ones(len(before)), where=before > 0)
     own: F64 = facts.atoms.own * factor[facts.kernels.row[facts.atoms.index]]
     return own
 

@@ -92,6 +92,15 @@ def restarts(facts: Facts) -> StepKind | None:
     return next((kind for kind in kinds_of(facts) if kind.doing == "loader-start"), None)
 
 
+def restarting_ms(facts: Facts) -> float:
+    """What steps in which the loader's workers start again take beyond usual ones, in ms a step."""
+    again = restarts(facts)
+    usual = next((kind for kind in kinds_of(facts) if kind.name == USUAL), None)
+    if again is None or usual is None:
+        return 0.0
+    return max(again.share * (again.mean - usual.mean), 0.0) * 1e3
+
+
 def often_text(kind: StepKind) -> str:
     """ "1 step in 16", or "4 % of the steps"."""
     return f"1 step in {kind.every}" if kind.every else f"{100 * kind.share:.2g} % of the steps"

@@ -9,8 +9,9 @@ import numpy as np
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
+from findwall.model.intervals import I64
 from findwall.structure.links import nearest
 
 IMAGE_DIMS = 4  # batch, channels, height and width
@@ -62,4 +63,12 @@ def under_convolution(facts: Facts) -> Bool:
     around = nearest(facts.timeline, facts.links.parent, events.is_kind(Kind.OP) & marked[events.name])
     op = facts.kernels.op[facts.atoms.index]
     found: Bool = (op >= 0) & (around[np.maximum(op, 0)] >= 0)
+    return found
+
+
+def slow_convolutions(facts: Facts) -> I64:
+    """Convolutions well under the ceiling, longest first."""
+    slow = facts.atoms_of("slow-kernels")
+    conv = of_class(facts, "conv") | (under_convolution(facts) & of_class(facts, *MATRIX_CLASSES))
+    found: I64 = slow[conv[slow]]
     return found

@@ -173,19 +173,6 @@ def to_likely(facts: Facts, atoms: I64, ns: F64) -> Change:
     return Change((Scale(facts.kernels.row[moved], np.maximum(factor, 0.0)),)) if len(moved) else Change()
 
 
-def weight_numbers(facts: Facts, atom: int) -> int:
-    """How many numbers the weight of a product has: its smaller operand, where both have two dims or more.
-
-    Of a batched product neither is a weight.
-    """
-    row = facts.op_row(atom)
-    inputs = facts.timeline.inputs_of(row) if row >= 0 else None
-    if inputs is None or "bmm" in facts.timeline.name_of(row):
-        return 0
-    sizes = sorted(one.elements for one in Arguments(inputs).tensors() if len(one.dims) >= 2)
-    return sizes[0] if len(sizes) > 1 else 0
-
-
 # -- passes over memory ----------------------------------------------------------------------------
 
 
@@ -238,7 +225,7 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
 def compiled_kernels(facts: Facts, made: frozenset[str]) -> tuple[Change, I64]:
     """The step's kernels as a compiler makes them, and the rows that are gone: chains as generated kernels,
     odd matmuls padded, images turned for convolutions."""
-    code = generated(facts, narrow="bf16-autocast" in made)
+    code = generated(facts, narrow=narrows(made))
     gone = code.gone
     change = Change((Replace(code.rows, code.ns),))
     if "pad-shapes" not in made:
@@ -246,7 +233,7 @@ def compiled_kernels(facts: Facts, made: frozenset[str]) -> tuple[Change, I64]:
     if turns_layouts(facts):
         beside = np.flatnonzero(under_convolution(facts) & ~of_class(facts, *MATRIX_CLASSES))
         gone = np.union1d(gone, rows_of(facts, beside))
-        change += turned(facts) if "bf16-autocast" not in made else Change()
+        change += turned(facts) if not narrows(made) else Change()
     return change + Change((Drop(gone),)), gone
 
 
@@ -306,10 +293,19 @@ def layout_now(facts: Facts) -> str:
     return "nhwc" if channels_last(facts) else "nchw"
 
 
+def compiles(made: frozenset[str]) -> bool:
+    """Whether generated kernels are among some fixes."""
+    return bool(made & {"torch-compile", "reduce-overhead"})
+
+
+def narrows(made: frozenset[str]) -> bool:
+    """Whether autocast is among some fixes."""
+    return bool(made & {"bf16-autocast", "fp16-autocast"})
+
+
 def layout_with(facts: Facts, made: frozenset[str]) -> str:
     """How images lie once some fixes are made, as the curves call it."""
-    turns = {"channels-last", "torch-compile", "reduce-overhead"} & made
-    return "nhwc" if turns else layout_now(facts)
+    return "nhwc" if "channels-last" in made or compiles(made) else layout_now(facts)
 
 
 def in_layout(facts: Facts, layout: str) -> Change:

@@ -13,15 +13,26 @@ MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not cal
 
 def workers_text(facts: Facts, have: int) -> str:
     """How many workers make batches as fast as the rest of the step uses them up; no more than cores."""
-    waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
-    made = have * step if have else waited  # what one process takes for a batch
-    rest = step - waited
+    needed = workers_needed(facts, have)
+    return AS_MANY_AS_CORES if needed is None else f"num_workers={needed}"
+
+
+def workers_needed(facts: Facts, have: int) -> int | None:
+    """The same as a number; None where it is more than anybody has, and nobody counted the cores."""
     cores = cores_of(facts)
     most = min(MOST_WORKERS, cores or MOST_WORKERS)
-    needed = max(ceil(made / rest), have + 1, 2) if rest > 0 else most + 1
+    load = workers_busy(facts, have)
+    needed = max(ceil(load), have + 1, 2) if load is not None else most + 1
     if needed > most:
-        return f"num_workers={most}" if cores else AS_MANY_AS_CORES
-    return f"num_workers={needed}"
+        return most if cores else None
+    return needed
+
+
+def workers_busy(facts: Facts, have: int) -> float | None:
+    """How many processes must make batches all the time for the rest of the step; None: for nothing else."""
+    waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
+    made = have * step if have else waited  # what one process takes for a batch
+    return made / (step - waited) if step > waited else None
 
 
 def cores_of(facts: Facts) -> int | None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
+from findwall.attribute.kernels import BOUNDS
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
@@ -26,6 +27,15 @@ def math_times(facts: Facts, *classes: str) -> dict[str, float]:
     total = np.bincount(formats[known], facts.own[mine][known], minlength=len(MATH_TYPES))
     found = {name: ms(float(total[at])) for at, name in enumerate(MATH_TYPES) if total[at] > 0}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def narrow_products(facts: Facts, bound: str) -> I64:
+    """Matmuls of 16-bit numbers that one of the device's ceilings bounds; attention has no weights."""
+    formats = [MATH_TYPES.index(name) for name in SIXTEEN_BITS]
+    narrow = np.isin(facts.kernels.math_index[facts.atoms.index], formats)
+    bounded = facts.kernels.bound[facts.atoms.index] == BOUNDS.index(bound)
+    found: I64 = np.flatnonzero(narrow & bounded & of_class(facts, "matmul"))
+    return found
 
 
 def on_wide_data(facts: Facts, atoms: I64) -> I64:

@@ -85,6 +85,12 @@ def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
     return next(iter(_sampled(facts, between_ops)), None)
 
 
+def pure_python(facts: Facts) -> list[HostLine]:
+    """The sampler's lines of the person's own code with nothing of a library under them, most often first."""
+    own = [line for line in facts.rank.host_lines if not line.inside and not _LIBRARY.search(line.place)]
+    return _by_share(own)
+
+
 def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
     """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
     lines = facts.rank.host_lines

@@ -1,15 +1,19 @@
-"""Shapes of an op's tensors: as text, and which of them fit the hardware."""
+"""Shapes of an op's tensors: as text, which of them fit the hardware, and whether they change."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.lookup import op_work
+from findwall.model.intervals import I64
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
 ALIGNED_MULTIPLE = 8
 PAD_MULTIPLES = (64, 32, 16)
 LITTLE_PADDING_RATIO = 1.02  # times the dimension: more padding costs work. Chosen by hand, not calibrated.
+CHANGING_SHARE = 0.1  # of an op's calls: fewer with shapes of their own are no changing ones. Chosen by hand.
 SHORT_TYPES = {
     "float": "fp32",
     "double": "fp64",
@@ -71,3 +75,30 @@ def padded(extent: int) -> int:
         if rounded <= LITTLE_PADDING_RATIO * extent:
             return rounded
     return -(-extent // ALIGNED_MULTIPLE) * ALIGNED_MULTIPLE
+
+
+def shapes_change(facts: Facts, atoms: I64) -> bool | None:
+    """Whether the ops of some atoms are given other shapes from step to step; None where nobody can tell.
+
+    An op that not every step calls says nothing.
+    """
+    rows = facts.kernels.op[facts.atoms.index[atoms]]
+    steps = facts.queue.step[facts.queue.positions(facts.kernels.row[facts.atoms.index[atoms]])]
+    events = facts.timeline.events
+    told = (rows >= 0) & (events.inputs[np.maximum(rows, 0)] >= 0)
+    rows, steps = rows[told], steps[told]
+    if facts.steps.count < 2 or len(rows) == 0:
+        return None
+    names = events.name[rows].astype(np.int64)
+    shapes = names * (len(facts.timeline.details.inputs) + 1) + events.inputs[rows]
+    usual = _steps_with(names, steps) == facts.steps.count
+    other = usual & (_steps_with(shapes, steps) < facts.steps.count)
+    return bool(other.sum() > CHANGING_SHARE * usual.sum())
+
+
+def _steps_with(key: I64, steps: I64) -> I64:
+    """For each row in how many steps its key occurs."""
+    distinct, at = np.unique(key, return_inverse=True)
+    pairs = np.unique(np.stack([at.reshape(-1), steps]), axis=1)
+    found: I64 = np.bincount(pairs[0], minlength=len(distinct))[at.reshape(-1)]
+    return found

@@ -13,6 +13,7 @@ from findwall.errors import InputError
 if TYPE_CHECKING:
     from findwall.report.page import Page
 
+NAME_COLUMN = 27  # characters: the longest name and a blank or two
 # Chosen by hand: what a person reads at a glance, and words that are likely a slip of the other.
 MOST_NEAR = 3
 SHORTEST_WORD = 3  # letters
@@ -85,7 +86,7 @@ def _listing(pages: dict[str, Page]) -> str:
         indent = "  " if page.kind == "cause" else ""
         if page.kind == "fix" and "fixes:" not in lines:
             lines += ["", "fixes:"]
-        lines.append(_one_line(f"{indent}{name:<{22 - len(indent)}}", page.summary))
+        lines.append(_one_line(f"{indent}{name:<{NAME_COLUMN - len(indent)}}", page.summary))
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,8 @@ model.no_sync():` around the others leaves their collectives out, and the optimi
 all of them.
 
 When it does not help:
-There is no communication, or it is hidden already.
+There is no communication, or it is hidden already. A job that accumulates already and reduces after every
+backward pass needs no more micro-batches, but no-sync-accumulation.
 
 Risk:
 A larger effective batch, which changes training. With sharded parameters (FSDP) unreduced gradients
@@ -16,6 +17,7 @@ take the memory that sharding saved.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
+from findwall.attribute.data_parallel import reduced_too_early
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
@@ -29,6 +31,8 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("there is no communication in this step")
     if not is_training(facts):
         return NoUse("this job does not train, so there are no gradients to reduce")
+    if len(reduced_too_early(facts)):
+        return NoUse("gradients are accumulated already, but reduced after each backward pass: no_sync first")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
         return NoUse("computation already hides all communication")

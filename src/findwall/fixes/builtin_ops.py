@@ -1,12 +1,14 @@
-"""Use the library's op for what is written out op by op, and one call for a Python loop.
+"""Use the library's op for what is written out op by op.
 
 What it does:
 GELU, SiLU, RMSNorm, LayerNorm, cross-entropy and recurrent layers exist as single ops with kernels
 of their own. Written out they launch a kernel for every multiplication and move the whole tensor
-each time. A loop over time steps, heads or samples becomes one call on a larger tensor.
+each time. Dropout, residual addition and norm come as one in Transformer Engine, xFormers and flash-attn
+(fused dropout + add + norm); a loop over time steps is `nn.GRU` or `nn.LSTM`.
 
 When it does not help:
-The chain is not one that a library op covers: then torch.compile fuses it.
+The chain is not one that a library op covers: then torch.compile fuses it. Loops over samples or pairs are
+for vectorise-loop and batch-small-ops.
 
 Risk:
 Constants must agree (eps, the tanh or erf form of GELU); results differ in the last bits.
@@ -61,10 +63,11 @@ def advise(facts: Facts) -> Outcome:
     if waited > max(LAUNCHES_FIRST_SHARE * step_ms(facts), fused) and not is_compiled(facts):
         if called := _called_already(facts):
             return NoUse(f"most small {pieces(facts)} already belong to one call of {called}")
-        such = found or ("bmm, vmap" if _called(facts) & RECURRENT_OPS else "nn.GRU, bmm, vmap")
+        if not found:
+            return NoUse("no chain of ops here is one that a library op covers")
         return use(
-            f"Replace Python loops and chains of small ops with one call on a larger tensor ({such}): "
-            f"the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step.",
+            f"Call {found} instead of many small ops: the host issues about {small_kernels(facts):,.0f} "
+            f"{pieces(facts)} per step.",
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
     if found and fused > 0:

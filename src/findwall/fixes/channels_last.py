@@ -25,7 +25,7 @@ from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.layouts import channels_last, convolves, on_images, under_convolution
-from findwall.attribute.likely import in_layout, turned
+from findwall.attribute.likely import compiles, in_layout, narrows, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
@@ -74,11 +74,11 @@ def _best(facts: Facts) -> Change:
 def _likely(facts: Facts, made: Made) -> Change:
     """Convolutions as fast as they run in this layout, no tensor turned round, norms at the speed they have
     in it; what else reads images is as fast in either."""
-    if "torch-compile" in made:  # which turns images by itself
+    if compiles(made):  # which turns images by itself
         return Change()
     inside, multiply = under_convolution(facts), of_class(facts, *MATRIX_CLASSES)
     change = gone(facts, facts.atoms_of("layout-copies")) + gone(facts, np.flatnonzero(inside & ~multiply))
-    if "bf16-autocast" in made:  # which says how fast products and norms are in this layout
+    if narrows(made):  # which says how fast products and norms are in this layout
         return change
     return change + turned(facts) + in_layout(facts, "nhwc")
 

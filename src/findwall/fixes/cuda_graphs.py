@@ -4,7 +4,8 @@ What it does:
 A graph holds kernels, their arguments and their order. Replaying it costs the host one call instead
 of thousands, so that the device runs kernel after kernel however small they are. By hand with
 `torch.cuda.CUDAGraph` (inference) or `torch.cuda.make_graphed_callables` (training), or by
-`torch.compile(mode="reduce-overhead")`.
+`torch.compile(mode="reduce-overhead")`. Where Python itself is the wall of inference, a model can leave it
+altogether: torch.export and AOTInductor make a library of it that a C++ runtime calls, TensorRT an engine.
 
 When it does not help:
 The device is busy anyway: a graph saves launches, not bytes or FLOPs. What synchronises inside the

@@ -8,7 +8,7 @@ many times. The fused one reads and writes each once, in a few launches for all 
 
 When it does not help:
 The optimizer is already fused, or its step is short beside forward and backward (large batches, few
-parameters). `foreach=True` saves launches but not traffic and can even be slower.
+parameters). `foreach=True` saves launches but not traffic and can even be slower: foreach-optimizer.
 
 Risk:
 Rounding differs in the last bits. Only Adam, AdamW, SGD and Adagrad have it in torch; others need a

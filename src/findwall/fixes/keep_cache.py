@@ -1,15 +1,14 @@
-"""Let the allocator keep its memory: no empty_cache in the loop, and segments that can grow.
+"""Let the allocator keep its memory: no empty_cache in the loop.
 
 What it does:
 torch keeps freed device memory and hands it out again in microseconds. `torch.cuda.empty_cache()`
 gives it back to the driver, so that the next step has to fetch it again with cudaMalloc and
-cudaFree, which stop the whole device. Without the call the cache stays. Where sizes change from
-step to step, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets segments grow instead of being
-replaced.
+cudaFree, which stop the whole device. Without the call the cache stays.
 
 When it does not help:
 No cudaMalloc or cudaFree happens in the step: the cache already serves it. The first steps always
-allocate; that is warm-up.
+allocate; that is warm-up. Where sizes change from step to step nobody gives memory away, but no free piece
+fits: expandable-segments.
 
 Risk:
 None for the results. Another process on the same GPU gets none of the memory back.
@@ -17,9 +16,12 @@ None for the results. Another process on the same GPU gets none of the memory ba
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, listed
+from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, surely
 
@@ -32,6 +34,9 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return NoUse("the allocator serves every request of the step from its cache")
     calls = driver_calls(facts)
+    changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
+    if changing and not given_back(calls) and not cache_switched_off(facts):
+        return NoUse("nothing gives memory back: sizes change, and no free piece fits")
     counted = listed([f"{count:,.0f} {name}" for name, count in list(calls.items())[:CALLS_NAMED]])
     return surely(
         f"{_way(facts, calls)}. "
@@ -44,12 +49,9 @@ def _way(facts: Facts, calls: dict[str, float]) -> str:
     """What keeps the memory, by what gives it away."""
     if switch_on := cache_switched_off(facts):
         return f"Keep torch's cache of memory, which the environment switches off: `{switch_on}`"
-    first = (
-        "Take `torch.cuda.empty_cache()` out of the loop"
-        if given_back(calls)
-        else "Warm up with the largest batch first"
-    )
-    return f"{first}; where sizes change, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    if given_back(calls):
+        return "Take `torch.cuda.empty_cache()` out of the loop"
+    return "Warm up with the largest batch first, so that later steps find their memory"
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -1,16 +1,16 @@
-"""Make each sample cheaper: store it decoded, transform it on the device, read it in large pieces.
+"""Make each sample cheaper: store it decoded, and read it in large pieces.
 
 What it does:
-Whatever is the same every epoch (decoding, resizing, tokenising) is done once and stored; random
-augmentation runs on the device on whole batches; many small files become a few large ones (tar
-shards, Parquet, memory-mapped arrays). Then few workers keep up with any step.
+Whatever is the same every epoch (decoding, resizing, tokenising) is done once and stored; many small files
+become a few large ones: tar shards (WebDataset, Mosaic's StreamingDataset), FFCV's own format, Parquet,
+memory-mapped arrays. Then few workers keep up with any step.
 
 When it does not help:
-The device never waits for the loader.
+The device never waits for the loader. Random augmentation differs in every epoch and cannot be stored: move
+it to the device (device-side-preprocessing).
 
 Risk:
-Stored copies take disk. Augmentation on the device draws other random numbers and takes device
-time.
+Stored copies take disk, and shards fix the order of samples within them: shuffle with a buffer.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def advise(facts: Facts) -> Outcome:
     line = sampled(facts)
     at = f" The host was most often at {line.place}." if line is not None else ""
     return use(
-        "Do once what every epoch repeats (decode, resize, tokenise) and store it; augment whole batches on "
-        "the device; read large shards instead of many files: the device waits "
+        "Do once what every epoch repeats (decode, resize, tokenise) and store it; read large shards "
+        "(WebDataset, FFCV) instead of many files: the device waits "
         f"{a_step(waited)} for the loader.{at}"
     )
 

@@ -1,29 +1,29 @@
-"""Go below 16 bits where the hardware can: fp8 matmuls, int8 or 4-bit weights; from fp64 to fp32 first.
+"""Go below the format at hand where the hardware can: from fp64 to fp32, or int8 products for inference.
 
 What it does:
-At the roof only fewer bits or fewer FLOPs help. fp8 tensor cores (Ada, Hopper, Blackwell, MI300) do
-twice the products of bf16; weights stored in 8 or 4 bits are read in half or a quarter of the time,
-which is what a decoding step waits for. torchao and Transformer Engine provide both. A job in fp64 has
-the most to gain: most GPUs multiply fp32 or, on the tensor cores, TF32 many times as fast.
+At the roof only fewer bits or fewer FLOPs help. A job in fp64 has the most to gain: most GPUs multiply fp32
+or, on the tensor cores, TF32 many times as fast. GPUs that have int8 but no fp8 (A100, T4) do twice the
+products of 16 bits in it, for inference (torchao's int8 activations and weights, TensorRT).
 
 When it does not help:
-Matmuls are still far from the ceiling in the format they have, or they are not what fills the step.
+Matmuls are still far from the ceiling in the format they have, or they are not what fills the step. Where the
+GPU has fp8 that is the format for products (fp8), and where memory is the roof the weights are what should be
+narrower (int8-weights).
 
 Risk:
-Accuracy: fp8 needs scaling by tensor or block, int8 and int4 need calibration. Check the model's
-quality, not only its loss. Whoever chose fp64 may need its 16 digits: solvers, simulations, sums
-with large cancellations. fp32 keeps 7, TF32 and bf16 3.
+Accuracy: int8 needs calibration; check the model's quality. Whoever chose fp64 may need its 16 digits:
+solvers, simulations, sums with large cancellations. fp32 keeps 7, TF32 and bf16 3.
 """
 
 from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
+from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
-from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times
+from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
-from findwall.model.catalogue import ROOFS
 
 MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
 
@@ -40,27 +40,20 @@ def advise(facts: Facts) -> Outcome:
     flops = facts.ceilings.flops
     if not flops:
         return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
-    narrow = next(
-        (
-            name
-            for name in ("fp8", "int8")
-            if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * flops.get(first, 0.0)
-        ),
-        None,
-    )
-    if narrow is None:
+    if flops.get("fp8", 0.0) > FASTER_FORMAT_RATIO * flops.get(first, 0.0):
+        return NoUse("this device has fp8 for products, which comes before other narrow formats")
+    if is_training(facts):
+        return NoUse(f"{facts.ceilings.device} trains in nothing narrower than 16 bits")
+    if flops.get("int8", 0.0) <= FASTER_FORMAT_RATIO * flops.get(first, 0.0):
         return NoUse(f"{facts.ceilings.device} is no faster below 16 bits")
-    way = (
-        "torchao.float8 or Transformer Engine"
-        if is_training(facts)
-        else "torchao: quantised weights, fp8 matmuls"
-    )
+    compute = narrow_products(facts, "compute")
+    if time_of(facts, compute) <= 0:
+        return NoUse("no 16-bit matmul is held up by arithmetic")
     return use(
-        f"Use {narrow} ({way}): this {device_word(facts)} does {flops[narrow] / flops[first]:.1f} times as "
-        "many "
-        f"products in it as in {first}, and {first} matmuls take {a_step(times[first])}. Weights of 8 or 4 "
-        "bits are also read faster.",
-        moves=ROOFS,
+        f"Quantise activations and weights to int8 (torchao, TensorRT): this {device_word(facts)} does "
+        f"{flops['int8'] / flops[first]:.1f} times as many products in it as in {first}, and such matmuls "
+        f"take {a_step(time_of(facts, compute))}.",
+        moves=("at-the-roof",),
     )
 
 

@@ -7,7 +7,7 @@ what is to be saved (`non_blocking=True`, pinned memory) and let a thread write 
 
 When it does not help:
 The host has no long stretch without ops. Work that the step needs (sampling, environment steps)
-cannot be moved away, only made faster or put one step ahead.
+cannot be moved away, only made faster (vectorise-loop) or put one step ahead.
 
 Risk:
 A crash loses what was not yet written. The copy must be complete before parameters change.
@@ -41,7 +41,7 @@ def advise(facts: Facts) -> Outcome:
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     return surely(
         "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
-        "torch.distributed.checkpoint.async_save); replace a Python loop by ops on whole tensors: the device "
+        "torch.distributed.checkpoint.async_save): the device "
         f"waits {a_step(spent)} while no op runs{at}{also}.",
         _best(facts, bulk, causes),
         causes,

@@ -115,8 +115,13 @@ def _played(facts: Facts, uses: dict[str, Use]) -> tuple[Graph | None, Basis]:
 
 def _mostly_probed(before: Graph, after: Graph, rows: I64) -> bool:
     """Whether most of the device time that changes is of rows that probes tell the time of."""
-    moved = np.abs(after.own - before.own) * before.weight
-    told = float(moved[nodes_of(before, rows)[0]].sum())
+    if len(rows) == 0:
+        return False
+    mine = before.rows
+    then = after.rows  # the same rows, at places that a change may have moved
+    same = nodes_of(after, before.row[mine])[0] if len(then) == len(mine) else then
+    moved = np.abs(after.own[same] - before.own[mine]) * before.weight[mine]
+    told = float(moved[np.isin(before.row[mine], rows)].sum())
     return told > MAJORITY_SHARE * float(moved.sum())
 
 

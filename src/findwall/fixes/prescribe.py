@@ -31,6 +31,7 @@ MOST_STACKS = 4  # shown
 # Fixes that are two ways to the same end: nobody makes both.
 APART = (
     {"tf32", "bf16-autocast"},
+    {"tf32", "fp16-autocast"},
     {"cuda-graphs", "torch-compile"},
     {"cuda-graphs", "reduce-overhead"},
     {"torch-compile", "reduce-overhead"},
@@ -38,6 +39,9 @@ APART = (
     {"reduce-overhead", "builtin-ops"},
     {"pin-memory", "prefetch-batches"},
     {"fused-optimizer", "foreach-optimizer"},
+    {"fused-loss", "torch-compile"},
+    {"fused-loss", "reduce-overhead"},
+    {"fused-loss", "fewer-casts"},
 )
 
 

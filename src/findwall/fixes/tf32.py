@@ -26,7 +26,7 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
-from findwall.attribute.likely import in_format, layout_with
+from findwall.attribute.likely import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
@@ -76,7 +76,7 @@ def _multiplies(facts: Facts) -> I64:
 def _likely(facts: Facts, made: Made) -> Change:
     """Products as fast as they run in TF32; under autocast there are none left. Fused attention kernels have
     no switch for it."""
-    if "bf16-autocast" in made:
+    if narrows(made):
         return Change()
     atoms = _multiplies(facts)
     atoms = atoms[~of_class(facts, "attention")[atoms]]

@@ -14,8 +14,9 @@ not the job.
 
 What helps:
 keep-cache: no torch.cuda.empty_cache() in the loop, no PYTORCH_NO_CUDA_MEMORY_CACHING in the
-environment, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation, a little free
-memory (retries free the whole cache), static-shapes so that sizes repeat, pinned buffers made once.
+environment. expandable-segments where sizes change (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True). A
+little free memory (retries free the whole cache), static-shapes so that sizes repeat, pinned buffers made
+once.
 """
 
 from __future__ import annotations

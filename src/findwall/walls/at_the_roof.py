@@ -14,9 +14,9 @@ table's) against the kernel's duration. It is the verdict only where less than 1
 cause, and no other cause recovers 5 % of it, or all that do recover less than a tenth of the time up here.
 
 What helps:
-Less or cheaper arithmetic: lower-precision (fp8 on Hopper and later, int8 for inference; fp32 and TF32 where
-fp64 is in use and its digits are not needed), bf16-autocast where TF32 is in use, smaller-model,
-custom-kernels for the last tenths, better-hardware.
+Less or cheaper arithmetic: fp8 (on Hopper and later), lower-precision (int8 for inference; fp32 and TF32
+where fp64 is in use and its digits are not needed), bf16-autocast where TF32 is in use (fp16-autocast on
+older GPUs), smaller-model, custom-kernels for the last tenths, better-hardware.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ By direction and by the counterfactual: gaps that would not be there without the
 fault, though they look like launch gaps. Copies back to the host are host-sync.
 
 What helps:
-pin-memory (pin_memory=True in the loader and .to(device, non_blocking=True)), prefetch-batches (copy the next
-batch on its own stream), fewer bytes (send uint8 images and convert on the device), data kept on the
-device when it is small.
+pin-memory (pin_memory=True in the loader and .to(device, non_blocking=True)), non-blocking-copy where the
+memory is pinned already, prefetch-batches (copy the next batch on its own stream), fewer bytes (send uint8
+images and convert on the device), data kept on the device when it is small.
 """
 
 from __future__ import annotations

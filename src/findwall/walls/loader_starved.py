@@ -14,8 +14,10 @@ num_workers=0 the dataset's own ops are recorded too, so that the profiler stret
 taken off. The copy of the batch is copy-exposed.
 
 What helps:
-loader-workers (num_workers up to the cores, persistent_workers=True, prefetch_factor=4), lighter-samples
-(cheaper or precomputed transforms, decoding on the GPU, a format that reads in large pieces).
+loader-workers (num_workers up to the cores, prefetch_factor=4), persistent-workers where each epoch starts
+them again, lighter-samples (precomputed transforms, a format that reads in large pieces),
+device-side-preprocessing (decoding and augmenting on the GPU), omp-threads where the workers' threads fight
+for the cores.
 """
 
 from __future__ import annotations

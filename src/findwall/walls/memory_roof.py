@@ -17,9 +17,10 @@ losses inside them, are unfused-pointwise. What 16-bit values would take off is 
 layer norms, losses, gathers of fp32 tables and the optimizer's state stay fp32 under it.
 
 What helps:
-Fewer bytes: bf16-autocast where the values are fp32 (with channels-last where images are convolved: in NCHW
-16-bit values cost layout copies again), lower-precision (fp8 or int8 weights for decoding), larger-batch (the
-weights are read once for more rows), smaller-model, custom-kernels that keep more on chip, better-hardware
+Fewer bytes: bf16-autocast (fp16-autocast before Ampere) where the values are fp32 (with channels-last where
+images are convolved: in NCHW 16-bit values cost layout copies again), lower-precision where they are fp64,
+int8-weights (8 or 4 bits, for decoding), fused-loss over a large vocabulary, larger-batch (the weights are
+read once for more rows), smaller-model, custom-kernels that keep more on chip, better-hardware
 (bandwidth, not FLOP/s).
 """
 

@@ -15,10 +15,10 @@ Kernels that last only a few microseconds are too small for either ceiling: laun
 held down the time is throttled.
 
 What helps:
-channels-last for convolutions, autotune-kernels (cudnn.benchmark, or torch.compile with
-mode="max-autotune": they try other kernels on your shapes), bf16-autocast where TF32 is in use, a larger
-batch (more tiles; for a matrix times a vector: several vectors at once), more-threads where a CPU job leaves
-cores idle, custom-kernels as a last resort.
+channels-last and cudnn-benchmark for convolutions, autotune-kernels (torch.compile with
+mode="max-autotune": both try other kernels on your shapes), bf16-autocast where TF32 is in use and
+fp16-autocast where there is neither, a larger batch (more tiles; for a matrix times a vector: several vectors
+at once), more-threads where a CPU job leaves cores idle, custom-kernels as a last resort.
 """
 
 from __future__ import annotations

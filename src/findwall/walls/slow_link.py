@@ -16,7 +16,7 @@ exposed-collective.
 What helps:
 nccl-backend where GPU tensors go through gloo. faster-link: NCCL's transport (NCCL_DEBUG=INFO; nvidia-smi
 topo -m shows NV#, PIX, SYS), InfiniBand or RoCE across nodes, a layout that keeps heavy traffic inside a
-node. overlap-comms hides it, accumulate-gradients and bf16 gradients send less.
+node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf16 gradients send less.
 """
 
 from __future__ import annotations

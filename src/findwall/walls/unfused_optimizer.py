@@ -16,8 +16,9 @@ the shapes of the gradients. A fused optimizer's kernels move only what they mus
 
 What helps:
 fused-optimizer (fused=True on torch.optim's Adam, AdamW, SGD, Adagrad). torch-compile of the optimizer's
-step does the same for others, and of the function that updates one parameter for an own update; lists of
-tensors (torch._foreach_*) save its launches. A larger batch makes it a smaller share of the step.
+step does the same for others, and of the function that updates one parameter for an own update;
+foreach-optimizer (lists of tensors, torch._foreach_*) saves launches. A larger batch makes it a smaller share
+of the step.
 """
 
 from __future__ import annotations

@@ -1,0 +1,113 @@
+"""What autocast does to a step: products in 16 bits, the rest on half the bytes in part, and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.casts import cast_ns
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class, rows_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.layouts import channels_last, convolves
+from findwall.attribute.likely import (
+    compiles,
+    host_ns,
+    layout_with,
+    narrowed_ns,
+    products_ns,
+    to_likely,
+)
+from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times
+from findwall.attribute.whatif import at_math, knows_floor, to_floor
+from findwall.attribute.widths import under_autocast
+from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.intervals import I64
+from findwall.model.machine import MATH_TYPES
+from findwall.replay.change import Change, Issue
+
+WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
+# Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
+WIDE_MATMUL_SHARE = 0.1
+PRODUCTS_A_LAYER = 3  # one forward, two backward: what the measured cost of casts is shared out over
+NO_SHAPES = "what 16 bits would give is not known: the trace has no shapes (record_shapes=True)"
+
+
+def wide_matmuls(facts: Facts) -> float:
+    """What matmuls of 32 bits take, in ms a step; nothing where it is not worth a change of type."""
+    times = math_times(facts)
+    wide = sum(times.get(name, 0.0) for name in WIDE_FORMATS)
+    return wide if wide > WIDE_MATMUL_SHARE * sum(times.values()) else 0.0
+
+
+def sixteen_bit_format(facts: Facts) -> str | None:
+    """What this device multiplies 16-bit numbers in: bfloat16 where it can."""
+    return next((name for name in ("bf16", "fp16") if name in facts.ceilings.flops), None)
+
+
+def why_not_known(facts: Facts) -> str | None:
+    """Why nobody can tell what 16 bits would give; None where it is known."""
+    if sixteen_bit_format(facts) is None and on_cores(facts):
+        return "how fast this CPU multiplies 16-bit numbers is unknown: `findwall ceilings`"
+    if not facts.ceilings.flops:
+        return "this GPU is not in the table, so it is not known how fast its 16-bit matmuls are"
+    return None if knows_floor(facts, multiply_wide(facts)) else NO_SHAPES
+
+
+def faster_narrow(facts: Facts) -> bool:
+    """Whether this device multiplies 16-bit numbers faster than fp32 ones."""
+    flops = facts.ceilings.flops
+    return flops.get(sixteen_bit_format(facts) or "", 0.0) > flops.get("fp32", 0.0)
+
+
+def layout_caveat(facts: Facts) -> str:
+    if not convolves(facts) or channels_last(facts):
+        return ""
+    return " Use channels-last with it: in NCHW, 16-bit images cost layout copies again."
+
+
+def multiply_wide(facts: Facts) -> I64:
+    """Atoms that multiply 32-bit numbers, by an op that autocast knows: it leaves those that a job calls in
+    place, as `addmm_`, as they are."""
+    formats = [MATH_TYPES.index(name) for name in WIDE_FORMATS]
+    wide = np.isin(facts.kernels.math_index[facts.atoms.index], formats)
+    atoms = np.flatnonzero(wide & of_class(facts, *MATRIX_CLASSES))
+    rows = facts.kernels.op[facts.atoms.index[atoms]]
+    distinct, inverse = np.unique(rows, return_inverse=True)
+    covered = np.array([not _in_place(facts, row) for row in distinct.tolist()], bool)
+    found: I64 = atoms[covered[inverse.reshape(-1)]] if len(distinct) else atoms
+    return found
+
+
+def _in_place(facts: Facts, row: int) -> bool:
+    """Whether the library's op that a job called, around the one that did the work, changes its argument."""
+    if row < 0:
+        return False
+    around = [row, *facts.links.ancestors(row)]
+    called = [name for one in around if (name := facts.timeline.name_of(one)).startswith("aten::")]
+    return bool(called) and called[-1].endswith("_")
+
+
+def autocast_at_best(facts: Facts, narrow: str) -> Change:
+    """Matmuls at the 16-bit ceiling on half the bytes, and as much of everything else as autocast leaves: its
+    kernels are the same in another type."""
+    wide = multiply_wide(facts)
+    left = under_autocast(facts)
+    rest = np.setdiff1d(np.flatnonzero(~of_class(facts, *MATRIX_CLASSES)), wide)
+    return at_math(facts, wide, narrow, SIXTEEN_BIT_BYTES_SHARE) + to_floor(
+        facts, rest, facts.atoms.own[rest] * left[rest]
+    )
+
+
+def autocast_likely(facts: Facts, narrow: str, made: frozenset[str]) -> Change:
+    """Products as fast as they run in 16 bits, the rest on what autocast leaves of its bytes, and the casts
+    that come with it: of each weight, forward and back, before the product that needs it."""
+    wide = multiply_wide(facts)
+    layout = layout_with(facts, made)
+    ns = products_ns(facts, wide, narrow, layout, SIXTEEN_BIT_BYTES_SHARE) + cast_ns(facts, wide)
+    products = to_likely(facts, wide, ns)
+    if compiles(made):  # which folds casts into its kernels, and knows how wide their values are
+        return products
+    rest = np.setdiff1d(np.flatnonzero(~of_class(facts, *MATRIX_CLASSES)), wide)
+    casts = np.array(host_ns(facts, "autocast") / PRODUCTS_A_LAYER)
+    more = Issue(np.unique(rows_of(facts, wide)), casts, besides=True)
+    return products + to_likely(facts, rest, narrowed_ns(facts, rest, layout)) + Change((more,))

@@ -1,0 +1,78 @@
+"""Loops of Python, as the device sees them: the same few ops on the same shapes, over and over."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from findwall.attribute.device_time import of_class, rows_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.places import line_of
+from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.events import Bool
+from findwall.model.intervals import I64
+
+# Both chosen by hand, not calibrated: a body of more ops may be a layer of the model, and fewer repeats may
+# be its few branches.
+LONGEST_BODY = 8
+FEWEST_REPEATS = 8
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """Atoms that one loop launched, in their order; `body` of them are one round."""
+
+    atoms: I64
+    body: int
+
+    @property
+    def rounds(self) -> int:
+        return len(self.atoms) // self.body
+
+
+def loops(facts: Facts) -> list[Loop]:
+    """What is launched at least eight times in a row, the optimizer left out; the shortest body first."""
+    atoms = np.flatnonzero(~of_class(facts, "optimizer", "memcpy", "collective"))
+    order = np.argsort(facts.queue.positions(rows_of(facts, atoms)), kind="stable")
+    atoms = atoms[order]
+    keys = _keys(facts, atoms)
+    found: list[Loop] = []
+    free = np.ones(len(atoms), bool)
+    for body in range(1, LONGEST_BODY + 1):
+        for start, end in _repeats(keys, body, free):
+            whole = start + (end - start) // body * body
+            found.append(Loop(atoms[start:whole], body))
+            free[start:whole] = False
+    return found
+
+
+def _keys(facts: Facts, atoms: I64) -> I64:
+    """A number for each op and its recorded shapes, no two the same across steps; below 0 unknown."""
+    events = facts.timeline.events
+    index = facts.atoms.index[atoms]
+    op = facts.kernels.op[index]
+    inputs = np.where(op >= 0, events.inputs[np.maximum(op, 0)], -1).astype(np.int64)
+    kernel = events.name[facts.kernels.row[index]].astype(np.int64)
+    key = kernel * (len(facts.timeline.details.inputs) + 1) + inputs
+    step = facts.queue.step[facts.queue.positions(facts.kernels.row[index])].astype(np.int64)
+    key = key * (facts.steps.count + 1) + step
+    found: I64 = np.where((op >= 0) & (inputs >= 0), key, -1 - np.arange(len(key)))
+    return found
+
+
+def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:
+    """Stretches of enough rounds in which each key is the one `body` before it."""
+    same = (keys[body:] == keys[:-body]) & free[body:] & free[:-body]
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
+    start, end = edges[::2], edges[1::2] + body
+    long = (end - start) // body >= FEWEST_REPEATS
+    return list(zip(start[long].tolist(), end[long].tolist(), strict=True))
+
+
+def multiplies(facts: Facts, loop: Loop) -> bool:
+    """Whether a round of the loop holds a product."""
+    return bool(of_class(facts, *MATRIX_CLASSES)[loop.atoms[: loop.body]].any())
+
+
+def loop_line(facts: Facts, loop: Loop) -> str | None:
+    """The line of the person's own code that launched a loop's first op."""
+    return line_of(facts, facts.op_row(int(loop.atoms[0])))

@@ -1,0 +1,83 @@
+"""Do many small ops of the same shape at once: `bmm`, or one call on a larger batch.
+
+What it does:
+A hundred products of small matrices, or a model called for one row after the other, are a hundred launches
+of kernels that fill a corner of the device each. Stacked they are one:
+
+    torch.bmm(torch.stack(a), torch.stack(b))     # instead of [x @ y for x, y in zip(a, b)]
+    model(rows)                                   # instead of [model(row) for row in rows]
+
+`torch.vmap` and `torch.func.stack_module_state` do the same for functions and for ensembles of models;
+experts of a mixture have grouped matmuls; sequences of several lengths are padded or packed.
+
+When it does not help:
+Each op needs the result of the one before (decoding token by token, recurrence): that can be recorded as a
+CUDA graph, not batched. Ops that fill the device gain nothing.
+
+Risk:
+Stacking copies its inputs and holds all results at once. Batch norms and gradients that are clipped by sample
+see another batch than before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.device_kind import pieces
+from findwall.attribute.device_time import of_class, small_kernels
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.job import graph_share, is_compiled
+from findwall.attribute.likely import calls_a_step
+from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
+from findwall.attribute.shapes import shapes_text
+from findwall.attribute.waits import launch_idle
+from findwall.attribute.whatif import free_launches, to_floor
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.intervals import I64
+from findwall.replay.change import Change
+
+MOVES = ("launch-bound",)
+
+
+def advise(facts: Facts) -> Outcome:
+    if graph_share(facts) > MAJORITY_SHARE:
+        return NoUse("the kernels are already replayed from a graph")
+    if gain_ms(facts, *MOVES) <= MENTION_SHARE * step_ms(facts):
+        return NoUse("the device hardly waits for launches, nor are its kernels too small for it")
+    products = [one for one in loops(facts) if one.body == 1 and multiplies(facts, one)]
+    launches = small_kernels(facts) * facts.steps.count
+    atoms = np.concatenate([one.atoms for one in products]) if products else np.zeros(0, np.int64)
+    if len(atoms) > WORTH_IT * launches:
+        return use(_one_call(facts, products), _best(facts, atoms))
+    calls = calls_a_step(facts)
+    if calls >= FEWEST_REPEATS and not is_compiled(facts):
+        return use(
+            f"Run the model once on a batch instead of {calls} times per step, if no call needs the result "
+            f"of the one before: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step, "
+            f"and the device waits {a_step(launch_idle(facts))} for them.",
+            _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
+        )
+    return NoUse("no small op is called again and again on the same shapes")
+
+
+def _one_call(facts: Facts, products: list[Loop]) -> str:
+    longest = max(products, key=lambda one: one.rounds)
+    op = facts.op_row(int(longest.atoms[0]))
+    line = loop_line(facts, longest)
+    at = f" at {line}" if line else ""
+    count = sum(one.rounds for one in products) / facts.steps.count
+    return (
+        f"Stack the operands and multiply them at once (`torch.bmm`): {count:,.0f} small products per step "
+        f"come in rows of {longest.rounds} alike, {facts.timeline.name_of(op)} {shapes_text(facts, op)}{at}."
+    )
+
+
+def _best(facts: Facts, atoms: I64) -> Change:
+    """Nothing to launch for these, and no kernel longer than its floor."""
+    small = np.intersect1d(atoms, facts.atoms.of("launch-bound"))
+    return to_floor(facts, small) + free_launches(facts, atoms)
+
+
+FIX = Fix(MOVES, "needs-review", advise)

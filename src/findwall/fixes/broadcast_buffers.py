@@ -1,0 +1,56 @@
+"""Do not send a model's buffers before every forward pass: `broadcast_buffers=False`.
+
+What it does:
+DistributedDataParallel sends the first rank's buffers (the running means and variances of batch norms, above
+all) to all others before each forward pass in training. Each is a small collective that stands in front of
+the pass. Most models do not need it: every rank keeps running statistics of its own batches, and only the
+first rank's are saved.
+
+    DistributedDataParallel(model, broadcast_buffers=False)
+
+When it does not help:
+The trace shows no broadcast in the forward pass, or computation hides them.
+
+Risk:
+Buffers differ from rank to rank. Where the model is evaluated on all ranks, send them once before that, or
+use SyncBatchNorm, whose statistics are the same everywhere. Buffers that training changes and relies on must
+agree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.collectives import collectives_a_step
+from findwall.attribute.data_parallel import buffers_sent, forward_passes
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, calls_text
+from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.model.causes import cause_index
+from findwall.replay.change import Change, Drop
+from findwall.units import ms
+
+MOVES = ("small-collectives", "exposed-collective")
+
+
+def advise(facts: Facts) -> Outcome:
+    if collectives_a_step(facts) == 0:
+        return NoUse("there is no communication in this step")
+    if len(forward_passes(facts)) == 0:
+        return NoUse("DistributedDataParallel wraps no model here")
+    rows = buffers_sent(facts)
+    if len(rows) == 0:
+        return NoUse("no buffer is sent before a forward pass")
+    mine = np.isin(facts.kernels.row[facts.atoms.index], rows)
+    exposed = mine & np.isin(facts.atoms.cause, [cause_index(cause) for cause in MOVES])
+    if facts.own[exposed].sum() <= 0:
+        return NoUse("computation already hides the buffers' broadcasts")
+    count = calls_text(len(rows) / facts.steps.count)
+    return surely(
+        "Pass `broadcast_buffers=False` to DistributedDataParallel: before its forward passes it sends the "
+        f"model's buffers ({count} of broadcast), which takes {a_step(ms(float(facts.own[mine].sum())))}.",
+        Change((Drop(rows),)),
+    )
+
+
+FIX = Fix(MOVES, "needs-review", advise)

@@ -1,0 +1,55 @@
+"""Let cuDNN time its convolutions and keep the fastest for each shape: `cudnn.benchmark`.
+
+What it does:
+cuDNN has several algorithms for a convolution and chooses by rules of thumb. With
+
+    torch.backends.cudnn.benchmark = True
+
+it runs all of them once for each new shape and remembers the fastest. On AMD's GPUs the same switch makes
+MIOpen search.
+
+When it does not help:
+Convolutions already run near the ceiling. Shapes change all the time (detection, pyramids, a last short
+batch, texts): then every new one is timed again in the middle of training, which costs more than it gives. It
+does not change the layout: for a ResNet and its kin bf16 with channels-last comes first, then torch.compile;
+this switch is worth a line beside them.
+
+Risk:
+Runs are not bit-identical from start to start, as another algorithm may win. The fastest one may take more
+memory for its workspace. The first steps are slow.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class, time_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.layouts import slow_convolutions, under_convolution
+from findwall.attribute.shapes import shapes_change
+from findwall.attribute.whatif import to_floor
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+
+MOVES = ("slow-kernels",)
+
+
+def advise(facts: Facts) -> Outcome:
+    if on_cores(facts):
+        return NoUse("the job runs on the CPU", obvious=True)
+    slow = slow_convolutions(facts)
+    if time_of(facts, slow) <= 0:
+        every = of_class(facts, "conv") | under_convolution(facts)
+        return NoUse("the convolutions run near the ceiling" if every.any() else "there are no convolutions")
+    changing = shapes_change(facts, slow)
+    if changing:
+        return NoUse("the convolutions' shapes change from step to step: each new one would be timed again")
+    if changing is None:
+        return CannotTell("whether the convolutions' shapes change is not known: record_shapes=True")
+    return use(
+        "Set `torch.backends.cudnn.benchmark = True` before the first step: convolutions of fixed shapes run "
+        f"well under the ceiling for {a_step(time_of(facts, slow))}, and other algorithms may be faster.",
+        to_floor(facts, slow),
+    )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

@@ -1,0 +1,114 @@
+"""Decode, augment and normalise whole batches on the GPU instead of sample by sample on the host.
+
+What it does:
+Cropping, flipping, colour changes, noise and normalisation are arithmetic on pixels or samples of sound: work
+that the device does in a millisecond for a whole batch and a CPU core in a second. Send raw bytes (uint8 is a
+quarter of fp32 to copy), and transform them there: torchvision.transforms.v2 on device tensors, Kornia for
+augmentation that differs from sample to sample, NVIDIA DALI for decoding too (nvJPEG, video), torchaudio on
+device tensors for sound, torchcodec for video.
+
+    images = images.to(device, non_blocking=True).float().div_(255)
+    images = augment(images)          # Kornia, or torchvision v2
+
+When it does not help:
+The workers wait for the disk or the network, not for a core: then larger shards or a faster store. The device
+is busy as it is: what moves there is added to its step.
+
+Risk:
+Augmentation on the device draws other random numbers, and its resize and decode differ in the last bits from
+PIL's: train and evaluate with the same. It takes device memory and time.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.host_copies import BULK_BYTES, uploaded
+from findwall.attribute.loader import cores_of
+from findwall.attribute.places import sampled
+from findwall.attribute.whatif import ideal
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.model.events import Kind
+from findwall.model.intervals import union
+from findwall.units import format_share
+
+MOVES = ("loader-starved", "host-work")
+# All chosen by hand, not calibrated.
+HOST_WORKS_SHARE = 0.2  # of the step: with less of it the host's own work is not what the device waits for
+COMPUTES_SHARE = 0.2  # of the loader's time in tensor ops: it computes
+# The loader's own range, and ops that only put samples side by side.
+_NO_ARITHMETIC = re.compile(
+    r"(?i)dataloader|data_?pipe|::(stack|cat|_?pin_memory|is_pinned|empty|resize_|set_)"
+)
+WORKERS_BUSY_SHARE = 0.5  # of a core each: workers that compute
+
+
+def advise(facts: Facts) -> Outcome:
+    if on_cores(facts):
+        return NoUse("the job runs on the CPU, which prepares the batches as well", obvious=True)
+    waited = facts.spent_ms("loader-starved")
+    if waited > WAITED_FOR_SHARE * step_ms(facts) and waited >= facts.spent_ms("host-work"):
+        return _in_the_loader(facts, waited)
+    return _in_the_loop(facts)
+
+
+def _in_the_loader(facts: Facts, waited: float) -> Outcome:
+    computing = _computing_share(facts)
+    evidence = f"tensor ops take {format_share(computing)} of its time"
+    cpu, workers = facts.rank.telemetry.cpu, facts.rank.loader_workers or 0
+    if computing < COMPUTES_SHARE:
+        if workers == 0:
+            return CannotTell("the trace does not show whether the loader computes or reads")
+        if cpu is None or cpu.own_busy is None:
+            return CannotTell("nobody counted the cores that the workers keep busy: `findwall run` does")
+        busy = max(cpu.own_busy - 1.0, 0.0)  # one is the training thread's
+        if busy < WORKERS_BUSY_SHARE * workers:
+            return NoUse(f"its {workers} workers keep only {busy:.1f} cores busy: they wait for storage")
+        evidence = f"its {workers} workers keep {busy:.1f} of {cores_of(facts)} cores busy"
+    return use(
+        "Decode, augment and normalise on the device (torchvision v2, Kornia, DALI), and send raw bytes: the "
+        f"device waits {a_step(waited)} for the loader, and {evidence}.",
+        ideal(facts, "loader-starved"),
+        ("loader-starved",),
+    )
+
+
+def _computing_share(facts: Facts) -> float:
+    """Of the loader's time in the launching threads: what ops on tensors of the host take."""
+    loading = facts.host.activities["loader-starved"]
+    events = facts.timeline.events
+    computes = events.is_kind(Kind.OP) & ~facts.timeline.named(_NO_ARITHMETIC)[events.name]
+    rows = np.flatnonzero(computes & np.isin(events.thread, facts.host.threads))
+    working = union(events.start[rows], events.end[rows])
+    return (loading & working).length / max(loading.length, 1)
+
+
+def _in_the_loop(facts: Facts) -> Outcome:
+    """Work of the training thread itself that ends with a batch sent to the device."""
+    spent = facts.spent_ms("host-work")
+    if spent <= HOST_WORKS_SHARE * step_ms(facts):
+        return NoUse("the device hardly waits for batches that the host prepares")
+    positions, amounts = facts.idle_rows("host-work")
+    rows = facts.queue.row[positions]
+    batches = uploaded(facts)
+    batches = batches[facts.timeline.events.nbytes[batches] > BULK_BYTES]
+    before = float(amounts[np.isin(rows, batches)].sum()) / max(float(amounts.sum()), 1.0)
+    if before < MAJORITY_SHARE:
+        return NoUse("the host's own work does not end with a batch that is sent to the device")
+    line = sampled(facts, between_ops=True)
+    at = f" at {line.place}" if line is not None else ""
+    return use(
+        "Send raw bytes and augment or normalise whole batches on the device (torchvision v2, Kornia): the "
+        f"device waits {a_step(spent)} while the host works{at}, most of it right before a batch is sent.",
+        ideal(facts, "host-work"),
+        ("host-work",),
+    )
+
+
+FIX = Fix(MOVES, "needs-review", advise)

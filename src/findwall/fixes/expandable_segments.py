@@ -1,0 +1,64 @@
+"""Let segments of device memory grow where sizes change: `expandable_segments:True`.
+
+What it does:
+torch asks the driver for memory in segments and hands out pieces of them. Where sizes change from step to
+step, no free piece fits: new segments are fetched with cudaMalloc, and old ones are given back once memory
+is short, each time with the whole device at a stop. A segment that can grow is extended instead:
+
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py
+
+A first step with the largest batch there will be, or lengths padded to a few sizes, have the same end.
+
+When it does not help:
+Sizes are the same in every step: then something gives the memory away (torch.cuda.empty_cache()), and it has
+to be kept. Calls that allocate pinned memory of the host (cudaHostAlloc) are not meant either.
+
+Risk:
+None for the results. Memory that is shared with other processes (CUDA IPC) cannot lie in such segments in
+older versions of torch.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.driver_memory import cache_switched_off, driver_calls
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, calls_text
+from findwall.attribute.shapes import shapes_change
+from findwall.attribute.whatif import ideal
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+
+MOVES = ("allocator",)
+_FETCHES = re.compile(r"^(cuda|hip)Malloc(Async)?$")
+_GROWS = re.compile(r"^(cu|hip)Mem(Map|Create|SetAccess)")
+
+
+def advise(facts: Facts) -> Outcome:
+    spent = facts.spent_ms("allocator")
+    if spent <= 0:
+        return NoUse("the allocator serves every request of the step from its cache")
+    if cache_switched_off(facts) is not None:
+        return NoUse("the environment switches off torch's cache of memory, so there are no segments")
+    calls = driver_calls(facts)
+    if any(_GROWS.search(name) for name in calls):
+        return NoUse("the segments can grow already")
+    fetched = sum(count for name, count in calls.items() if _FETCHES.search(name))
+    if fetched <= 0:
+        return NoUse("the step fetches no device memory")
+    changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
+    if changing is None:
+        return CannotTell("the trace has no shapes (record_shapes=True), so it is not known if sizes change")
+    if not changing:
+        return NoUse("sizes are the same in every step: what was freed would fit again")
+    return use(
+        "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: shapes "
+        f"change from step to step, and the device waits {a_step(spent)} while cudaMalloc fetches memory "
+        f"({calls_text(fetched)}).",
+        ideal(facts, *MOVES),
+    )
+
+
+FIX = Fix(MOVES, "safe", advise)

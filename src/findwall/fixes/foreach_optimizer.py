@@ -1,0 +1,118 @@
+"""Update all parameters with one op on a list of them: `foreach=True`.
+
+What it does:
+An optimizer that walks from parameter to parameter launches every op of its update once for each of them:
+thousands of small kernels per step. With lists (`torch._foreach_mul_` and its kin) each op is launched a few
+times for all parameters together:
+
+    torch.optim.NAdam(model.parameters(), lr=…, foreach=True)
+
+An optimizer of one's own is written the same way: gather parameters, gradients and states in lists, and call
+`torch._foreach_` ops on them.
+
+When it does not help:
+The optimizer has `fused=True`, which goes through memory once instead of once an op: use that. Parameters are
+few and large: then traffic counts, which lists do not save, and their kernels can be slower (on an H200,
+AdamW over eight matrices of 134 MB took 1.18 times as long).
+
+Risk:
+Results differ in the last bits at most. Intermediate values of all parameters exist at once: more memory, at
+its peak about the size of the parameters.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.device_time import matching, of_class, rows_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, listed, step_ms
+from findwall.attribute.job import HAVE_FUSED
+from findwall.attribute.waits import optimizer_launches
+from findwall.attribute.whatif import free_launches, to_floor
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.intervals import F64, I64
+from findwall.replay.change import Change, Launch, Ready, Scale
+from findwall.replay.curves import curves
+from findwall.structure.steps import optimizers
+from findwall.units import NOT_ZERO_NS, ms
+
+MOVES = ("launch-bound", "unfused-optimizer")
+# Of torch 2.11, those that take foreach=True and no fused=True.
+HAVE_FOREACH = ("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
+# Times the floor that a pass over large tensors takes in a list. Measured on an H200: AdamW over eight
+# matrices of 134 MB took 11.9 ms in lists and 10.0 ms one by one, where its passes must take 9.9.
+LARGE_IN_LISTS = 1.18
+FEWEST_KERNELS = 32  # a step: fewer are few parameters, or lists already. Chosen by hand, not calibrated.
+_LISTS = re.compile(r"foreach|multi_tensor|fused", re.IGNORECASE)
+
+
+def advise(facts: Facts) -> Outcome:
+    names = optimizers(facts.timeline)
+    atoms = np.flatnonzero(of_class(facts, "optimizer"))
+    if len(atoms) == 0:
+        return NoUse("the trace shows no optimizer step")
+    if able := [name for name in names if name in HAVE_FUSED]:
+        return NoUse(f"{listed(able)} has fused=True, which saves traffic besides")
+    if not names:
+        return CannotTell("the trace does not name the optimizer")
+    if _takes_lists(facts, atoms):
+        return NoUse("the optimizer already updates parameters in lists")
+    launches = len(atoms) / facts.steps.count
+    if launches < FEWEST_KERNELS:
+        return NoUse(f"the optimizer launches only {launches:,.0f} kernels per step")
+    waited = optimizer_launches(facts)
+    passes = _passes(facts, atoms)
+    started = ms(float(np.nansum(np.maximum(facts.atoms.own[atoms] - passes, 0.0)))) / facts.steps.count
+    if waited + started <= MENTION_SHARE * step_ms(facts):
+        return NoUse("the optimizer's kernels are long enough to hide that they are many")
+    has = [name for name in names if name in HAVE_FOREACH]
+    way = (
+        f"Use `torch.optim.{has[0]}(…, foreach=True)`"
+        if has
+        else f"Write {listed(names)}'s update with `torch._foreach_` ops on lists of parameters"
+    )
+    return use(
+        f"{way}: it launches {launches:,.0f} kernels per step, one parameter after the other, which "
+        f"leaves the device waiting {a_step(waited)} and takes {a_step(started)} beyond the bytes moved.",
+        _best(facts, atoms),
+        likely=lambda made: in_lists(facts, atoms),
+    )
+
+
+def _takes_lists(facts: Facts, atoms: I64) -> bool:
+    """Whether most of the optimizer's kernels take many tensors at once."""
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    named = (ops >= 0) & matching(facts, np.maximum(ops, 0), _LISTS)
+    named |= matching(facts, rows_of(facts, atoms), _LISTS)
+    return bool(named.mean() > MAJORITY_SHARE)
+
+
+def _best(facts: Facts, atoms: I64) -> Change:
+    """The same bytes as fast as memory has them, in launches that cost nothing."""
+    ready = Change((Ready(rows_of(facts, atoms), turn=0.0),))
+    return to_floor(facts, atoms, _passes(facts, atoms)) + free_launches(facts, atoms) + ready
+
+
+def _passes(facts: Facts, atoms: I64) -> F64:
+    """What each kernel's own bytes must take, ns; NaN unknown."""
+    index = facts.atoms.index[atoms]
+    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)
+    found: F64 = facts.kernels.floor[index] * share
+    return found
+
+
+def in_lists(facts: Facts, atoms: I64) -> Change:
+    """The same bytes, large ones more slowly than one by one, small ones without a start for each."""
+    index = np.unique(facts.atoms.index[atoms])
+    rows = facts.kernels.row[index]
+    least = facts.kernels.floor[index] * LARGE_IN_LISTS
+    factor = np.nan_to_num(least / np.maximum(facts.kernels.duration[index], NOT_ZERO_NS), nan=1.0)
+    share = curves().host["foreach of for-loop"]
+    return Change((Scale(rows, factor), Launch(rows, share), Ready(rows, turn=0.0)))
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

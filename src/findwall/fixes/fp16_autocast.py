@@ -1,0 +1,67 @@
+"""Run the forward pass under autocast in float16, with a GradScaler, where the GPU has no bfloat16.
+
+What it does:
+GPUs before Ampere (V100, T4, RTX 20) have tensor cores for float16 alone: eight times the products of
+their fp32 units. Inside autocast matmuls and convolutions take float16 inputs; reductions, norms and losses
+stay in fp32. Small gradients would become zero in float16, so the loss is scaled up before the backward pass
+and the gradients back down before the update:
+
+    scaler = torch.amp.GradScaler("cuda")
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = loss_of(model(x))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+When it does not help:
+The GPU has bfloat16: use that, it needs no scaler. The matmuls already run in 16 bits, or the step waits for
+data, the host or communication.
+
+Risk:
+float16 overflows beyond 65504: the scaler then leaves out an update and lowers its scale, and it looks at
+all gradients before each step. Models trained in bfloat16 may not fit float16's range. Clip gradients only
+after `scaler.unscale_(optimizer)`.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.autocast import (
+    autocast_at_best,
+    autocast_likely,
+    faster_narrow,
+    layout_caveat,
+    multiply_wide,
+    sixteen_bit_format,
+    why_not_known,
+    wide_matmuls,
+)
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_training
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+
+MOVES = ("fast-path-off", "slow-kernels", "at-the-roof", "memory-roof")
+
+
+def advise(facts: Facts) -> Outcome:
+    if (wide := wide_matmuls(facts)) <= 0:
+        return NoUse("no matmuls of 32-bit numbers take time in this step")
+    if sixteen_bit_format(facts) == "bf16":
+        return NoUse("this device multiplies bfloat16 numbers too, which need no scaler", obvious=True)
+    if (why := why_not_known(facts)) is not None:
+        return CannotTell(why)
+    if not faster_narrow(facts):
+        return NoUse(f"{facts.ceilings.device} is no faster in 16 bits")
+    if len(multiply_wide(facts)) == 0:
+        return NoUse("autocast leaves products that are called in place as they are")
+    training = is_training(facts)
+    return use(
+        f"Run the {'forward pass and loss' if training else 'model'} under `torch.autocast('cuda', "
+        f"dtype=torch.float16)`{', with a GradScaler' if training else ''}: {a_step(wide)} of matmuls runs "
+        f"in fp32 today, and this GPU has no bfloat16.{layout_caveat(facts)}",
+        autocast_at_best(facts, "fp16"),
+        likely=lambda made: autocast_likely(facts, "fp16", made),
+    )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

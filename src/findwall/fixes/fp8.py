@@ -1,0 +1,55 @@
+"""Multiply in fp8 where arithmetic is the roof and the GPU has it.
+
+What it does:
+The tensor cores of Ada, Hopper, Blackwell and MI300 do about twice the products in fp8 as in bf16. At the
+roof of arithmetic that is what is left. Weights and activations are scaled, by tensor, row or block, and
+multiplied in fp8; sums, norms and the optimizer stay as they are. torchao (`convert_to_float8_training`) and
+Transformer Engine do it for training, torchao for inference; both want torch.compile, which
+folds the scaling into other kernels.
+
+When it does not help:
+Matmuls are far from the ceiling in the format they have: mend that first. Small matmuls (below some 4096 on a
+side) lose to the scaling what they gain. Where memory is the roof, as in decoding, narrower weights help, not
+faster products: int8-weights.
+
+Risk:
+Accuracy: 3 or 2 bits of mantissa. Keep the first and last layers in bf16, and check the model's quality, not
+only its loss.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.device_kind import device_word
+from findwall.attribute.device_time import time_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_training
+from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
+from findwall.attribute.whatif import at_math
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+
+MOVES = ("at-the-roof",)
+
+
+def advise(facts: Facts) -> Outcome:
+    compute = narrow_products(facts, "compute")
+    if time_of(facts, compute) <= 0:
+        return NoUse("no 16-bit matmul is held up by arithmetic")
+    flops = facts.ceilings.flops
+    if not flops:
+        return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
+    first = facts.math(int(compute[np.argmax(facts.own[compute])])) or ""
+    if flops.get("fp8", 0.0) <= FASTER_FORMAT_RATIO * flops.get(first, 0.0):
+        return NoUse(f"{facts.ceilings.device} is no faster in fp8")
+    way = "torchao.float8 or Transformer Engine" if is_training(facts) else "torchao, with torch.compile"
+    return use(
+        f"Use fp8 for the large matmuls ({way}): this {device_word(facts)} does "
+        f"{flops['fp8'] / flops[first]:.1f} times as many products in it as in {first}, and such matmuls "
+        f"take {a_step(time_of(facts, compute))}.",
+        at_math(facts, compute, "fp8"),
+    )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

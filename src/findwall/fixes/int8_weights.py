@@ -1,0 +1,54 @@
+"""Store weights in 8 or 4 bits where reading them is what takes the time.
+
+What it does:
+A decoding step multiplies a few rows with every weight of the model: it takes as long as memory needs to hand
+the weights over. Stored in 8 bits they are read in half the time, in 4 bits in a quarter; each kernel widens
+them again on the way to the tensor cores.
+
+    from torchao.quantization import quantize_, Int8WeightOnlyConfig
+    quantize_(model, Int8WeightOnlyConfig())
+    model = torch.compile(model, mode="max-autotune")
+
+vLLM, TensorRT-LLM and llama.cpp load weights that were narrowed before (GPTQ, AWQ, fp8).
+
+When it does not help:
+Batches or prompts are so large that arithmetic is the roof: there the widening costs time. In training the
+weights change. Without torch.compile or a kernel made for it the wide weights are written out first, and the
+step is slower than before.
+
+Risk:
+Accuracy: little is lost with 8 bits, with 4 it needs calibration. Check the model's answers.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.device_time import time_of
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.attribute.job import is_training
+from findwall.attribute.number_formats import narrow_products
+from findwall.attribute.whatif import at_most
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MENTION_SHARE
+from findwall.units import ms
+
+MOVES = ("memory-roof",)
+EIGHT_BITS_SHARE = 0.5  # of the bytes of a 16-bit weight
+
+
+def advise(facts: Facts) -> Outcome:
+    if is_training(facts):
+        return NoUse("this job trains: its weights change in every step")
+    read = narrow_products(facts, "bandwidth")
+    spent = time_of(facts, read)
+    if spent <= MENTION_SHARE * ms(facts.step):
+        return NoUse("no 16-bit matmul waits for its weights to be read")
+    return use(
+        "Store the weights in int8 or in 4 bits (torchao `quantize_`, with torch.compile): 16-bit matmuls "
+        f"take {a_step(spent)}, as long as memory needs to hand over what they read, and would read half as "
+        "much.",
+        at_most(facts, read, EIGHT_BITS_SHARE),
+    )
+
+
+FIX = Fix(MOVES, "changes-numerics", advise)

@@ -1,0 +1,58 @@
+"""Leave out the reductions of gradients that are still being added up: `model.no_sync()`.
+
+What it does:
+Who accumulates gradients calls backward() several times before the optimizer's step. DistributedDataParallel
+reduces all gradients after each of them, and only the last reduction counts. Inside `no_sync()` the others
+are left out:
+
+    for micro in micro_batches[:-1]:
+        with model.no_sync():
+            loss_of(model(micro)).backward()
+    loss_of(model(micro_batches[-1])).backward()
+    optimizer.step()
+
+FSDP has the same (`set_requires_gradient_sync(False)`); Accelerate and Lightning do it by themselves.
+
+When it does not help:
+Gradients are reduced once before each optimizer's step already, or computation hides the others.
+
+Risk:
+None for the results. With sharded parameters (FSDP) unreduced gradients take the memory that sharding saved.
+The forward pass must lie inside `no_sync()` as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.collectives import collectives_a_step
+from findwall.attribute.data_parallel import forward_passes, reduced_too_early
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step
+from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.replay.change import Change, Drop
+from findwall.units import ms
+
+MOVES = ("exposed-collective", "slow-link", "small-collectives")
+
+
+def advise(facts: Facts) -> Outcome:
+    if collectives_a_step(facts) == 0:
+        return NoUse("there is no communication in this step")
+    if len(forward_passes(facts)) == 0:
+        return NoUse("DistributedDataParallel wraps no model here")
+    rows = reduced_too_early(facts)
+    if len(rows) == 0:
+        return NoUse("no gradient is reduced before the last backward pass of an optimizer's step")
+    if sum(facts.spent_ms(cause) for cause in MOVES) <= 0:
+        return NoUse("computation already hides all communication")
+    spent = ms(float(facts.own[np.isin(facts.kernels.row[facts.atoms.index], rows)].sum()))
+    return surely(
+        "Put `with model.no_sync():` around every forward and backward pass but the last before the "
+        f"optimizer's step: gradients still being added up take {len(rows) / facts.steps.count:,.3g} "
+        f"reductions and {a_step(spent)}.",
+        Change((Drop(rows),)),
+    )
+
+
+FIX = Fix(MOVES, "safe", advise)

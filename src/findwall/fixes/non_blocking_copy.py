@@ -1,0 +1,77 @@
+"""Do not wait for copies from pinned memory: `.to(device, non_blocking=True)`.
+
+What it does:
+From pinned memory the device fetches a batch by itself, yet `.to(device)` still makes the host wait until it
+has arrived, and with it everything that was queued before. Then the queue is empty and the device waits
+for the host. Asked not to block, the host goes on at once and launches the step behind the copy:
+
+    batch = batch.to(device, non_blocking=True)
+
+When it does not help:
+The memory is pageable: such a copy blocks whatever is asked for, and has to be pinned first. The host is so
+far ahead that the device never runs dry while it waits. The copy itself takes as long as before; where that
+is what costs, copy a batch ahead on another stream (prefetch-batches).
+
+Risk:
+The pinned buffer must not be written to before its copy is done; a DataLoader with pin_memory=True takes a
+new one for each batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.host_copies import uploads
+from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
+from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.model.intervals import I64
+from findwall.replay.change import Change, NoWait
+from findwall.structure.copies import PAGEABLE
+from findwall.structure.host import SYNCHRONIZE, rows_matching
+from findwall.units import ms
+
+MOVES = ("copy-exposed",)
+
+
+def advise(facts: Facts) -> Outcome:
+    if on_cores(facts):
+        return NoUse("the job runs on the CPU: nothing is copied to a device", obvious=True)
+    copies = uploads(facts)
+    if copies.ms <= 0:
+        return NoUse("nothing is copied to the device in the step")
+    if not copies.told:
+        return CannotTell("the copies' names do not say whether their memory is pinned")
+    if copies.pageable:
+        return NoUse("the batches come from pageable memory, from which every copy blocks")
+    calls = _waits_for_pinned(facts)
+    if len(calls) == 0:
+        return NoUse("the host does not wait for the copies from pinned memory")
+    waited = ms(float(shared_idle(facts, "copy-exposed", calls).sum()))
+    if waited <= WAITED_FOR_SHARE * step_ms(facts):
+        return NoUse("the host is far enough ahead when it waits for a copy")
+    line = next((wait.line for wait in waits(facts, "copy-exposed", calls) if wait.line), None)
+    at = f" at {line}" if line else ""
+    return surely(
+        f"Use `.to(device, non_blocking=True)`{at}: the memory is pinned, but the host waits for each copy, "
+        f"and the device then waits {a_step(waited)} for the host.",
+        Change((NoWait(calls=calls),)),
+    )
+
+
+def _waits_for_pinned(facts: Facts) -> I64:
+    """Calls that wait for a copy to the device that needs no host: the copy's own synchronize."""
+    calls = in_window(facts, blocking_rows(facts, "copy-exposed"))
+    calls = rows_matching(facts.timeline, calls, SYNCHRONIZE)
+    events, links = facts.timeline.events, facts.links
+    pageable = facts.queue.row[facts.timeline.named(PAGEABLE, facts.queue.row)[events.name[facts.queue.row]]]
+    launches = links.launch[pageable]
+    ops = links.op[launches[launches >= 0]]
+    found: I64 = calls[~np.isin(links.op[calls], ops[ops >= 0])]
+    return found
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -1,0 +1,66 @@
+"""Do not let the job's own threads fight for the cores: fewer threads in each process.
+
+What it does:
+NumPy, OpenCV, torch's CPU ops and their kin start as many threads as the machine has cores, in every process.
+Eight workers on 16 cores are then 128 threads, and the thread that launches the step has to wait for
+its turn. With workers × threads no more than the cores, nobody waits for a core:
+
+    OMP_NUM_THREADS=1 python train.py                             # libraries; torchrun sets it by itself
+    DataLoader(…, worker_init_fn=lambda _: cv2.setNumThreads(0))  # OpenCV has a switch of its own
+
+DataLoader workers already run torch's own ops on one thread.
+
+When it does not help:
+The training thread always has a core, or other people's processes take them (taskset, another machine). A CPU
+job whose ops leave cores idle needs more threads, not fewer: more-threads.
+
+Risk:
+None for the results, but sums in another order. One large op on the host (a sort, a decode of video) takes
+longer on fewer threads.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.conditions import CORES_FULL_SHARE, in_line_share
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.whatif import ideal
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MENTION_SHARE
+from findwall.replay.change import Change, HostWork
+from findwall.replay.graph import LAUNCHING
+from findwall.units import format_share
+
+MOVES = ("launch-bound", "host-work", "loader-starved")
+NOTICED_SHARE = 0.02  # of the time: less waiting is how any thread runs. Chosen by hand.
+
+
+def advise(facts: Facts) -> Outcome:
+    cpu = facts.rank.telemetry.cpu
+    if cpu is None or cpu.cores is None or cpu.own_busy is None or cpu.in_line_share is None:
+        return CannotTell("nobody counted who keeps the cores busy: `findwall run` does")
+    share = in_line_share(facts.rank)
+    if share < NOTICED_SHARE:
+        return NoUse("the training thread hardly ever waits for a core")
+    others = cpu.others_busy or 0.0
+    if cpu.own_busy + others < CORES_FULL_SHARE * cpu.cores or others > cpu.own_busy:
+        return NoUse("it is not the job's own threads that keep the cores busy")
+    if (waited := gain_ms(facts, *MOVES)) <= MENTION_SHARE * step_ms(facts):
+        return NoUse("the device does not wait for the host")
+    workers = facts.rank.loader_workers or 0
+    each = max(cpu.cores // (workers + 1), 1)
+    return use(
+        f"Set OMP_NUM_THREADS={each} before the start ({workers} workers on {cpu.cores} cores): the job's "
+        f"own threads keep {cpu.own_busy:.1f} of them busy, its training thread waited for one for "
+        f"{format_share(share)} of the time, and the device waits {a_step(waited)} for the host.",
+        _best(facts, share),
+    )
+
+
+def _best(facts: Facts, share: float) -> Change:
+    """The thread that launches always has a core; workers that do not fight may keep up."""
+    own = tuple(HostWork(cause, 1.0 - share) for cause in (LAUNCHING, "host-work"))
+    return Change(own) + (ideal(facts, "loader-starved") if facts.rank.loader_workers else Change())
+
+
+FIX = Fix(MOVES, "safe", advise)

@@ -1,0 +1,67 @@
+"""Keep the loader's workers from epoch to epoch: `persistent_workers=True`.
+
+What it does:
+Without it the workers end with each epoch and start again with the next: processes are spawned, modules
+imported, the dataset's index is read and the queue filled, while the device waits. Kept, they pay for that
+once. It matters where epochs are short: small datasets, many evaluations, a loader made in a loop.
+
+    loader = DataLoader(dataset, num_workers=8, persistent_workers=True)
+    for epoch in range(epochs):
+        for batch in loader:
+            ...
+
+When it does not help:
+Epochs are long beside the start of the workers, or the workers are too slow in every step: then more of them,
+or lighter samples, are what is missing. A loader that is made new in each epoch starts new workers all the
+same: make it once.
+
+Risk:
+None for the results. The workers keep their memory between epochs, and a dataset that changes from epoch to
+epoch must be told so by other means than its own fields (shared memory, the sampler).
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.kinds_told import often_text, restarting_ms, restarts
+from findwall.attribute.whatif import ideal
+from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.replay.change import Change
+from findwall.units import format_ms, ms
+
+MOVES = ("loader-starved",)
+NEARLY_ALL_SHARE = 0.9  # of the wait for the loader. Chosen by hand, not calibrated.
+
+
+def advise(facts: Facts) -> Outcome:
+    waited = facts.spent_ms("loader-starved")
+    if waited <= WAITED_FOR_SHARE * step_ms(facts):
+        return NoUse(f"the device waits only {a_step(waited)} for the loader")
+    if facts.reading.source != "measured":
+        return CannotTell("a few traced steps do not show how an epoch begins: `findwall run` does")
+    if not facts.rank.loader_workers:
+        return NoUse("the loader has no workers that could restart")
+    again = restarts(facts)
+    if again is None or restarting_ms(facts) <= 0:
+        return NoUse("no step was seen to wait for workers that start again")
+    return use(
+        f"Use `DataLoader(…, persistent_workers=True)`: the workers restart in {often_text(again)}, which "
+        f"takes {format_ms(again.mean * 1e3)}, and the device waits {a_step(waited)} for them.",
+        likely=_likely(facts),
+    )
+
+
+def _likely(facts: Facts) -> Likely | None:
+    """Steps that begin an epoch are like the others. What they add to the mean is known where no traced one
+    is such a step, or where the device waits for the loader in no others."""
+    again = restarting_ms(facts)
+    if ms(facts.reading.likely.rare.get("loader-starved", 0.0)) > MAJORITY_SHARE * again:
+        return lambda made: Change()
+    if again > NEARLY_ALL_SHARE * facts.spent_ms("loader-starved"):
+        return lambda made: ideal(facts, *MOVES)
+    return None
+
+
+FIX = Fix(MOVES, "safe", advise)

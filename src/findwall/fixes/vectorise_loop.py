@@ -1,0 +1,125 @@
+"""Replace a Python loop by ops on whole arrays or tensors.
+
+What it does:
+Python takes some 50 ns for the simplest step and microseconds for an op on one number; a loop over samples,
+boxes, pairs or pixels keeps the host busy while the device waits. The same on whole arrays (NumPy) or on the
+device's tensors (torch) is one call: a mask instead of `if`, broadcasting instead of two nested loops,
+`cumsum`, `scatter_add` or `unique` instead of counters. Libraries have the usual ones: torchvision.ops.nms,
+torch.cdist, vectorised environments (Gymnasium's, EnvPool), tokenisers that take a whole batch.
+
+    loss = F.relu(dist[:, :, None] - dist[:, None, :] + margin).mean()    # instead of three loops
+
+When it does not help:
+The host does not loop, but writes a file, waits or serialises: move-io-off-step. Each round needs the one
+before: Numba or C++ makes such a loop fast where it is.
+
+Risk:
+Broadcasting writes what the loop never held at once: memory. Sums in another order differ in the last bits.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.device_time import small_kernels
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.loops import loop_line, loops, multiplies
+from findwall.attribute.places import parse_frame, pure_python
+from findwall.attribute.whatif import free_launches, ideal, to_floor
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.events import Kind
+from findwall.replay.change import Change
+from findwall.units import format_share, ms
+
+MOVES = ("host-work", "launch-bound")
+# All chosen by hand, not calibrated.
+HOST_WORKS_SHARE = 0.2  # of the step: with less work of its own no loop of the host is at fault
+STANDS_SHARE = 0.25  # of the samples, in lines with no library under them
+MANY_CALLS = 100  # a step, of one function: it is called in a loop
+_FRAME = re.compile(r"\(\d+\): ")
+
+
+def advise(facts: Facts) -> Outcome:
+    return _on_the_device(facts) or _on_the_host(facts)
+
+
+def _on_the_device(facts: Facts) -> Outcome | None:
+    """Small ops that a loop launches round after round; None where there is none worth it."""
+    found = [one for one in loops(facts) if not multiplies(facts, one)]
+    atoms = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
+    worth = gain_ms(facts, "launch-bound") > MENTION_SHARE * step_ms(facts)
+    if not worth or len(atoms) <= WORTH_IT * small_kernels(facts) * facts.steps.count:
+        return None
+    longest = max(found, key=lambda one: len(one.atoms))
+    op = facts.op_name(int(longest.atoms[0])) or "the same op"
+    line = loop_line(facts, longest)
+    small = np.intersect1d(atoms, facts.atoms.of("launch-bound"))
+    return use(
+        f"Do in one call on a larger tensor what a Python loop does in {longest.rounds} rounds of "
+        f"{longest.body} small {'op' if longest.body == 1 else 'ops'} ({op}{f' at {line}' if line else ''}): "
+        f"such rounds issue {len(atoms) / facts.steps.count:,.0f} kernels per step.",
+        to_floor(facts, small) + free_launches(facts, atoms),
+        ("launch-bound",),
+    )
+
+
+def _on_the_host(facts: Facts) -> Outcome:
+    """Python with no op under it, where a sampler or recorded stacks say where it stands."""
+    spent = facts.spent_ms("host-work")
+    if spent <= HOST_WORKS_SHARE * step_ms(facts):
+        return NoUse("no loop of Python keeps the device waiting")
+    called = _called_often(facts)
+    if called is not None:
+        name, times = called
+        return use(
+            f"Replace the loop that calls {name} {times:,.0f} times per step by ops on whole arrays or "
+            f"tensors: the device waits {a_step(spent)} for Python.",
+            _best(facts),
+            ("host-work",),
+        )
+    lines = pure_python(facts)
+    share = sum(line.share for line in lines)
+    if not facts.rank.host_lines:
+        return CannotTell("nobody saw which line the host stood on: `findwall run` or with_stack=True")
+    if share < STANDS_SHARE:
+        return NoUse("the host was seen inside libraries, not in loops of its own")
+    places = " and ".join(f"{line.place} ({line.function})" for line in lines[:2])
+    return use(
+        f"If the host loops at {places}, do it with ops on whole arrays or tensors: it stood on such lines, "
+        f"with no library under them, in {format_share(share)} of the samples; the device waits "
+        f"{a_step(spent)}.",
+        _best(facts),
+        ("host-work",),
+    )
+
+
+def _called_often(facts: Facts) -> tuple[str, float] | None:
+    """A function of the person's own that is called over and over where no op runs, and how often a step."""
+    events = facts.timeline.events
+    rows = facts.timeline.rows(Kind.PYTHON)
+    rows = rows[(events.start[rows] >= facts.queue.opens) & (events.start[rows] < facts.queue.closes)]
+    if len(rows) == 0:
+        return None
+    quiet = events.duration[rows] - facts.host.working.covered_within(events.start[rows], events.end[rows])
+    names, group = np.unique(events.name[rows], return_inverse=True)
+    total = np.bincount(group.reshape(-1), quiet, minlength=len(names))
+    count = np.bincount(group.reshape(-1), minlength=len(names)) / facts.steps.count
+    idle = facts.spent_ms("host-work")
+    for at in np.argsort(-total).tolist():
+        name = facts.timeline.names[int(names[at])]
+        frame = parse_frame(name) if _FRAME.search(name) else None
+        long = ms(float(total[at])) / facts.steps.count > MAJORITY_SHARE * idle
+        if frame is not None and frame.own and long and count[at] >= MANY_CALLS:
+            return f"{frame.function} ({frame.place})", float(count[at])
+    return None
+
+
+def _best(facts: Facts) -> Change:
+    return ideal(facts, "host-work")
+
+
+FIX = Fix(MOVES, "needs-review", advise)

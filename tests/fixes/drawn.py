@@ -1,0 +1,182 @@
+"""Jobs drawn for one fix each: where it applies, and the same job where it does not."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from findwall.attribute.facts import Facts
+from findwall.model.events import Kind
+from findwall.model.machine import CpuUse, Telemetry
+from findwall.model.run import StepTimes
+from fixes.recorded import with_cause
+from sketch import KERNELS, Drawn, facts_of, sketch
+
+SMALL = [64, 64]
+
+
+def short_epochs(workers: int = 4) -> Facts:
+    """Every eighth step begins an epoch: it takes 88 ms instead of 8, with a hook's word for why."""
+    timeline = sketch(cpu="do      " * 3, gpu="  kkkkkk" * 3, steps="|       " * 3)
+    kinds = (("loader-start",) + ("usual",) * 7) * 3
+    timed = StepTimes(
+        tuple(0.088 if kind == "loader-start" else 0.008 for kind in kinds),
+        "measured",
+        loader_s=0.0105,
+        kind=kinds,
+        doing=(("loader-start", "loader-start"),),
+    )
+    return facts_of(timeline, step_times=timed, loader_workers=workers)
+
+
+def fetching(*lengths: int, host: str = "mmm") -> Facts:
+    """Every step asks the driver for memory; a step has so many rows."""
+    drawn = {
+        letter: KERNELS["k"].given([length, 8192]) for letter, length in zip("kvw", lengths, strict=True)
+    }
+    steps = "".join(f"o{host}o  " + " " * (3 - len(host)) for _ in lengths)
+    device = "".join(f" {letter}   {letter.upper()}{letter.upper()}" for letter in "kvw")
+    return facts_of(sketch(steps, device, "|      " * 3, kernels=drawn))
+
+
+def convolving(*sides: int) -> Facts:
+    """A step is one convolution, far slower than it need be, of images of so many pixels a side."""
+    drawn = {
+        letter: Drawn(
+            "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", "aten::cudnn_convolution"
+        ).given([32, 64, side, side], [64, 64, 3, 3])
+        for letter, side in zip("uvw", sides, strict=True)
+    }
+    device_rows = "".join(f" {one * 4}" for one in "uvw")
+    facts = facts_of(sketch("o    " * 3, device_rows, "|    " * 3, kernels=drawn))
+    return with_cause(facts, "slow-kernels")
+
+
+def one_by_one(optimizer: str, kernel: str = KERNELS["k"].kernel) -> Facts:
+    """An optimizer that launches forty small kernels a step, for each of which the device waits."""
+    drawn = {"k": replace(KERNELS["k"], kernel=kernel).given(SMALL)}
+    width = 90
+    return facts_of(
+        sketch(
+            steps=f"|{' ' * (width - 1)}" * 3,
+            cpu=("z" * 85).ljust(width) * 3 + "\n" + ("on" * 40).ljust(width) * 3,
+            gpu=(" k" * 40).ljust(width) * 3,
+            kernels=drawn,
+            host={"z": (Kind.ANNOTATION, f"Optimizer.step#{optimizer}.step")},
+            us=10,
+        )
+    )
+
+
+def waits_for_pinned(memory: str = "Pinned", sync: str = "ee") -> Facts:
+    """A batch is copied from pinned memory, and the host waits until it has arrived."""
+    copy = replace(KERNELS["h"], kernel=f"Memcpy HtoD ({memory} -> Device)")
+    return facts_of(
+        sketch(
+            steps="|           " * 3,
+            cpu="cccc nnno   " * 3 + "\n" + f" {sync:<11}" * 3,
+            gpu=" hh      kkk" * 3,
+            kernels={"h": copy},
+        )
+    )
+
+
+COLLECTIVES = {
+    "v": Drawn("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "c10d::broadcast_"),
+    "n": replace(KERNELS["n"], op="c10d::allreduce_"),
+}
+
+
+def in_parallel(forward: str = "o", passes: int = 1) -> Facts:
+    """DistributedDataParallel: passes forward and backward, each with a reduction, then the optimizer's step.
+
+    The host is far ahead. `forward`: what a forward pass launches before its first op.
+    """
+    ranges = {
+        "F": (Kind.ANNOTATION, "DistributedDataParallel.forward"),
+        "A": (Kind.OP, "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+    }
+    device = ("v" if forward == "o" else "m") + "mmMnnnn"
+    width = 8 * passes + 2
+    outer, inner = ("FFAA" * passes + "z").ljust(width), (f"{forward}ooo" * passes + "o").ljust(width)
+    return facts_of(
+        sketch(
+            steps="|".ljust(width) * 3,
+            cpu=f"{outer * 3}\n{inner * 3}",
+            gpu=" " + (device * passes + "kk") * 3,
+            kernels=COLLECTIVES,
+            host=ranges,
+        )
+    )
+
+
+def in_doubles() -> Facts:
+    """Products of fp64 numbers, at their roof."""
+    product = Drawn("cutlass_80_tensorop_d884gemm_64x64", "aten::mm")
+    drawn = {"m": product.given([4096, 4096], [4096, 4096], dtype="double")}
+    return facts_of(sketch(steps="|     " * 3, cpu="oo    " * 3, gpu="mmmMMM" * 3, kernels=drawn))
+
+
+def over_words(words: int) -> Facts:
+    """Cross-entropy of bf16 logits that are cast up first, over so many words."""
+    logits = [8192, words]
+    drawn = {
+        "u": KERNELS["l"].given(logits, logits, dtype="c10::BFloat16"),
+        "v": Drawn("cunn_SoftMaxForward<float, float>", "aten::_log_softmax").given(logits),
+        "w": Drawn("cunn_SoftMaxBackward<float, float>", "aten::_log_softmax_backward_data").given(
+            logits, logits
+        ),
+    }
+    device = "u" * 10 + "v" * 20 + "w" * 30
+    return facts_of(sketch("ooo".ljust(60) * 3, f" {device * 3}", "|".ljust(60) * 3, kernels=drawn, us=100))
+
+
+def small_ops(letters: str, around: str = "") -> Facts:
+    """Small kernels, for each of which the device waits: products, and multiplications of three shapes."""
+    drawn = {
+        "u": Drawn(KERNELS["m"].kernel, "aten::mm").given(SMALL, SMALL, dtype="c10::BFloat16"),
+        "v": KERNELS["k"].given(SMALL),
+        "w": KERNELS["k"].given([32, 32]),
+        "x": KERNELS["k"].given([16, 16]),
+    }
+    width = 2 * len(letters) + 2
+    lines = [("on" * len(letters)).ljust(width) * 3]
+    if around:
+        lines.insert(0, ("y" * (width - 1)).ljust(width) * 3)
+    return facts_of(
+        sketch(
+            steps="|".ljust(width) * 3,
+            cpu="\n".join(lines),
+            gpu="".join(f" {one}" for one in letters).ljust(width) * 3,
+            kernels=drawn,
+            us=10,
+        )
+    )
+
+
+def starved(
+    host: str = "ddddo ", inside: str = "", workers: int | None = None, busy: float | None = None
+) -> Facts:
+    """The device waits four of six ms for the loader; `inside`: what the loader calls."""
+    cpu = CpuUse(cores=16, own_busy=busy, others_busy=0.0)
+    timeline = sketch(steps="|     " * 3, cpu=f"{host * 3}\n{inside * 3}", gpu="    kk" * 3)
+    return facts_of(timeline, step_ms=6, telemetry=Telemetry(cpu=cpu), loader_workers=workers)
+
+
+def prepared_in_the_loop(device: str = "        hhkk") -> Facts:
+    """Nine ms of silence, then a batch is sent."""
+    return facts_of(
+        sketch(
+            steps="|           " * 3,
+            cpu="        cco " * 3,
+            gpu=device * 3,
+            kernels={"h": replace(KERNELS["h"], nbytes=90_000_000)},
+        ),
+        step_ms=12,
+    )
+
+
+def crowded(own: float = 15.5, others: float = 0.1, in_line: float = 0.12) -> Facts:
+    """Launches that the device waits for, on 16 cores that this many threads keep busy."""
+    cpu = CpuUse(cores=16, own_busy=own, others_busy=others, in_line_share=in_line)
+    timeline = sketch(cpu="nonnno" * 3, gpu="  k   k" * 3, steps="|     " * 3)
+    return facts_of(timeline, step_ms=6, telemetry=Telemetry(cpu=cpu), loader_workers=7)
