@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS, WORTH_IT
-from findwall.model.causes import CAUSES, UNKNOWN, ByCause
+from findwall.model.causes import CAUSES, UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64
 from findwall.replay.blame import blame
 from findwall.replay.graph import Graph
 
 
-def cause_after(facts: Facts, graph: Graph, step: float) -> str | None:
+def cause_after(facts: Facts, graph: Graph, moved: Iterable[str], step: float) -> str | None:
     """The cause that could give back most of what is left, once the graph is this one; a roof where none
-    could give back enough. None: more is unknown than that."""
+    could give back enough. None: more is unknown than that. `moved`: causes whose kernels are others now."""
     own = _device_time(facts, graph)
-    left = np.where(np.isnan(facts.atoms.floor), 0.0, np.maximum(own - facts.atoms.floor, 0.0))
+    mended = np.isin(facts.atoms.cause, [cause_index(cause) for cause in moved])
+    left = np.where(np.isnan(facts.atoms.floor) | mended, 0.0, np.maximum(own - facts.atoms.floor, 0.0))
     found = ByCause.summed(facts.atoms.cause, left) * (1.0 / facts.steps.count)
     idle = blame(graph, facts.reading.likely.calibration)
     found = found + idle.idle

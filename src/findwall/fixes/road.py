@@ -9,7 +9,7 @@ from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Prescription, Range, Stage
-from findwall.units import ms
+from findwall.units import NS_PER_MS, ms
 
 
 def road(facts: Facts, cause: str | None, prescriptions: list[Prescription]) -> list[Stage]:
@@ -31,4 +31,7 @@ def _then(facts: Facts, best: Prescription) -> str | None:
     outcomes = {name: all_fixes()[name].advise(facts) for name in best.fixes}
     uses = {name: one for name, one in outcomes.items() if isinstance(one, Use)}
     graph = changed(facts, uses)
-    return cause_after(facts, graph, (best.step_ms.mid or 0.0) * 1e6) if graph is not None else None
+    if graph is None:
+        return None
+    moved = {cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves}
+    return cause_after(facts, graph, moved, (best.step_ms.mid or 0.0) * NS_PER_MS)
