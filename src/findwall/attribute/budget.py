@@ -39,7 +39,7 @@ FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound b
 NEAR_ROOF_SHARE = 0.4
 # Of the time of a pass over memory: where its floor, with all fused that can be, is this much, none is left.
 AT_FLOOR_SHARE = 0.9
-PASSES = ("unfused-pointwise", "layout-copies", "gather-scatter", "unfused-optimizer")
+PASSES = ("unfused-pointwise", "gather-scatter", "unfused-optimizer")
 ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
@@ -221,6 +221,10 @@ def _claim_fusion(
     fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
     least = np.where(chains.again > 0, np.fmin(fused, kernels.duration[index]), np.fmin(floor, fused))
     floor[movable] = least[movable]
+    # A copy computes nothing, at whatever speed: who reads it could read what it was made from. It keeps only
+    # what the chain it stands in leaves to it: the first read, or the last write.
+    left = np.divide(np.minimum(kept, chains.saved), kept, out=np.zeros(len(kept)), where=kept > 0)
+    floor[_is(cause, "layout-copies")] *= left[_is(cause, "layout-copies")]
     _one_kernel_a_chain(movable & chains.chained, step, kernels.duration[index], floor)
     # A library turns tensors around on its own account: in the layout it likes it does not do so at all.
     floor[_is(cause, "layout-copies") & _named(timeline, kernels, index, CONVERSION)] = 0.0

@@ -2,7 +2,7 @@
 
 What it finds:
 Copies that keep the type: .contiguous(), transposes and permutes made real, cat and stack, clones, cuDNN's
-own NCHW/NHWC conversions, device-to-device memcpys.
+own NCHW/NHWC conversions, device-to-device memcpys, a history that moves on by one place a step.
 
 Why it costs:
 The data is read and written without any arithmetic. A convolution library that wants channels last
@@ -10,21 +10,28 @@ converts its input and output on every call if the model keeps channels first.
 
 How it is told apart:
 By the kernel's class (copy) with equal types on both sides; a change of type is dtype-casts. Copies
-between host and device are copy-exposed or host-sync.
+between host and device are copy-exposed or host-sync. A copy at the memory's full speed is one as well:
+nothing is computed, so all of it may go, but for what a chain of other kernels reads or writes through it.
+What an inference server writes into its cache, and memory that is set, is memory-roof.
 
 What helps:
 channels-last for convolutional models, fewer-copies (no .contiguous() without need, no repeated cat in loops,
-writing into a preallocated tensor); torch-compile removes many.
+writing into a preallocated tensor, which is a ring where a history moves on); torch-compile removes many.
 """
 
 from __future__ import annotations
 
+import re
+
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, kernel_evidence, ops_named
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "layout-copies"
+# Ops and device rows that put values elsewhere in the order they have: no layout is changed.
+_MOVES_ON = re.compile(r"^aten::(?:cat|stack|roll)$|^memcpy dtod", re.IGNORECASE)
 _CONVERSIONS = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "tonhwc", "batched_transpose")
 
 
@@ -35,14 +42,21 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
     which = f", mostly in {names}," if names else ""
-    fact = (
-        f"{opening(facts, CAUSE)} only copies tensors to another layout or place{which} because the next op "
-        "wants them laid out differently"
-    )
+    where = "place" if _moves_on(facts) else "layout or place"
+    fact = f"{opening(facts, CAUSE)} only copies tensors to another {where}{which} and computes nothing"
     return told(facts, CAUSE, fact, _advice(facts))
 
 
+def _moves_on(facts: Facts) -> bool:
+    """Whether most of it puts values elsewhere in the order they have."""
+    found = carriers(facts, CAUSE, CARRIERS_SEARCHED)
+    moves = sum(one.ms for one in found if any(_MOVES_ON.match(name) for name in (one.op or "", one.kernel)))
+    return moves > MAJORITY_SHARE * sum(one.ms for one in found)
+
+
 def _advice(facts: Facts) -> str:
+    if _moves_on(facts):
+        return "write new values in place into a tensor made once (a ring where a history moves on)"
     conversions = [
         carrier
         for carrier in carriers(facts, CAUSE, CARRIERS_SEARCHED)

@@ -13,8 +13,9 @@ By regime: bytes at the achievable bandwidth exceed FLOPs at the achievable rate
 least 40 % of that bandwidth; one that does not is slow-kernels, or launch-bound where it is too small. It is
 the verdict only where less than 10 % of the step has no known cause, and no other cause recovers 5 % of it,
 or all that do recover less than a tenth of the time up here. Chains that could be fused, with the norms and
-losses inside them, are unfused-pointwise. What 16-bit values would take off is what autocast really narrows:
-layer norms, losses, gathers of fp32 tables and the optimizer's state stay fp32 under it.
+losses inside them, are unfused-pointwise. Copies, at whatever speed, are layout-copies. What 16-bit values
+would take off is what autocast really narrows: layer norms, losses, gathers of fp32 tables and the
+optimizer's state stay fp32 under it.
 
 What helps:
 Fewer bytes: bf16-autocast (fp16-autocast before Ampere) where the values are fp32 (with channels-last where
