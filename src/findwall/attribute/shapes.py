@@ -33,9 +33,15 @@ def tensors_of(facts: Facts, op_row: int) -> list[Tensor]:
 
 
 def _first_of_list(facts: Facts, op_row: int) -> list[Tensor]:
-    """The first tensor of the first list argument (cat, stack, foreach)."""
+    """The first tensor of the first list argument (cat, stack, foreach); its type is often not recorded."""
     inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
     return Arguments(inputs).tensor_list(0)[:1] if inputs is not None else []
+
+
+def _typed(facts: Facts, op_row: int) -> bool:
+    """Whether the types of the first list's tensors were recorded."""
+    inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
+    return inputs is not None and bool(inputs.types) and isinstance(inputs.types[0], list)
 
 
 def shape(tensor: Tensor) -> str:
@@ -48,7 +54,8 @@ def short_type(dtype: str) -> str:
 
 def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
     """ "[8192×768]·[768×50257] bf16"; empty where nothing was recorded."""
-    tensors = tensors_of(facts, op_row) or _first_of_list(facts, op_row)
+    given = [one for one in tensors_of(facts, op_row) if one.elements]  # an empty one is for a result
+    tensors = given or _first_of_list(facts, op_row)
     if not tensors:
         return ""
     name = facts.timeline.name_of(op_row)
@@ -56,7 +63,8 @@ def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
         tensors = [tensor for tensor in tensors if len(tensor.dims) >= 2][-2:] or tensors
     shown = tensors[:most]
     sign = "·" if "mm" in name else ", "
-    return sign.join(shape(tensor) for tensor in shown) + f" {short_type(shown[0].dtype)}"
+    dtype = f" {short_type(shown[0].dtype)}" if given or _typed(facts, op_row) else ""
+    return sign.join(shape(tensor) for tensor in shown) + dtype
 
 
 def odd_dims(facts: Facts, op_row: int) -> list[int]:
