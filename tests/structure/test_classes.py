@@ -119,6 +119,10 @@ KERNELS = [
     ),
     ("void fbgemm_gpu::permute_2D_data_kernel<false, int, int, decltype(nullptr)>()", "gather"),
     ("void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<Policy>()", "other"),
+    ("void at::native::(anonymous namespace)::gatherMedian<float, unsigned int, 2>()", "other"),
+    ("void at::native::mbtopk::gatherTopK<float, unsigned int, 2>()", "other"),
+    ("at::native::mbtopk::computeDigitCumSum(short*, unsigned int*, unsigned int)", "other"),
+    ("void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float> >(float*)", "reduce"),
     ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "collective"),
     (
         "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)",

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
 from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.hardware import table_ceilings
 from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
-from findwall.walls import at_the_roof
+from findwall.walls import at_the_roof, slow_kernels
 from findwall.walls.verdict import BESIDE_ROOF_SHARE, ROOF_UNKNOWN_SHARE, decide
-from sketch import DRAWN_KERNELS, KERNELS, Drawn, facts_of, hosts_own, sketch
+from sketch import DRAWN_KERNELS, H200, KERNELS, Drawn, facts_of, hosts_own, sketch
 
 # One kernel of each class that is held against the memory, of an amount of work to be drawn.
 PASSES = {
@@ -127,3 +129,52 @@ def test_a_tenth_of_what_stands_at_the_roof_is_a_remark_and_no_wall(slow: int) -
     if verdict.cause == "at-the-roof":
         assert named in at_the_roof.sentence(facts)
         assert verdict.next == ("slow-kernels" if named == "slow-kernels" else None)
+
+
+# Copies that compute nothing: by a kernel, and by the device's own memcpy.
+COPIES = {
+    "copy_": KERNELS["l"],
+    "memcpy": Drawn("Memcpy DtoD (Device -> Device)", "aten::cat", kind=Kind.MEMCPY),
+}
+BANDWIDTH = table_ceilings(H200).bandwidth or 0.0
+
+
+@drawn(30)
+@given(name=st.sampled_from(sorted(COPIES)), rows=st.integers(1024, 2**20), speed=st.floats(0.3, 1.1))
+def test_a_copy_is_at_no_roof_at_any_speed(name: str, rows: int, speed: float) -> None:
+    """Whether it must be is not known from how fast it is: all of it may go."""
+    one, copied = COPIES[name].given([rows, 1024], [rows, 1024]), 4 * 1024 * rows
+    us = int(2 * copied / BANDWIDTH * 1e6 / speed) + 1
+    facts = one_kernel(replace(one, nbytes=copied) if one.kind == Kind.MEMCPY else one, us)
+    assert facts.spent_ms("memory-roof") == 0
+    assert facts.recoverable_ms("layout-copies") == pytest.approx(us / 1e3, rel=0.01)
+
+
+def test_a_copy_keeps_what_a_chain_writes_through_it() -> None:
+    """A product made contiguous: without the copy, the kernel before it writes the result itself."""
+    within = facts_of(sketch("oo  " * 3, "kl  " * 3, "|   " * 3)).recoverable_ms("layout-copies")
+    alone = facts_of(sketch("oo  " * 3, "ml  " * 3, "|   " * 3)).recoverable_ms("layout-copies")
+    assert 0 < (within or 0) < 0.9 * (alone or 0)
+
+
+SELECTIONS = {
+    "median": "void at::native::(anonymous namespace)::gatherMedian<float, unsigned int, 2>()",
+    "kthvalue": "void at::native::(anonymous namespace)::gatherKthValue<float, unsigned int, 2>()",
+    "topk": "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>()",
+    "mode": "void at::native::compute_mode<float, 2048>()",
+    "sort": "void at::native::bitonicSortKVInPlace<2, -1, 16, 16, float, long>()",
+    "bincount": "void at::native::kernelHistogram1D<float, long, long, 1, 2, -1>()",
+    "cumsum": "void at::native::tensor_kernel_scan_outer_dim<float, unsigned int, std::plus<float> >()",
+}
+
+
+@pytest.mark.parametrize("op", SELECTIONS)
+def test_ordering_and_selecting_far_below_the_memory_is_slow(op: str) -> None:
+    facts = one_kernel(Drawn(SELECTIONS[op], f"aten::{op}").given([9, 256, 256]), us=3300)
+    assert facts.spent_ms("slow-kernels") == pytest.approx(3.3)
+
+
+def test_few_values_are_ordered_by_comparing_whole_tensors() -> None:
+    median = Drawn(SELECTIONS["median"], "aten::median").given([9])
+    assert "the 9 values" in slow_kernels.sentence(one_kernel(median, us=3300))
+    assert "fewer values" in slow_kernels.sentence(one_kernel(median.given([999]), us=3300))

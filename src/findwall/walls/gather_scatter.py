@@ -9,7 +9,9 @@ so much of what DRAM delivers is thrown away. Adding to rows that occur twice ne
 for each other.
 
 How it is told apart:
-By the kernel's class. Its floor is the bytes that must move once; the rest is what scattering costs.
+By the kernel's class. Its floor is the bytes that must move once; the rest is what scattering costs. Kernels
+that sort or select (median, top-k) neither gather nor scatter: far below the memory's speed they are
+slow-kernels.
 
 What helps:
 sorted-index (sort edges or ids so that neighbours are fetched together), unique ids before a lookup,

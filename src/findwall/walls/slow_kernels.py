@@ -7,7 +7,8 @@ stay under 40 % of what its memory can move.
 
 Why it costs:
 The library's choice of kernel does not fit the problem: too few tiles to fill the device, a short
-inner dimension, a layout that needs transposing, a generation-old kernel, grouped convolutions.
+inner dimension, a layout that needs transposing, a generation-old kernel, grouped convolutions. Kernels
+that sort or select (median, top-k) look through short rows with few threads each.
 
 How it is told apart:
 It is what is left of compute-bound time after fast-path-off and misaligned-shapes have taken theirs.
@@ -18,7 +19,8 @@ What helps:
 channels-last and cudnn-benchmark for convolutions, autotune-kernels (torch.compile with
 mode="max-autotune": both try other kernels on your shapes), bf16-autocast where TF32 is in use and
 fp16-autocast where there is neither, a larger batch (more tiles; for a matrix times a vector: several vectors
-at once), more-threads where a CPU job leaves cores idle, custom-kernels as a last resort.
+at once), more-threads where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole
+tensors where few values are put in order, custom-kernels as a last resort.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
 from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms
 from findwall.attribute.kernel_names import short_kernel
+from findwall.attribute.workmodel.arguments import Arguments
+from findwall.attribute.workmodel.indexing import row_length
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
 
 CAUSE = "slow-kernels"
+# Values put in order or picked by rank. Whole tensors compared with each other do that for few of them.
+_SELECTS = re.compile(r"^aten::(?:(?:nan)?median|kthvalue|topk|sort|argsort|msort)$")
+FEW_VALUES = 32  # up to here a network has some 200 exchanges at most. Chosen by hand, not calibrated.
 # A matrix times one vector: no batch that could be raised. torch.compile makes it a product and a sum.
 _TIMES_VECTOR = re.compile(r"^aten::(add)?mv_?$")
 
@@ -76,12 +83,27 @@ def _advice(facts: Facts, longest: Carrier | None) -> str:
             "multiply the matrix with several vectors at once, or let torch.compile write the product as a "
             'reduction (mode="max-autotune")'
         )
+    if longest is not None and longest.op is not None and _SELECTS.match(longest.op):
+        return _order_otherwise(facts, longest)
     if kind in ("matmul", "conv"):
         return 'raise the batch so that each fills the device, or try torch.compile(mode="max-autotune")'
     if kind == "attention":
         return "try another attention backend (torch.nn.attention.sdpa_kernel)"
     compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile write a kernel"
     return f"call them less often and on more data at once{compiler}"
+
+
+def _order_otherwise(facts: Facts, longest: Carrier) -> str:
+    """No compiler writes such a kernel anew; for few values no kernel of its own is needed."""
+    inputs = facts.timeline.inputs_of(longest.op_row)
+    op = (longest.op or "").removeprefix("aten::")
+    values = row_length(op, Arguments(inputs)) if inputs is not None else None
+    if values is None or values > FEW_VALUES:
+        return "select from fewer values, or write a kernel for it"
+    return (
+        f"put the {values} values in order by torch.minimum and torch.maximum over whole tensors (a sorting "
+        "network)"
+    )
 
 
 def _is_foreign(longest: Carrier, kind: str) -> bool:

@@ -302,3 +302,9 @@ def test_experts_read_the_weights_of_those_that_got_a_token() -> None:
     assert one.flops == 2 * 8 * weights / 64
     assert one.read_bytes == pytest.approx(2 * (2048 + 8 / 64 * weights))
     assert many.read_bytes == pytest.approx(2 * (4096 * 2048 + weights))
+
+
+@pytest.mark.parametrize(("axis", "once"), [("0", True), ("1", False), ("", False)])
+def test_short_rows_are_sorted_in_one_pass(axis: str, once: bool) -> None:
+    sorted_rows = work("aten::sort", [[16, 8192], []], [FP32, "Scalar"], ["", axis])
+    assert (sorted_rows.nbytes == 16 * 8192 * (4 + 4 + 8)) == once

@@ -23,7 +23,10 @@ _SCATTER = frozenset(
 )
 _ROWS = frozenset({"index_add", "index_add_", "index_copy", "index_copy_", "index_fill_"})
 _PUT = frozenset({"index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"})
-_SORT = frozenset({"sort", "argsort", "msort", "_unique2", "unique_dim", "unique_consecutive"})
+_SORT_ROWS = frozenset({"sort", "argsort", "msort"})
+_SORT = frozenset({"_unique2", "unique_dim", "unique_consecutive"}) | _SORT_ROWS
+_SHORT_ROW = 4096  # values: torch sorts rows up to here on the chip, in one pass over memory
+_AXIS_LATER = frozenset({"topk", "kthvalue"})  # (x, k, axis)
 OPS = (
     frozenset(
         {"embedding", "embedding_dense_backward", "embedding_backward", "_embedding_bag", "index_select"}
@@ -37,6 +40,10 @@ OPS = (
         "multinomial",
         "nonzero",
         "masked_select",
+        "histc",
+        "bincount",
+        "bucketize",
+        "searchsorted",
     }
     | (_SCATTER | _ROWS | _PUT | _SORT)
 )
@@ -58,8 +65,8 @@ def indexing_work(op: str, arguments: Arguments) -> Work | None:
     if op in _PUT:
         return _put(arguments)
     if op in _SORT:
-        return _sort(arguments)
-    return _scan(arguments)
+        return _sort(op, arguments)
+    return _scan(arguments, 1 if op == "searchsorted" else 0)
 
 
 def _row_bytes(tensor: Tensor) -> float:
@@ -164,19 +171,35 @@ def _put(arguments: Arguments) -> Work | None:
     )
 
 
-def _sort(arguments: Arguments) -> Work | None:
-    """Radix passes of 8 bits, each reading and writing keys and 8-byte positions."""
+def row_length(op: str, arguments: Arguments) -> int | None:
+    """How many values an op orders or selects from at a time; None where its axis is not known."""
+    x = arguments.tensor(0)
+    if x is None or not x.dims:
+        return None
+    axis = arguments.number(2 if op in _AXIS_LATER else 1)
+    if axis is None and op in _SORT_ROWS:  # a stable sort has its flag first
+        axis = arguments.number(2)
+    if axis is None:
+        return x.dims[0] if len(x.dims) == 1 or op == "msort" else None
+    return x.dims[int(axis) % len(x.dims)]
+
+
+def _sort(op: str, arguments: Arguments) -> Work | None:
+    """Keys and 8-byte positions: short rows in one pass, others in radix passes of 8 bits."""
     x = arguments.tensor(0)
     if x is None:
         return None
+    values = row_length(op, arguments) if op in _SORT_ROWS else x.elements
+    if values is not None and values <= _SHORT_ROW:
+        return Work(4.0 * x.elements, x.nbytes, float(x.elements * (x.size + 8)), "fp32")
     passes = x.size
     moved = float(x.elements * (x.size + 8) * passes)
     return Work(4.0 * x.elements, moved, moved, "fp32")
 
 
-def _scan(arguments: Arguments) -> Work | None:
-    """Top-k, sampling, nonzero: at least one pass over the input."""
-    x = arguments.tensor(0)
+def _scan(arguments: Arguments, at: int) -> Work | None:
+    """Top-k, sampling, nonzero, histograms: at least one pass over the input."""
+    x = arguments.tensor(at)
     if x is None:
         return None
     return Work(4.0 * x.elements, x.nbytes, 0.0, "fp32")

@@ -13,7 +13,7 @@ _REDUCE: dict[str, int | None] = {
     **dict.fromkeys(
         ("var", "std", "var_mean", "std_mean", "prod", "any", "all", "max", "min", "argmax", "argmin"), 1
     ),
-    **dict.fromkeys(("aminmax", "median", "mode", "cummax", "norm", "linalg_norm"), 1),
+    **dict.fromkeys(("aminmax", "median", "nanmedian", "mode", "norm", "linalg_norm"), 1),
     "linalg_vector_norm": 2,
     "_foreach_norm_single": None,
     "trace": None,

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from findwall.structure.names.formats import FORMATS
 from findwall.structure.names.matrix import ATTENTION, CONVOLUTIONS, PRODUCTS, RECURRENCES
-from findwall.structure.names.movement import BOOKKEEPING, COLLECTIVES, COPIES, EMBEDDINGS, GATHERS, SORTS
+from findwall.structure.names.movement import (
+    BOOKKEEPING,
+    COLLECTIVES,
+    COPIES,
+    EMBEDDINGS,
+    GATHERS,
+    SELECTIONS,
+    SORTS,
+)
 from findwall.structure.names.ops import OPS
 from findwall.structure.names.pipes import TENSOR_CORES
 from findwall.structure.names.table import NameTable
@@ -39,6 +47,7 @@ KERNELS: NameTable[str] = NameTable(
     *NORMS,
     *CONVOLUTIONS,
     *PRODUCTS,
+    *SELECTIONS,
     *GATHERS,
     *SORTS,
     *REDUCTIONS,

@@ -227,6 +227,22 @@ GATHERS = (
     NameRow(r"embed|lookup|take_kernel", "gather", "lookup_rows_kernel", BY_HAND),
 )
 
+# Before the gathers: such a kernel looks through whole rows for the values that it then hands over.
+SELECTIONS = (
+    NameRow(
+        r"(?:sb|mb)topk::|gather(?:topk|median|kthvalue)|compute_mode",
+        "other",
+        "void at::native::(anonymous namespace)::gatherMedian<float, unsigned int, 2>()",
+        f"aten::median, kthvalue, topk and mode: {H200}",
+    ),
+    NameRow(
+        r"fill_(?:index_and_segment|reverse_indices)",
+        "other",
+        "void at::native::(anonymous namespace)::fill_index_and_segment_kernel(int2*, int, IntDivider<uint>)",
+        "aten::sort of long rows" + UNSEEN,
+    ),
+)
+
 SORTS = (
     NameRow(
         r"cub::|thrust|hipcub",

@@ -34,7 +34,12 @@ OPS: NameTable[str] = NameTable(
     NameRow(
         r"sum|mean|reduce|loss|max_pool|avg_pool|argmax|amax|amin|std|var", "reduce", "aten::mse_loss", H200
     ),
-    NameRow(r"sort|topk|unique|nonzero|multinomial", "other", "aten::topk", "torch" + UNSEEN),
+    NameRow(
+        r"sort|topk|unique|nonzero|multinomial|median|kthvalue|::mode$|bucketize|histc|histogram|bincount",
+        "other",
+        "aten::topk",
+        H200,
+    ),
     NameRow(
         r"add|mul|div|sub|gelu|relu|silu|tanh|sigmoid|exp|pow|where|dropout|fill|zero|clamp|sqrt|neg|uniform|"
         r"normal|bernoulli|random",

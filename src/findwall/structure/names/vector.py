@@ -134,6 +134,12 @@ REDUCTIONS = (
         f"aten::max_pool2d: {A100_ALEXNET}, {H200}",
     ),
     NameRow(
+        r"tensor_kernel_scan",
+        "reduce",
+        "void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float> >(float*, float const*)",
+        f"aten::cumsum and its like: {H200}",
+    ),
+    NameRow(
         r"reduce|mean_kernel|sum_kernel|norm_kernel|norm2|lpnorm|cumsum|argmax|cleanup",
         "reduce",
         "argmax_kernel",
