@@ -35,14 +35,16 @@ class Diary:
         self._evaluating_since = self._evaluating_since or perf_counter_ns()
 
     def step_ended(self, step: int, now: int, usual_ns: float) -> None:
-        """An evaluation is over with the next step's end; that step's own work is not part of it."""
+        """An evaluation is over with the next step's end; that step's own work is not part of it.
+
+        An `eval()` before the first step sets up a job that only infers: it is part of the start.
+        """
+        spent = now - self._evaluating_since - int(usual_ns)
+        if self._evaluating_since and self.first_step and spent > 0:
+            self.note(EVALUATION, step, spent)
+        self._evaluating_since = 0
         self.first_step = self.first_step or now
         self.last_step = now
-        if self._evaluating_since:
-            spent = now - self._evaluating_since - int(usual_ns)
-            self._evaluating_since = 0
-            if spent > 0:
-                self.note(EVALUATION, step, spent)
 
     def elapsed(self, now: int) -> Elapsed:
         """The job's time so far, and what it went to."""
