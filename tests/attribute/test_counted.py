@@ -161,3 +161,9 @@ def test_products_at_a_low_clock_keep_the_tensor_cores_busy_for_longer() -> None
     slow = Sampled(1240.0, 1200.0, 1300.0)
     facts = counted(use(1.0, tensor), book.timeline(), sm_clock_mhz=slow, max_sm_clock_mhz=1980)
     assert facts.counted is None or facts.counted.cause != "at-the-roof"
+
+
+def test_more_than_the_memory_can_move_was_not_moved_by_the_unknown_alone() -> None:
+    """1.5 ms of unknown kernels cannot keep the memory busy for 5: the known ones moved more than told."""
+    facts = counted(use(dram=50.0, tensor=10.0), replayed(unknown_us=1500.0, known_us=7000.0))
+    assert facts.counted is None or facts.counted.cause != "memory-roof"

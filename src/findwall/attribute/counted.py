@@ -28,6 +28,9 @@ from findwall.units import NS_PER_S, format_share
 NEAR_CEILING_SHARE = 0.75  # of what is achievable: from here on a kernel of known work is at its roof, too
 FAR_BELOW_SHARE = 0.4  # of it: a kernel of any class is then held up by something else
 FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
+# Of a ceiling: nothing uses more, but for the counters' own error. Where it seems so, other kernels did more
+# than their model says.
+IMPOSSIBLE_SHARE = 1.1
 WORTH_ASKING_SHARE = 0.05  # of the device's time: less of unknown work decides nothing
 # Tensor cores in use, of their time, by the best products: 84 % on an H200 (see `examine/counters.py`).
 TENSOR_CEILING = 0.84
@@ -118,7 +121,8 @@ def _judge(
 
 def _interval(counted: float, elsewhere: float, own: float) -> tuple[float, float]:
     """Time at a ceiling, all in all and of other kernels, as a share of the kernels' own time."""
-    return min(max(counted - elsewhere, 0.0) / own, 1.0), min(counted / own, 1.0)
+    least = max(counted - elsewhere, 0.0) / own
+    return 0.0 if least > IMPOSSIBLE_SHARE else min(least, 1.0), min(counted / own, 1.0)
 
 
 def _tensor_time(kernels: KernelTable, atoms: DeviceAtoms, ceilings: Ceilings) -> float:
