@@ -52,3 +52,10 @@ def test_where_images_are_convolved_their_layout_is_told_too() -> None:
     }
     facts = facts_of(sketch(cpu="ooo      " * 3, gpu="vwwwkkkkk" * 3, steps=STEPS, kernels=kernels))
     assert "makes images channels-last" in unfused_pointwise.sentence(facts)
+
+
+def test_a_convolution_that_hardly_takes_time_is_not_told() -> None:
+    kernels = {"v": Drawn("implicit_convolve_sgemm<float, 128>", "aten::cudnn_convolution")}
+    steps, wide = "|" + " " * 119, "v" + "kkkkKKKK" * 14 + "k" * 7
+    facts = facts_of(sketch(cpu=("o" * 29 + " " * 91) * 3, gpu=wide * 3, steps=steps * 3, kernels=kernels))
+    assert "channels-last" not in unfused_pointwise.sentence(facts)

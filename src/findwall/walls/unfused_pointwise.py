@@ -30,7 +30,8 @@ from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
-from findwall.attribute.layouts import channels_last, convolves
+from findwall.attribute.layouts import channels_last
+from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "unfused-pointwise"
@@ -69,6 +70,7 @@ def _advice(facts: Facts) -> str:
     compiled = any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE))
     if compiled:
         return "look for graph breaks that cut these chains, as torch.compile is in use already"
-    if convolves(facts) and not channels_last(facts):
+    convolved = float(facts.own[of_class(facts, "conv")].sum())
+    if convolved > MENTION_SHARE * facts.step and not channels_last(facts):
         return "use torch.compile, which fuses each chain into one kernel and makes images channels-last"
     return "use torch.compile, which fuses each chain into one kernel"
