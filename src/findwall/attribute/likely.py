@@ -6,22 +6,20 @@ reaches, launches at what the host pays for them.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import of_class, rows_of
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.attribute.fusion import is_fusable
-from findwall.attribute.layouts import channels_last, convolves, under_convolution
+from findwall.attribute.layouts import channels_last, under_convolution
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.widths import MATH_BYTES, likely_under_autocast
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.calibrate import host_parts
-from findwall.replay.change import Change, Drop, Replace, Scale
+from findwall.replay.change import Change, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Node
 from findwall.units import NOT_ZERO_NS, NS_PER_S
@@ -35,9 +33,6 @@ LONG_LAUNCH = 4.0
 # Of the ceiling that short runs reach: under steady load the clocks fall. On an H200 large products kept 0.84
 # (bf16) and 0.88 (TF32) of it for seconds, and 0.93 inside steps that do other work between.
 STEADY_REACHED = 0.9
-LEAST_NS = 2_000.0  # a generated kernel over a few numbers, on an H200
-# Classes whose kernels need all of their input before they write: each keeps a kernel of its own in a chain.
-REDUCING = ("norm", "reduce", "softmax")
 ALIGNMENT_BYTES = 16  # what a row of a fast product begins at a multiple of
 IMAGE_CHANNELS = 4  # of a convolution's input: an image, not a layer's features
 
@@ -176,93 +171,6 @@ def to_likely(facts: Facts, atoms: I64, ns: F64) -> Change:
 # -- passes over memory ----------------------------------------------------------------------------
 
 
-class Generated(msgspec.Struct, frozen=True):
-    """What a compiler makes of the step's passes over memory, by device row."""
-
-    rows: I64  # that become generated kernels
-    ns: F64  # how long each takes then
-    gone: I64  # that become part of another
-
-    @property
-    def all(self) -> I64:
-        found: I64 = np.concatenate([self.rows, self.gone])
-        return found
-
-
-def generated(facts: Facts, narrow: bool = False) -> Generated:
-    """Chains of passes over memory as generated kernels, at the speed that such kernels reach.
-
-    `narrow`: under autocast.
-
-    A chain is what lies between two products. It becomes one kernel, and one more for each further reduction.
-    """
-    table = facts.kernels
-    index, step, chains = facts.chains
-    kept = np.maximum(table.bytes[index] - chains.saved, 0.0) + chains.again
-    if narrow:
-        kept *= _bytes_left(facts)[index]
-    at = np.flatnonzero(is_fusable(facts.timeline, table, index) & ~np.isnan(kept))
-    if len(at) == 0 or not facts.ceilings.bandwidth:
-        return Generated(table.row[:0], np.zeros(0), table.row[:0])
-    part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
-    stands = _stands(kept[at], part, np.isin(table.class_index[index[at]], _indices(*REDUCING)))
-    # What one of the chain moves beside those that stand for a kernel is moved by the one that follows it.
-    group = np.cumsum(stands[::-1])[::-1]
-    group = group.max() - group
-    moved = np.bincount(group, kept[at], minlength=int(group.max()) + 1)
-    done = np.bincount(group, np.nan_to_num(table.flops[index[at]]), minlength=len(moved))
-    floor = moved / facts.ceilings.bandwidth * NS_PER_S
-    floor = np.maximum(floor, done / facts.ceilings.flops.get("fp32", np.inf) * NS_PER_S)[group[stands]]
-    row = table.row[index[at]]
-    floor = np.maximum(floor, 1.0)
-    norms = op_named(facts, table.op[index[at]][stands], "batch_norm")
-    ns = np.where(
-        norms, curves().likely_ns("fused/batch_norm", floor), curves().likely_ns("fused/chain", floor)
-    )
-    return Generated(row[stands], np.maximum(ns, LEAST_NS), row[~stands])
-
-
-def compiled_kernels(facts: Facts, made: frozenset[str]) -> tuple[Change, I64]:
-    """The step's kernels as a compiler makes them, and the rows that are gone: chains as generated kernels,
-    odd matmuls padded, images turned for convolutions."""
-    code = generated(facts, narrow=narrows(made))
-    gone = code.gone
-    change = Change((Replace(code.rows, code.ns),))
-    if "pad-shapes" not in made:
-        change += in_format(facts, facts.atoms.of("misaligned-shapes"), "bf16", aligned=True)
-    if turns_layouts(facts):
-        beside = np.flatnonzero(under_convolution(facts) & ~of_class(facts, *MATRIX_CLASSES))
-        gone = np.union1d(gone, rows_of(facts, beside))
-        change += turned(facts) if not narrows(made) else Change()
-    return change + Change((Drop(gone),)), gone
-
-
-def turns_layouts(facts: Facts) -> bool:
-    """Whether a compiler would make images channels-last: it does so where convolutions read others."""
-    return convolves(facts) and not channels_last(facts)
-
-
-def _bytes_left(facts: Facts) -> F64:
-    """Of each kernel's bytes what autocast leaves."""
-    left = np.ones(len(facts.kernels.row))
-    left[facts.atoms.index] = likely_under_autocast(facts)
-    return left
-
-
-def _stands(kept: F64, part: I64, reduces: Bool) -> Bool:
-    """Which kernels of each chain stay as generated ones: the last that moves anything, and reductions."""
-    moves = kept > 0
-    found = moves & reduces
-    last = np.full(int(part.max()) + 1, -1, np.int64)
-    np.maximum.at(last, part, np.where(moves, np.arange(len(part)), -1))
-    found[last[last >= 0]] = True
-    return found
-
-
-def _indices(*names: str) -> list[int]:
-    return [KERNEL_CLASSES.index(name) for name in names]
-
-
 def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
     """Passes over memory in 16 bits, as far as autocast makes them so: their own time on fewer bytes.
 
@@ -345,8 +253,3 @@ def op_named(facts: Facts, ops: I64, word: str) -> Bool:
 def is_narrow(facts: Facts) -> bool:
     """Whether most products are of 16-bit numbers."""
     return next(iter(math_times(facts)), "") in SIXTEEN_BITS
-
-
-def model_rows(facts: Facts) -> I64:
-    """Device rows of the model itself: not the optimizer's, nor copies from and to the host."""
-    return np.unique(rows_of(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy"))))

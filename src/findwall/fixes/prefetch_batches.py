@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploaded, uploads
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.attribute.host_link import at_link_rate
+from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import WAITED_FOR_SHARE
-from findwall.replay.change import Change, Drop, without
+from findwall.replay.change import Change, Drop, OtherStream, without
 from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
@@ -35,11 +36,12 @@ def advise(facts: Facts) -> Outcome:
     copies = uploads(facts)
     amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
     pin = "from pinned memory " if copies.pageable else ""
-    found = surely(
+    found = use(
         f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on its own stream while this one "
         "is "
         f"computed, or keep a small dataset on the device: the device waits {a_step(spent)} for copies.",
         _best(facts),
+        likely=lambda made: at_link_rate(facts) + Change((OtherStream(uploaded(facts)),)),
     )
     return replace(found, after_others=copies.pageable)  # what is not pinned is copied by the host
 

@@ -120,7 +120,7 @@ def in_ms(found: Prediction | None, best: float) -> Range | None:
     if found is None:
         return None
     mid = max(ms(found.mid), best)
-    return Range(min(max(ms(found.low), best), mid), mid, max(ms(found.high), mid))
+    return Range(min(max(ms(found.low), best), mid), mid, mid * found.high / found.mid)
 
 
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
@@ -209,6 +209,8 @@ def _may_be_slower(one: _Candidate, ledger: _Ledger) -> bool:
     if one.predicted is None or one.predicted.mid is None or one.predicted.high is None:
         return False
     if one.predicted.mid > (1.0 - MENTION_SHARE) * ledger.step:
+        return True
+    if one.predicted.mid > (1.0 - WORTH_IT) * ledger.step and one.predicted.high > ledger.step:
         return True
     return one.predicted.high > SLOWER * ledger.step and one.predicted.mid > WELL_FASTER * ledger.step
 

@@ -9,7 +9,7 @@ When it does not help:
 The device is busy anyway: then the default mode gives the same. Inputs that change shape record a graph for
 each shape; graph breaks, CPU ops and mutated inputs keep a region out of graphs (`TORCH_LOGS=perf_hints` says
 so). Each call still checks its guards and copies its inputs into the graph's memory, so a model called many
-times a step gains less than from a graph captured by hand.
+times in a step gains less than from a graph captured by hand.
 
 Risk:
 Results live in the graph's memory until the next call: clone what must last. The graphs hold their memory.
@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.compiled import compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.job import graph_share, is_training
-from findwall.attribute.likely import calls_a_step, compiled_kernels, host_ns, model_rows
+from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import as_chains, free_launches
+from findwall.attribute.whatif import free_launches
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.replay.change import Change, Issue, Ready
@@ -53,9 +54,8 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _best(facts: Facts) -> Change:
-    """Chains as one kernel each, and nothing to launch, one right after the other."""
-    chains = as_chains(facts, facts.atoms.of("unfused-pointwise"))
-    return chains + free_launches(facts) + Change((Ready(facts.queue.row, turn=0.0),))
+    """All that a compiler could do, and nothing to launch, one kernel right after the other."""
+    return compiled_at_best(facts) + free_launches(facts) + Change((Ready(facts.queue.row, turn=0.0),))
 
 
 def _likely(facts: Facts, made: Made) -> Change:

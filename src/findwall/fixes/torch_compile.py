@@ -20,28 +20,20 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from findwall.attribute.carriers import ops_named
+from findwall.attribute.compiled import FUSES, compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import matching, of_class, too_small_share
+from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, listed, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
-from findwall.attribute.likely import (
-    calls_a_step,
-    compiled_kernels,
-    host_ns,
-    model_rows,
-    turns_layouts,
-)
+from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, gone, to_floor
+from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
-from findwall.model.events import Bool
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Issue
 from findwall.units import format_share
@@ -63,15 +55,8 @@ DOES = {
     "layout-copies": "folds layout copies into what reads them",
     "misaligned-shapes": "pads odd matmuls",
 }
-# Classes whose kernels the compiler folds into what comes before and after them.
-MERGED = ("norm", "softmax", "reduce", "gather", "copy")
-# Times the cache that a kernel moves: from here on next to nothing of one pass is left there for the second.
-# Chosen by hand, not calibrated.
-LARGE_RATIO = 4
-BATCH_NORM = re.compile(r"batch_norm")
 # Of the device time in generated kernels: less is not told. Chosen by hand, not calibrated.
 GENERATED_SHARE = 0.02
-FUSES = ("unfused-pointwise", "dtype-casts", "layout-copies")
 
 
 def advise(facts: Facts) -> Outcome:
@@ -91,24 +76,9 @@ def advise(facts: Facts) -> Outcome:
     done = listed([DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth])
     return use(
         f"Use `model = torch.compile(model)`: it {done or DOES['unfused-pointwise']}.",
-        _best(facts),
+        compiled_at_best(facts),
         likely=lambda made: _likely(facts, made),
     )
-
-
-def _best(facts: Facts) -> Change:
-    """Chains, norms, losses and gathers become parts of their neighbours, odd matmuls are padded, and images
-    lie as convolutions like them.
-
-    The host issues the model for nothing; the optimizer is not part of the model.
-    """
-    model = np.flatnonzero(~of_class(facts, "optimizer"))
-    moved = [cause for cause in MOVES if cause != "launch-bound"]
-    merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts))
-    kernels = sum((_moved(facts, cause) for cause in moved), Change())
-    if turns_layouts(facts):
-        kernels += bare_convolutions(facts) + gone(facts, facts.atoms.of("layout-copies"))
-    return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
 
 
 def _likely(facts: Facts, made: Made) -> Change:
@@ -127,26 +97,12 @@ def generated_launches(facts: Facts, rows: I64) -> Change:
     return Change((Issue(rows, each),))
 
 
-def _moved(facts: Facts, cause: str) -> Change:
-    atoms = facts.atoms.of(cause)
-    return as_chains(facts, atoms) if cause in FUSES else to_floor(facts, atoms)
-
-
-def _twice_through_memory(facts: Facts) -> Bool:
-    """Batch norms over far more than the cache holds: no kernel that they become part of reads less."""
-    rows = facts.kernels.op[facts.atoms.index]
-    named = (rows >= 0) & matching(facts, np.maximum(rows, 0), BATCH_NORM)
-    large = facts.kernels.bytes[facts.atoms.index] > LARGE_RATIO * (facts.ceilings.l2_bytes or 0)
-    found: Bool = named & large & ~np.isnan(facts.atoms.floor)
-    return found
-
-
 def _for_launches(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
         small = too_small_share(facts)
         if small < WORTH_IT:
             return NoUse("a CUDA graph already issues the kernels")
-        merged = _best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
+        merged = compiled_at_best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
         share = format_share(small)
         return use(
             f"Run `torch.compile(model)` before the capture: small kernels take {share} of the step.", merged
@@ -155,12 +111,12 @@ def _for_launches(facts: Facts) -> Outcome:
     if on_cores(facts):
         return use(
             f"Use `torch.compile(model)` for fewer and larger ops: {waited} passes between them today.",
-            _best(facts),
+            compiled_at_best(facts),
         )
     return use(
         f"Use `model = torch.compile(model)`: the device waits {waited} for launches, and generated "
         "code issues fewer.",
-        _best(facts),
+        compiled_at_best(facts),
         likely=lambda made: _likely(facts, made),
     )
 
