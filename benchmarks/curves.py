@@ -3,11 +3,13 @@
     python benchmarks/curves.py --out curves.json [--only matmul,conv,attention,memory,optimizer,host]
     python benchmarks/curves.py --ship curves.json     writes what findwall reads, from what was measured
 
-Run it on an idle GPU; it takes about a minute and a half. Times are medians with the L2 cache flushed before each
+Run it on an idle GPU; it takes about two minutes. Times are medians with the L2 cache flushed before each
 run, as in a real step, where the data of one kernel is seldom still there. What `findwall` ships of it
-(`src/findwall/replay/curves/`) is the efficiency of each class by the size of its floor, and the host's costs
-in units of the launch cost that `findwall ceilings` measures.
+(`src/findwall/replay/curves/`) is the efficiency of each class by the size of its floor, and the host's
+costs in units of the launch cost that `findwall ceilings` measures.
 """
+
+# ruff: noqa: B023 (what is timed is called before its loop goes on)
 
 from __future__ import annotations
 
@@ -346,7 +348,7 @@ def fused_chains() -> Iterator[dict[str, Any]]:
 
 
 def fused_batch_norm(layout: torch.memory_format, channels: int, image: int) -> Iterator[dict[str, Any]]:
-    """A batch norm with its activation, as the compiler writes it: twice through memory, whatever is fused."""
+    """A batch norm with its activation, as the compiler writes it: twice through memory."""
     norm = nn.BatchNorm2d(channels).cuda()
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: F.relu(norm(x)))

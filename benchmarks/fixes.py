@@ -2,11 +2,12 @@
 
     python benchmarks/fixes.py [--out benchmarks/results/fixes.json] [--ship] [--only WORD]
 
-Every fix that was really made and timed, on the jobs whose traces are at hand: those recorded for the tests,
-those kept aside, and the zoo beside the project where it is there. An error is the logarithm of predicted over
-measured, less half the measurement's own spread, as the judge beside the project counts it. Intervals are made
-with the job left out: from the errors that the fixes had on the other jobs. `--ship` writes what findwall
-itself makes its intervals from, all jobs counted.
+Every fix that was really made and timed, on the jobs whose traces are at hand: those recorded for the
+tests, those kept aside, and the zoo beside the project where it is there; `pairs` are recorded jobs with
+fixes that were made in at least three interleaved processes each (`fix_pairs.py`). An error is the
+logarithm of predicted over measured, less half the measurement's own spread, as the judge beside the
+project counts it. Intervals are made with the job left out: from the errors that the fixes had on the other
+jobs. `--ship` writes what findwall itself makes its intervals from, all jobs counted.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fix_names import FIX_OF
-from replay import FOLDERS, MORE_THAN_ONE_FIX, facts_of, truths
-
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import ERRORS, Errors, scenarios
 from findwall.units import ms
+from fix_names import FIX_OF
+from replay import FOLDERS, MORE_THAN_ONE_FIX, facts_of, truths
 
 HERE = Path(__file__).resolve().parent
 PAIRS = HERE / "results" / "fix_pairs.json"
@@ -38,9 +38,9 @@ OVER = 0.34  # of an error: more than 40 %
 COVERED = 0.88  # of the measurements: what an interval should hold
 SMALL_CHANGE = 0.05  # a smaller predicted change says nothing about a share of it
 PRIOR = 3.0  # measurements that all fixes together count for beside a fix's own
-# Of a step between two processes, and besides of what the host decides of it. A plain step timed again beside
-# its fixes was off by up to 0.009 on five jobs that wait for their device, by 0.002 to 0.10 on seven that wait
-# for the host, 0.06 in the middle.
+# Of a step between two processes, and besides of what the host decides of it. A plain step timed again
+# beside its fixes was off by up to 0.009 on four jobs that wait for their device, by 0.002 to 0.10 on eight
+# that also wait for the host, 0.05 in the middle.
 NOISE, HOST_NOISE = 0.03, 0.10
 
 
@@ -77,7 +77,7 @@ class Pair:
 
 
 def measured_pairs() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The recorded jobs with the fixes that were made in interleaved processes; steps as of their recording."""
+    """The recorded jobs with the fixes made in interleaved processes; steps as of their recording."""
     jobs = json.loads(PAIRS.read_text())["jobs"] if PAIRS.exists() else {}
     for path, truth in truths(FOLDERS["fixtures"]):
         job = jobs.get(path.name.removesuffix(".json.gz"))
@@ -162,9 +162,8 @@ def interval(one: Pair, errors: Errors) -> tuple[float, float]:
 
 
 def table(title: str, found: list[Pair], every: list[Pair]) -> dict[str, Any]:
-    print(
-        f"\n{title}\n\n| job | fix | step | predicted | interval | measured | error |\n|---|---|---|---|---|---|---|"
-    )
+    head = ("job", "fix", "step", "predicted", "interval", "measured", "error")
+    print(f"\n{title}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
     inside, widths = 0, []
     for one in sorted(found, key=lambda one: -one.error):
         said = "—"

@@ -63,7 +63,7 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
     if ends is None:
         return None
     mid = sqrt(ends[0] * ends[1])
-    apart = abs(log(ends[0] / ends[1])) / 2
+    apart = abs(log(ends[0] / ends[1])) / 2 + _step_doubt(facts)
     idle = 1.0 - facts.reading.likely.busy / facts.step
     doubt = errors().doubt(tuple(uses), abs(log(facts.step / mid)), idle) + apart
     return Prediction(mid * exp(-doubt), mid, mid * exp(doubt), basis)
@@ -123,6 +123,12 @@ def _mostly_probed(before: Graph, after: Graph, rows: I64) -> bool:
     moved = np.abs(after.own[same] - before.own[mine]) * before.weight[mine]
     told = float(moved[np.isin(before.row[mine], rows)].sum())
     return told > MAJORITY_SHARE * float(moved.sum())
+
+
+def _step_doubt(facts: Facts) -> float:
+    """Half of how far apart the shortest and the longest step lie that the trace allows."""
+    short, long = facts.reading.short.step, facts.reading.long.step
+    return log(long / short) / 2 if 0 < short < long else 0.0
 
 
 def _not_replayed(facts: Facts, moves: tuple[str, ...]) -> float:
