@@ -35,11 +35,11 @@ def cannot_tell() -> Facts:
 
 
 def test_no_workers_asks_for_workers() -> None:
-    """A batch takes up to eight times as long as the rest of the step."""
+    """A batch takes up to eight times as long as the rest of the step, and a worker twice as long for it."""
     assert "num_workers=" in loader_starved.sentence(fires())
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS), step_ms=10)
     waited = facts.spent_ms("loader-starved")
-    assert loader_starved.workers_text(facts, 0) == f"num_workers={ceil(waited / (10 - waited))}"
+    assert loader_starved.workers_text(facts, 0) == f"num_workers={ceil(2 * waited / (10 - waited))}"
     assert loader_starved.workers_text(facts, 4) == f"num_workers={ceil(4 * 10 / (10 - waited))}"
     assert loader_starved.workers_text(facts, 32) == "num_workers=os.cpu_count()"
     few = replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=CpuUse(cores=2))))

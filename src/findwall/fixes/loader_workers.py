@@ -27,7 +27,14 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.job import range_names
 from findwall.attribute.kinds_told import restarting_ms
-from findwall.attribute.loader import AS_MANY_AS_CORES, cores_of, workers_busy, workers_needed, workers_text
+from findwall.attribute.loader import (
+    AS_MANY_AS_CORES,
+    WORKER_SHARE,
+    cores_of,
+    workers_busy,
+    workers_needed,
+    workers_text,
+)
 from findwall.fixes import Fix, NoUse, Outcome, Use, use
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale
@@ -35,9 +42,7 @@ from findwall.replay.graph import LAUNCHING
 from findwall.units import NS_PER_MS
 
 MOVES = ("loader-starved",)
-# Of what the training process makes of a batch in the same time: what a worker does, likely and at least. On
-# an H200's 16 cores it was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
-LIKELY_SHARE, SURE_SHARE = 0.5, 0.25
+SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
@@ -80,7 +85,7 @@ def _keep_up(facts: Facts, workers: int) -> bool:
     """Whether so many workers do even where each makes far less of a batch than the training process does: it
     may use many cores for one batch, a worker uses one."""
     busy = workers_busy(facts, 0)
-    return busy is not None and workers * SURE_SHARE >= busy
+    return busy is not None and workers * SURE_SHARE >= busy * WORKER_SHARE
 
 
 def _beside(facts: Facts, workers: int) -> Change:
@@ -88,7 +93,7 @@ def _beside(facts: Facts, workers: int) -> Change:
     copies = facts.queue.row[facts.queue.paced]
     return Change(
         (
-            Elsewhere("loader-starved", workers * LIKELY_SHARE),
+            Elsewhere("loader-starved", workers * WORKER_SHARE),
             HostWork(LAUNCHING, LAUNCHES_BESIDE_WORKERS),
             Scale(copies, np.full(len(copies), COPIES_BESIDE_WORKERS)),
         )
