@@ -44,7 +44,7 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the kernels are already replayed from a graph")
     waited = launch_idle(facts)
     if waited <= NEVER_MS:
-        return NoUse("the device never waits for the host to launch")
+        return NoUse("the device never waits for launches: compiling in the default mode gives the same")
     return use(
         f'Use `torch.compile(model, mode="reduce-overhead")`: the device waits {a_step(waited)} for '
         "launches, which CUDA graphs make one a call.",
