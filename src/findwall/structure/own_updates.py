@@ -79,6 +79,8 @@ def _between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
     """For each op the number of the backward pass that it follows with no forward op between, else -1."""
     events = timeline.events
     engine = np.flatnonzero(links.backward & events.is_kind(Kind.OP))
+    if len(engine) == 0:  # an annotation alone may be marked as backward
+        return np.full(len(ops), -1, np.int64)
     engine = engine[np.argsort(events.start[engine], kind="stable")]
     done = np.maximum.accumulate(events.end[engine])
     forward = np.sort(events.start[np.unique(links.forward[links.forward >= 0])])
