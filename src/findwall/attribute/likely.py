@@ -18,7 +18,7 @@ from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
-from findwall.replay.calibrate import host_parts
+from findwall.replay.calibrate import SLOWEST_PACE, host_parts
 from findwall.replay.change import Change, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Node
@@ -51,8 +51,10 @@ def launch_ns(facts: Facts) -> float:
 
 
 def host_ns(facts: Facts, what: str) -> float:
-    """What something costs this host, told by what an eager op costs it."""
-    return curves().host[what] * launch_ns(facts)
+    """What something costs this host, told by what an eager op costs it: at the pace of the recording, as an
+    edit of the graph has it, for the replay plays it at the host's own."""
+    pace = min(facts.reading.likely.calibration.pace, SLOWEST_PACE)
+    return curves().host[what] * launch_ns(facts) / pace
 
 
 def calls_a_step(facts: Facts) -> int:
