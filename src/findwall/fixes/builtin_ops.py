@@ -25,9 +25,10 @@ from findwall.attribute.device_time import of_class, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
+from findwall.attribute.likely import compiles
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, surely, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, use
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -75,7 +76,10 @@ def advise(facts: Facts) -> Outcome:
         how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."
         best = _best(facts, facts.atoms_of("unfused-pointwise"))
         moves = ("unfused-pointwise",)
-        return surely(how, best, moves) if _covered(facts) else use(how, best, moves)
+        if not _covered(facts):
+            return use(how, best, moves)
+        # What is called instead is what a compiler would make of the chain: of both, the compiler does it.
+        return Use(how, best, moves, likely=lambda made: Change() if compiles(made) else best, sure=True)
     return NoUse("no chain of ops here is one that a library op covers")
 
 

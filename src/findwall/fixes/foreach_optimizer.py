@@ -79,7 +79,7 @@ def advise(facts: Facts) -> Outcome:
         f"{way}: it launches {launches:,.0f} kernels per step, one parameter after the other, which "
         f"leaves the device waiting {a_step(waited)} and takes {a_step(started)} beyond the bytes moved.",
         _best(facts, atoms),
-        likely=lambda made: in_lists(facts, atoms),
+        likely=lambda made: Change() if "fused-optimizer" in made else in_lists(facts, atoms),
     )
 
 

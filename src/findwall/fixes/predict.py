@@ -99,7 +99,7 @@ def _played(facts: Facts, uses: dict[str, Use]) -> tuple[Graph | None, Basis]:
     of it, and what is gone comes last: nothing that another fix says brings it back."""
     made = frozenset(uses)
     change = Change()
-    for one in uses.values():
+    for _, one in sorted(uses.items()):  # whatever order they are named in
         if one.likely is None or not one.shorter_step:
             return None, "curves"
         change += one.likely(made)

@@ -59,9 +59,12 @@ def _best(facts: Facts) -> Change:
 
 
 def _likely(facts: Facts, made: Made) -> Change:
-    """Generated kernels one right after the other; the host pays for each call, not for each kernel."""
+    """Generated kernels one right after the other; the host pays for each call, not for each kernel, and for
+    none where a graph of the whole step holds them."""
     device, gone = compiled_kernels(facts, made)
     rows = np.setdiff1d(model_rows(facts), gone)
+    if "cuda-graphs" in made:
+        return device
     call = host_ns(facts, "graph_training_call" if is_training(facts) else "graph_call")
     calls = calls_a_step(facts) * facts.steps.count
     each = np.array(call * calls / max(len(rows), 1))

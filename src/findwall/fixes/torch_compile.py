@@ -83,8 +83,12 @@ def advise(facts: Facts) -> Outcome:
 
 def _likely(facts: Facts, made: Made) -> Change:
     """Generated kernels. The host pays for each launch what generated code pays, and for each call what its
-    guards cost."""
+    guards cost. A graph of all issues them in one; the mode that records graphs does all of this itself."""
+    if "reduce-overhead" in made:
+        return Change()
     device, gone = compiled_kernels(facts, made)
+    if "cuda-graphs" in made:
+        return device
     return device + generated_launches(facts, np.setdiff1d(model_rows(facts), gone))
 
 
