@@ -235,8 +235,9 @@ def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Pre
         best = ms(together_at_best(uses, facts, {one.name: ledger.step - one.at_most for one in group}))
         played = predict(facts, uses)
         step = in_ms(played, best)
-        alone = min(one.mid or ledger.step for one in group)
-        if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * alone:
+        fewer = [one.mid or ledger.step for one in group]
+        fewer += [one.step_ms.mid or ledger.step for part, one in found.items() if set(part) < set(names)]
+        if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * min(fewer):
             continue
         moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
         safety = max((one.fix.safety for one in group), key=SAFETIES.index)
