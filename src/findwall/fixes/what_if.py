@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from findwall.attribute.facts import Facts
@@ -12,6 +13,8 @@ from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import in_ms, speedup, together_at_best
 from findwall.model.diagnosis import Range, WhatIf
 from findwall.units import ms
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}")  # of workers or the like: more digits are none that anybody means
 
 
 def what_if(facts: Facts, asked: str) -> WhatIf:
@@ -33,13 +36,13 @@ def parse(asked: str) -> dict[str, int | None]:
     """Fixes by name, with the number given to each."""
     found: dict[str, int | None] = {}
     for part in filter(None, (one.strip() for one in asked.split(","))):
-        name, sign, number = part.partition("=")
+        name, sign, number = (one.strip() for one in part.partition("="))
         fix = all_fixes().get(name)
         if fix is None:
             near = get_close_matches(name, all_fixes(), 1)
             hint = f"Did you mean {near[0]}?" if near else "`findwall explain` lists the fixes."
             raise InputError(f"There is no fix called {name!r}.", hint)
-        if sign and (fix.numbered is None or not number.isdecimal() or int(number) < 1):
+        if sign and (fix.numbered is None or not _NUMBER.fullmatch(number)):
             raise InputError(
                 f"{part!r} is not a fix with a number.",
                 "Only loader-workers takes one, as in loader-workers=4.",
