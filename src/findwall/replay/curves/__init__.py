@@ -43,8 +43,9 @@ class Curves(msgspec.Struct, frozen=True):
     host: dict[str, float]  # in units of an eager op
 
     def likely_ns(self, name: str, floor_ns: F64) -> F64:
-        """How long kernels of such floors take, by the nearest curve there is: its own, or a wider one."""
-        while name not in self.classes:
+        """How long kernels of such floors take, by the nearest curve there is: its own, or a wider one.
+        KeyError where there is none."""
+        while name not in self.classes and "/" in name:
             name = name.rpartition("/")[0]
         found: F64 = floor_ns / self.classes[name].at(floor_ns)
         return found
