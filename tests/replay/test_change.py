@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from findwall.replay.change import (
     Edit,
     Elsewhere,
     HostWork,
+    Issue,
     Launch,
     Measured,
     NoWait,
@@ -83,6 +84,9 @@ def test_what_takes_nothing_away_changes_nothing(graph: Graph) -> None:
         Drop(NO_ROWS),
         Drop(rows(999_999)),
         Launch(every, 1.0),
+        Issue(NO_ROWS, np.float64(9 * US)),
+        Issue(rows(999_999), np.float64(9 * US)),
+        Issue(every, np.float64(0.0), besides=True),
         HostWork("gc-pause", 1.0),
         HostWork(LAUNCHING, 1.0),
         HostWork("recompilation", 0.0),
@@ -131,6 +135,36 @@ def test_edits_of_different_things_can_be_made_in_any_order(graph: Graph, data: 
     assert_same(
         Change(tuple(edits)).apply(graph), Change(tuple(data.draw(st.permutations(edits)))).apply(graph)
     )
+
+
+@drawn(20)
+@given(GRAPHS, st.data())
+def test_what_issuing_takes_is_set_before_or_after_other_rows_are_edited(
+    graph: Graph, data: st.DataObject
+) -> None:
+    every = graph.row[graph.rows]
+    part = np.array([data.draw(st.integers(0, 2)) for _ in every], np.int64)
+    each = np.array([data.draw(st.integers(0, 40)) * US for _ in every])
+    issue = Issue(every[part == 0], each[part == 0], besides=data.draw(st.booleans()))
+    others: list[Edit] = [
+        Scale(every[part == 1], np.float64(0.3)),
+        Replace(every[part == 1], np.array(7 * US)),
+        Drop(every[part == 2]),
+        HostWork("gc-pause", 0.4),
+        NoWait("host-sync"),
+    ]
+    for other in others:
+        assert_same(Change((issue, other)).apply(graph), Change((other, issue)).apply(graph))
+
+
+@drawn(20)
+@given(ONE_STREAM, st.lists(st.integers(0, 90), min_size=2, max_size=4), st.booleans())
+def test_dearer_launches_never_shorten_a_step_of_one_stream(
+    graph: Graph, us: list[int], besides: bool
+) -> None:
+    every = graph.row[graph.rows]
+    steps = [step(Issue(every, np.float64(each * US), besides).apply(graph)) for each in sorted(us)]
+    assert all(one <= two * (1 + 1e-5) + 1e-3 for one, two in pairwise(steps))
 
 
 # -- device rows ---------------------------------------------------------------------------------
@@ -196,6 +230,41 @@ def test_launching_takes_so_many_times_as_long() -> None:
 def test_a_faster_launch_leaves_what_else_the_host_did_before_it() -> None:
     graph = job(us=50, share=0.5, part=GC).graph()
     assert step(Launch(rows(0, 1), 0.0).apply(graph)) == 50 * US
+
+
+def test_issuing_takes_so_much_in_place_of_what_it_took_or_besides_it() -> None:
+    graph = job(us=50).graph()
+    assert step(graph) == 100 * US
+    assert step(Issue(rows(0), np.array(20 * US)).apply(graph)) == 70 * US
+    assert step(Issue(rows(0, 1, 77), np.array([20, 30, 999]) * US).apply(graph)) == 50 * US
+    assert step(Issue(rows(0), np.array(20 * US), besides=True).apply(graph)) == 120 * US
+    assert step(Issue(rows(0, 1), np.array([1, 2]) * US, besides=True).apply(graph)) == 103 * US
+
+
+def test_set_twice_what_issuing_takes_is_what_was_set_last() -> None:
+    graph = job(us=50).graph()
+    again = Change((Issue(rows(0, 1), np.array(70 * US)), Issue(rows(0, 1), np.array(20 * US))))
+    assert step(again.apply(graph)) == 40 * US
+
+
+def test_issuing_leaves_what_else_the_host_did_and_the_device_as_they_are() -> None:
+    collected = job(us=50, share=0.5, part=GC).graph()
+    assert step(Issue(rows(0, 1), np.array(0.0)).apply(collected)) == 50 * US
+    assert step(Issue(rows(0, 1), np.array(5 * US)).apply(collected)) == 60 * US
+    busy = Issue(rows(0, 1), np.array(5 * US)).apply(job(us=50, own=80).graph())
+    assert step(busy) == 160 * US  # then the device decides
+
+
+def test_a_launch_of_several_rows_pays_for_each_of_them() -> None:
+    draft = job(us=50, launches=1)
+    draft.row(10, 1, cause=1, lag=6 * US, own=10 * US)
+    assert step(Issue(rows(0, 1), np.array([30, 40]) * US).apply(draft.graph())) == 70 * US
+
+
+def test_what_issuing_takes_keeps_the_pace_of_the_host_and_has_no_profiler_to_pay() -> None:
+    graph = Issue(rows(0, 1), np.array(30 * US)).apply(job(us=50, events=4.0).graph())
+    assert play_with(graph, Calibration(cost_us=5.0, pace=1.0)).step == 60 * US
+    assert play_with(graph, Calibration(cost_us=5.0, pace=0.5)).step == 30 * US
 
 
 def test_replaced_rows_take_what_they_are_given() -> None:
