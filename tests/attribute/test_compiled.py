@@ -1,0 +1,151 @@
+"""What a compiler makes of a step: chains between products become generated kernels, and nothing else does."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples import drawn
+from findwall.attribute.compiled import LEAST_NS, compiled_kernels, generated, model_rows
+from findwall.attribute.facts import Facts
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.predict import predict
+from findwall.replay.change import Change, Issue
+from findwall.units import NS_PER_S
+from fixes.drawn import one_by_one, small_ops
+from sketch import BIG, KERNELS, Drawn, facts_of, sketch
+
+ONCE = 4 * BIG[0] * BIG[1]  # bytes of one tensor
+FASTER = 1.001  # times the bandwidth: what the measured curve may reach at the most
+LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=4)
+
+
+def in_a_row(letters: str, **kernels: Drawn) -> Facts:
+    """Kernels of two ms each, all launched at the start of the step."""
+    device = "".join((one.upper() if at % 2 else one) * 2 for at, one in enumerate(letters))
+    width = len(device) + len(letters) + 1
+    launched, run = ("o" * len(letters)).ljust(width), (" " * len(letters) + device).ljust(width)
+    return facts_of(sketch(launched * 3, run * 3, "|".ljust(width) * 3, kernels=kernels))
+
+
+def chains(*lengths: int) -> Facts:
+    """Products with so many pointwise kernels between them."""
+    return in_a_row("".join("m" + "k" * length for length in lengths) + "m")
+
+
+def device_ns(facts: Facts, change: Change) -> float:
+    """Device time of a step with a change made."""
+    graph = change.apply(facts.graph)
+    return float(graph.own[graph.rows].sum()) / facts.steps.count
+
+
+def launches(facts: Facts, change: Change) -> int:
+    """Launches a step that take the host time with a change made."""
+    graph = change.apply(facts.graph)
+    causes = np.unique(graph.cause[graph.rows][graph.own[graph.rows] > 0])
+    return len(causes) // facts.steps.count
+
+
+@drawn(20)
+@given(LENGTHS)
+def test_a_chain_becomes_one_kernel_that_still_moves_its_ends(lengths: list[int]) -> None:
+    facts = chains(*lengths)
+    change, gone = compiled_kernels(facts, frozenset({"torch-compile"}))
+    stand = [length for length in lengths if length]
+    assert launches(facts, change) == len(lengths) + 1 + len(stand)
+    assert len(gone) == facts.steps.count * sum(length - 1 for length in stand)
+    now, then = device_ns(facts, Change()), device_ns(facts, change)
+    assert then < now if stand else then == now
+    products = now * (len(lengths) + 1) / (len(lengths) + 1 + sum(lengths))
+    bandwidth = facts.ceilings.bandwidth or np.inf
+    assert then >= products + len(stand) * 2 * ONCE / bandwidth * NS_PER_S / FASTER
+
+
+@drawn(10)
+@given(LENGTHS)
+def test_generated_kernels_and_those_gone_are_all_the_chains(lengths: list[int]) -> None:
+    facts = chains(*lengths)
+    code = generated(facts)
+    assert len(code.rows) == len(code.ns)
+    assert not set(code.rows.tolist()) & set(code.gone.tolist())
+    assert len(code.rows) + len(code.gone) == facts.steps.count * sum(lengths)
+    assert (code.ns >= LEAST_NS).all()
+
+
+def test_a_longer_chain_saves_more_and_takes_no_longer() -> None:
+    taken = [generated(chains(length)).ns.sum() for length in range(1, 6)]
+    assert all(two <= one * 1.001 for one, two in pairwise(taken))
+
+
+def test_a_norm_that_reads_anew_keeps_a_kernel_of_its_own() -> None:
+    read_anew, read_along = in_a_row("mwkm"), in_a_row("mkwm")
+    assert len(generated(read_anew).rows) == 2 * read_anew.steps.count
+    assert len(generated(read_along).rows) == read_along.steps.count
+
+
+def test_under_autocast_what_a_product_feeds_is_generated_on_fewer_bytes() -> None:
+    product = KERNELS["t"].given([32768, 4096], [4096, 8192])
+    facts = in_a_row("tkkt", t=product)
+    wide, narrow = generated(facts).ns.sum(), generated(facts, narrow=True).ns.sum()
+    assert 0.4 * wide < narrow < 0.6 * wide
+
+
+def test_the_optimizer_and_copies_from_the_host_are_not_the_model() -> None:
+    facts = one_by_one("NAdam")
+    assert len(model_rows(facts)) == 0
+    copied = facts_of(sketch("coo   " * 3, " hkkmm" * 3, "|     " * 3))
+    assert len(model_rows(copied)) == 2 * copied.steps.count
+
+
+def test_without_a_bandwidth_nothing_is_known_of_generated_kernels() -> None:
+    facts = facts_of(sketch("ooo   " * 3, "kkKKmm" * 3, "|     " * 3, device="A GPU nobody knows"))
+    assert len(generated(facts).rows) == len(generated(facts).gone) == 0
+
+
+# -- the host ------------------------------------------------------------------------------------
+
+
+def outcome(facts: Facts, fix: str) -> Use:
+    said = all_fixes()[fix].advise(facts)
+    assert isinstance(said, Use) and said.likely is not None
+    return said
+
+
+def issued_ns(facts: Facts, fix: str) -> float:
+    """What the host pays in a step for issuing the model with a fix made."""
+    use = outcome(facts, fix)
+    assert use.likely is not None
+    edits = [edit for edit in use.likely(frozenset({fix})).edits if isinstance(edit, Issue)]
+    return sum(float(np.broadcast_to(edit.ns, edit.rows.shape).sum()) for edit in edits) / facts.steps.count
+
+
+@pytest.mark.parametrize("count", [4, 9, 15])
+def test_reduce_overhead_pays_for_calls_and_the_default_mode_for_launches_too(count: int) -> None:
+    few, many = small_ops("uuv"), small_ops("u" * count + "v")
+    assert issued_ns(many, "reduce-overhead") == pytest.approx(issued_ns(few, "reduce-overhead"))
+    more = issued_ns(many, "torch-compile") - issued_ns(few, "torch-compile")
+    assert more > (count - 2) * 0.5 * issued_ns(few, "torch-compile") / 20
+
+
+def test_a_model_that_is_called_twice_in_a_step_pays_two_calls() -> None:
+    once, twice = small_ops("uuv"), small_ops("uuvuuv")
+    assert issued_ns(twice, "reduce-overhead") == pytest.approx(2 * issued_ns(once, "reduce-overhead"))
+
+
+def test_of_many_small_kernels_graphs_give_more_than_generated_code_alone() -> None:
+    facts = small_ops("u" * 60 + "v")
+    names = ("cuda-graphs", "reduce-overhead", "torch-compile")
+    by_hand, recorded, default = (predict(facts, {name: outcome(facts, name)}) for name in names)
+    assert by_hand is not None and recorded is not None and default is not None
+    assert max(by_hand.mid, recorded.mid) < 0.9 * default.mid
+
+
+def test_kernels_that_nobody_knows_stay_what_they_are() -> None:
+    facts = facts_of(sketch("oo    " * 3, "uuumMM" * 3, "|     " * 3, kernels={"m": Drawn("x", "my::op")}))
+    change, gone = compiled_kernels(facts, frozenset({"torch-compile"}))
+    assert len(gone) == 0
+    assert device_ns(facts, change) == device_ns(facts, Change())
