@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import MAJORITY_SHARE, ROOFS, WORTH_IT
+from findwall.attribute.kernels import BOUNDS
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES, UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64
 from findwall.replay.blame import blame
@@ -43,9 +45,16 @@ def _device_time(facts: Facts, graph: Graph) -> F64:
     return own
 
 
-def _roof(facts: Facts, own: F64) -> str:
-    spent = ByCause.summed(facts.atoms.cause, own)
-    return max(ROOFS, key=lambda roof: spent[roof])
+def _roof(facts: Facts, own: F64) -> str | None:
+    """The roof of what takes most of the time that is left: products, also those that are others now, or
+    passes over memory; None where that is of unknown cause."""
+    known = facts.atoms.cause != cause_index(UNKNOWN)
+    if float(own[known].sum()) < MAJORITY_SHARE * float(own.sum()):
+        return None
+    arithmetic = facts.kernels.bound[facts.atoms.index] != BOUNDS.index("bandwidth")
+    multiplies = known & arithmetic & of_class(facts, *MATRIX_CLASSES)
+    most = float(own[multiplies].sum()) >= MAJORITY_SHARE * float(own[known].sum())
+    return "at-the-roof" if most else "memory-roof"
 
 
 def roofline_ns(facts: Facts) -> float | None:
