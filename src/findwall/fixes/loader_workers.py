@@ -35,11 +35,11 @@ from findwall.attribute.loader import (
     workers_needed,
     workers_text,
 )
+from findwall.attribute.whatif import best_step
 from findwall.fixes import Fix, NoUse, Outcome, Use, use
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
-from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale
+from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
-from findwall.units import NS_PER_MS
 
 MOVES = ("loader-starved",)
 SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
@@ -108,13 +108,13 @@ def numbered(facts: Facts, workers: int) -> Outcome:
     have = facts.rank.loader_workers or 0
     if "_SingleProcessDataLoaderIter" in " ".join(range_names(facts)):
         return replace(found, likely=lambda made: _beside(facts, workers))
-    busy = workers_busy(facts, have) if have else None
-    if busy is None:
+    if not have:
         return found
     if workers <= have:
         return NoUse(f"there are {have} workers already")
-    rest = step_ms(facts) - facts.spent_ms("loader-starved")
-    waits = max(busy / workers - 1.0, 0.0) * rest * NS_PER_MS
+    # They are always behind, so that each takes as many steps for a batch as there are of them.
+    rest = best_step(facts, without("loader-starved"), MOVES)
+    waits = max(have * facts.step / workers - rest, 0.0)
     return replace(found, likely=lambda made: Change((Measured("loader-starved", waits),)))
 
 
