@@ -380,6 +380,26 @@ def test_work_done_elsewhere_is_waited_for_by_a_call_that_waits_for_the_device_t
     assert step(Elsewhere("loader-starved", 4.0).apply(graph)) < 40 * US
 
 
+def handing_over() -> Graph:
+    """The step ends with 80 of loading, which both threads wait for: the one that did it, and the next."""
+    draft = job(us=10, own=1)
+    draft.add(Node.OPEN, 1)
+    last = draft.last[0]
+    loading = {"length": 80 * US, "share": 1.0, "part": LOADER}
+    draft.add(Node.RESUME, 1, chain=last, **loading)
+    draft.add(Node.CLOSE, 0, **loading)
+    draft.add(Node.CLOSE, 1)
+    return draft.graph()
+
+
+def test_work_that_two_threads_wait_for_is_done_once() -> None:
+    graph = handing_over()
+    assert step(graph) == 100 * US
+    assert step(Elsewhere("loader-starved", 1.0).apply(graph)) == pytest.approx(80 * US)
+    assert step(Elsewhere("loader-starved", 2.0).apply(graph)) == pytest.approx(40 * US)
+    assert step(Measured("loader-starved", 30 * US).apply(graph)) == 50 * US
+
+
 @drawn(20)
 @given(GRAPHS)
 def test_work_done_elsewhere_by_many_is_as_good_as_gone(graph: Graph) -> None:

@@ -24,6 +24,7 @@ from findwall.replay.rewiring import (
     nodes_of,
     rechained,
     takes_batch,
+    told_once,
     with_arrivals,
     with_host_work,
     with_issue_time,
@@ -253,7 +254,9 @@ class Measured(msgspec.Struct, frozen=True):
             # Of steps of several kinds the trace shows which of them waits: a mean would spread it over all.
             return graph if graph.share is not None else with_later_batches(graph, takers, total)
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
-        shown = float((part.length * graph.weight).sum())
+        at = np.flatnonzero(part.length > 0)
+        at = at[told_once(graph, at)]
+        shown = float((part.length * graph.weight)[at].sum())
         if shown > 0 and not self.hidden:
             graph = HostWork(self.cause, 0.0).apply(graph)
             return with_part(graph, self.cause, part.length * (total / shown))

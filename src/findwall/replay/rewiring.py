@@ -153,6 +153,14 @@ def rechained(graph: Graph, track: I64) -> I64:
     return found
 
 
+def told_once(graph: Graph, nodes: I64) -> Bool:
+    """Of nodes that follow the same one, the first: where a thread hands over at the end of the last step, the
+    stretch before the next lies before both threads' nodes."""
+    found = np.zeros(len(nodes), bool)
+    found[np.unique(graph.chain[nodes], return_index=True)[1]] = True
+    return found
+
+
 def with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
     """Where the work was done it now arrives, made one after the other, `ways` at a time, and is taken."""
     at = np.flatnonzero(part.length > 0)
@@ -178,7 +186,8 @@ def with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Grap
     lag, owners = stretched(graph.lag, NOTHING), stretched(graph.owner, -1)
     cause[take], lag[take], owners[take] = arrival, 0.0, owner
     length, events = stretched(graph.host.length, 0.0), stretched(graph.host.events, 0.0)
-    length[arrival], events[arrival] = part.length[at] / ways, part.events[at] / ways
+    mine = told_once(graph, at) / ways
+    length[arrival], events[arrival] = part.length[at] * mine, part.events[at] * mine
     kind, track = stretched(graph.kind, Node.ARRIVAL), stretched(graph.track, int(graph.track.max()) + 1)
     kind[take], track[take] = Node.RETURN, graph.track[at]
     return replace(
