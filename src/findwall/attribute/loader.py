@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil
+
+import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
+from findwall.model.events import Kind
+from findwall.model.intervals import union
 
 AS_MANY_AS_CORES = "num_workers=os.cpu_count()"
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it
 # was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
 WORKER_SHARE = 0.5
+# The loader's own range, and ops that only put samples side by side.
+_NO_ARITHMETIC = re.compile(
+    r"(?i)dataloader|data_?pipe|::(stack|cat|_?pin_memory|is_pinned|empty|resize_|set_)"
+)
 MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not calibrated.
 
 
@@ -42,3 +51,13 @@ def cores_of(facts: Facts) -> int | None:
     """Cores that the job may use, where somebody counted."""
     cpu = facts.rank.telemetry.cpu
     return cpu.cores if cpu is not None else None
+
+
+def computing_share(facts: Facts) -> float:
+    """Of the loader's time in the launching threads: what ops on tensors of the host take."""
+    loading = facts.host.activities["loader-starved"]
+    events = facts.timeline.events
+    computes = events.is_kind(Kind.OP) & ~facts.timeline.named(_NO_ARITHMETIC)[events.name]
+    rows = np.flatnonzero(computes & np.isin(events.thread, facts.host.threads))
+    working = union(events.start[rows], events.end[rows])
+    return (loading & working).length / max(loading.length, 1)

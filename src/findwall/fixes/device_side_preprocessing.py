@@ -21,31 +21,23 @@ PIL's: train and evaluate with the same. It takes device memory and time.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, uploaded
-from findwall.attribute.loader import cores_of
+from findwall.attribute.loader import computing_share, cores_of
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
-from findwall.model.events import Kind
-from findwall.model.intervals import union
 from findwall.units import format_share
 
 MOVES = ("loader-starved", "host-work")
 # All chosen by hand, not calibrated.
 HOST_WORKS_SHARE = 0.2  # of the step: with less of it the host's own work is not what the device waits for
 COMPUTES_SHARE = 0.2  # of the loader's time in tensor ops: it computes
-# The loader's own range, and ops that only put samples side by side.
-_NO_ARITHMETIC = re.compile(
-    r"(?i)dataloader|data_?pipe|::(stack|cat|_?pin_memory|is_pinned|empty|resize_|set_)"
-)
 WORKERS_BUSY_SHARE = 0.5  # of a core each: workers that compute
 
 
@@ -59,7 +51,7 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _in_the_loader(facts: Facts, waited: float) -> Outcome:
-    computing = _computing_share(facts)
+    computing = computing_share(facts)
     evidence = f"tensor ops take {format_share(computing)} of its time"
     cpu, workers = facts.rank.telemetry.cpu, facts.rank.loader_workers or 0
     if computing < COMPUTES_SHARE:
@@ -77,16 +69,6 @@ def _in_the_loader(facts: Facts, waited: float) -> Outcome:
         ideal(facts, "loader-starved"),
         ("loader-starved",),
     )
-
-
-def _computing_share(facts: Facts) -> float:
-    """Of the loader's time in the launching threads: what ops on tensors of the host take."""
-    loading = facts.host.activities["loader-starved"]
-    events = facts.timeline.events
-    computes = events.is_kind(Kind.OP) & ~facts.timeline.named(_NO_ARITHMETIC)[events.name]
-    rows = np.flatnonzero(computes & np.isin(events.thread, facts.host.threads))
-    working = union(events.start[rows], events.end[rows])
-    return (loading & working).length / max(loading.length, 1)
 
 
 def _in_the_loop(facts: Facts) -> Outcome:

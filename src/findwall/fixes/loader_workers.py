@@ -30,6 +30,7 @@ from findwall.attribute.kinds_told import restarting_ms
 from findwall.attribute.loader import (
     AS_MANY_AS_CORES,
     WORKER_SHARE,
+    computing_share,
     cores_of,
     workers_busy,
     workers_needed,
@@ -43,6 +44,7 @@ from findwall.replay.graph import LAUNCHING
 
 MOVES = ("loader-starved",)
 SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
+MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
@@ -85,7 +87,12 @@ def _keep_up(facts: Facts, workers: int) -> bool:
     """Whether so many workers do even where each makes far less of a batch than the training process does: it
     may use many cores for one batch, a worker uses one."""
     busy = workers_busy(facts, 0)
-    return busy is not None and workers * SURE_SHARE >= busy * WORKER_SHARE
+    return busy is not None and workers * min(SURE_SHARE, _share(facts)) >= busy * WORKER_SHARE
+
+
+def _share(facts: Facts) -> float:
+    """Of what the training process makes of a batch in the same time: what a worker likely does."""
+    return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else WORKER_SHARE
 
 
 def _beside(facts: Facts, workers: int) -> Change:
@@ -93,7 +100,7 @@ def _beside(facts: Facts, workers: int) -> Change:
     copies = facts.queue.row[facts.queue.paced]
     return Change(
         (
-            Elsewhere("loader-starved", workers * WORKER_SHARE),
+            Elsewhere("loader-starved", workers * _share(facts)),
             HostWork(LAUNCHING, LAUNCHES_BESIDE_WORKERS),
             Scale(copies, np.full(len(copies), COPIES_BESIDE_WORKERS)),
         )
