@@ -154,8 +154,8 @@ def rechained(graph: Graph, track: I64) -> I64:
 
 
 def told_once(graph: Graph, nodes: I64) -> Bool:
-    """Of nodes that follow the same one, the first: where a thread hands over at the end of the last step, the
-    stretch before the next lies before both threads' nodes."""
+    """Of nodes that follow the same one, the first: where a thread hands over at the end of the last step,
+    the stretch before the next lies before both threads' nodes."""
     found = np.zeros(len(nodes), bool)
     found[np.unique(graph.chain[nodes], return_index=True)[1]] = True
     return found

@@ -300,8 +300,8 @@ def road(diagnosis: Diagnosis) -> str:
         if stop.what == "today":
             stops.append(f"{format_ms(stop.step_ms.mid)} today")
         elif stop.what == "predicted":
-            then = f" (then {stop.cause})" if stop.cause else ""
-            stops.append(f"{_gain(stop.step_ms)} with {' + '.join(stop.fixes)}{then}")
+            then = f" (then {clean(stop.cause)})" if stop.cause else ""
+            stops.append(f"{_gain(stop.step_ms)} with {clean(' + '.join(stop.fixes))}{then}")
         else:
             stops.append(f"{format_ms(stop.step_ms.mid)} at the roofline")
     return " → ".join(stops)
