@@ -1,4 +1,4 @@
-"""What autocast does to a step: products that it knows in 16 bits, what they feed on half the bytes, casts."""
+"""Autocast: products that it knows in 16 bits, what they feed on half the bytes, and casts."""
 
 from __future__ import annotations
 

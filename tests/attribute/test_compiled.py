@@ -1,4 +1,4 @@
-"""What a compiler makes of a step: chains between products become generated kernels, and nothing else does."""
+"""What a compiler makes of a step: chains between products become generated kernels, nothing else does."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ from sketch import KERNELS, facts_of, sketch
 def copying(nbytes: int = 90_000_000, **told: int) -> Facts:
     """A batch of pageable memory takes ten ms of every step."""
     copy = replace(KERNELS["h"], nbytes=nbytes)
-    timeline = sketch(
-        "cccccccccco " * 3, "hhhhhhhhhhkk" * 3, "|           " * 3, kernels={"h": copy}
-    )
+    timeline = sketch("cccccccccco " * 3, "hhhhhhhhhhkk" * 3, "|           " * 3, kernels={"h": copy})
     return facts_of(timeline, telemetry=Telemetry(**told))
 
 

@@ -49,6 +49,45 @@ def test_the_budget_for_reading_is_handed_on(calls: list[dict[str, Any]]) -> Non
     assert cli._run(["read", "a.json", "--max-memory", "lots"]) == 2
 
 
+def test_what_a_person_asks_about_is_handed_on(calls: list[dict[str, Any]]) -> None:
+    assert cli._run(["read", "a.json", "--what-if", "loader-workers=4,pin-memory"]) == 0
+    assert calls[0]["what_if"] == "loader-workers=4,pin-memory"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("sdpa", "- sdpa: about 13.0 ms (11.6–14.6 ms), 2.55×"),
+        ("sdpa,pin-memory", "- pin-memory: nothing is copied to the device in the step"),
+        ("loader-workers=4", "- loader-workers: the device waits only 0.0 ms per step for the loader"),
+    ],
+)
+def test_what_a_person_asks_about_is_answered_below_the_verdict(
+    capsys: pytest.CaptureFixture[str], asked: str, said: str
+) -> None:
+    trace = str(DOCUMENTS.parent / "jobs" / "bias_attention.json.gz")
+    assert cli._run(["read", trace, "--step-ms", "33.06", "--what-if", asked, "--brief"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("THE WALL") < out.index("what if") < out.index(said) < out.index("try first")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("sdp", "There is no fix called 'sdp'.\n  Did you mean sdpa?"),
+        ("sdpa=2", "'sdpa=2' is not a fix with a number."),
+        ("", "--what-if names no fix."),
+    ],
+)
+def test_what_cannot_be_asked_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str], asked: str, said: str
+) -> None:
+    trace = str(DOCUMENTS.parent / "jobs" / "bias_attention.json.gz")
+    assert cli._run(["read", trace, "--what-if", asked]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err
+
+
 def test_brief_is_the_verdict_and_what_to_try(
     calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import CannotTell, Use, all_fixes
-from findwall.fixes.prescribe import MOST_REFUSED, prescribe, step_at_best
+from findwall.fixes.predict import predict
+from findwall.fixes.prescribe import ALIKE, APART, MOST_REFUSED, SAFETIES, prescribe, step_at_best
 from findwall.model.diagnosis import NotWorthIt, Prescription
 from findwall.model.run import StepTimes
 from findwall.readers import read_trace
@@ -237,3 +239,86 @@ def test_dims_and_syncs_are_named(shared: Path) -> None:
     _, given, _ = answer(facts)
     assert "50257 → 50304 (next multiple of 64)" in given["pad-shapes"].how
     assert "aten::item (150 times per step)" in given["remove-sync"].how
+
+
+# -- predictions ---------------------------------------------------------------------------------
+
+
+def together(facts: Facts) -> list[Prescription]:
+    given, _ = prescribe(facts, decide(facts).cause)
+    return [one for one in given if len(one.fixes) > 1]
+
+
+@pytest.mark.parametrize("name", [*JOBS, "inference", "eager_training"])
+def test_stacks_shorten_the_step_further_with_each_of_their_fixes(name: str) -> None:
+    facts = job(name)
+    _, given, _ = answer(facts)
+    stacks = together(facts)
+    steps = {(fix,): one.step_ms.mid for fix, one in given.items()}
+    steps |= {tuple(one.fixes): one.step_ms.mid for one in stacks}
+    for one in stacks:
+        assert not any(pair <= set(one.fixes) for pair in APART), one.fixes
+        assert set(one.fixes) <= set(given)
+        assert one.step_ms.mid is not None
+        assert one.safety == max((FIXES[fix].safety for fix in one.fixes), key=SAFETIES.index)
+        for fewer, step in steps.items():
+            assert step is None or not set(fewer) < set(one.fixes) or one.step_ms.mid < step, one.fixes
+    mids = [one.step_ms.mid or 0.0 for one in stacks]
+    assert mids == sorted(mids)
+
+
+def test_what_a_compiler_does_anyway_is_not_stacked_on_it() -> None:
+    """It makes images channels-last itself."""
+    assert not any(
+        {"torch-compile", "channels-last"} <= set(one.fixes) for one in together(job("layout_flips"))
+    )
+
+
+@pytest.mark.parametrize("pair", APART, ids=" and ".join)
+def test_two_ways_to_the_same_end_are_of_fixes_there_are(pair: set[str]) -> None:
+    assert len(pair) == 2 and pair <= set(FIXES)
+
+
+def test_both_ways_to_fewer_launches_are_shown_and_never_stacked() -> None:
+    _, given, _ = answer(job("inference"))
+    assert {"cuda-graphs", "reduce-overhead"} <= set(given)
+    assert not any({"cuda-graphs", "reduce-overhead"} <= set(one.fixes) for one in together(job("inference")))
+
+
+@pytest.mark.parametrize("name", [*JOBS, "inference", "eager_training"])
+def test_what_is_predicted_to_be_slower_is_worth_a_trial_only(name: str) -> None:
+    facts = job(name)
+    _, given, refused = answer(facts)
+    for fix, outcome in ((fix, one.advise(facts)) for fix, one in FIXES.items()):
+        found = predict(facts, {fix: outcome}) if isinstance(outcome, Use) else None
+        if found is not None and found.mid > 0.99 * facts.step:
+            assert fix not in given
+        if found is not None and found.mid > 0.9 * facts.step and found.high > 1.05 * facts.step:
+            assert fix not in given
+    trials = [fix for fix, one in refused.items() if "worth a trial only" in one.why]
+    assert list(refused)[: len(trials)] == trials, "said first"
+    for fix in trials:
+        assert refused[fix].why.endswith("today") and "is predicted" in refused[fix].why
+
+
+def test_of_a_doubtful_fix_the_predicted_step_is_told() -> None:
+    _, given, refused = answer(job("graph_messages"))
+    assert "sorted-index" not in given
+    assert refused["sorted-index"].why.startswith("worth a trial only: a step of 54.7 ms (52.")
+    _, given, refused = answer(job("conv_fp32"))
+    assert "channels-last" not in given and "worth a trial only" in refused["channels-last"].why
+
+
+@pytest.mark.parametrize("name", [*JOBS, "inference", "eager_training"])
+def test_what_moves_the_wall_comes_first_and_then_the_shortest_step(name: str) -> None:
+    facts = job(name)
+    verdict, given, _ = answer(facts)
+    moves = [verdict.cause in one.moves for one in given.values()]
+    assert moves == sorted(moves, reverse=True)
+    later = {fix for fix in given if isinstance(one := FIXES[fix].advise(facts), Use) and one.after_others}
+    mids = [
+        one.step_ms.mid
+        for fix, one in given.items()
+        if verdict.cause in one.moves and one.step_ms.mid is not None and fix not in later
+    ]
+    assert all(first <= ALIKE * second for first, second in pairwise(mids))
