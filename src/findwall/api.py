@@ -34,9 +34,12 @@ def read(
     """
     from findwall import notebook
     from findwall.examine import examine
+    from findwall.fixes.what_if import parse
     from findwall.hardware import load_ceilings
     from findwall.readers import open_run
 
+    if what_if is not None:
+        parse(what_if)  # what cannot be asked is refused before minutes of reading
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)

@@ -15,6 +15,7 @@ from findwall.model.machine import Ceilings
 from findwall.model.run import Rank, Run
 from findwall.units import NS_PER_MS, NS_PER_S
 
+NEEDS_A_DEVICE = "predictions replay a trace that shows the device at work"
 LONGEST_STEP_MS = 86_400_000.0  # a day: more is a mistyped unit
 
 
@@ -31,6 +32,8 @@ def examine(
     if ranks:
         return checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0]))
     document = diagnose_without_device(run, ceilings, step_ms)
+    if what_if is not None:
+        document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")
     return checked(document, circumstances_without_trace(run, run.first))
 
 
