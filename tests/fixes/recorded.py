@@ -20,7 +20,7 @@ TRUTH: dict[str, Any] = json.loads((FIXTURES / "jobs" / "truth.json").read_text(
 JOBS = sorted(path.name.removesuffix(".json.gz") for path in (FIXTURES / "jobs").glob("*.json.gz"))
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def job(name: str) -> Facts:
     """A recorded job with its true step time where that was measured."""
     path = FIXTURES / "jobs" / f"{name}.json.gz"
