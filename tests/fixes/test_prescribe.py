@@ -56,6 +56,20 @@ def answer(facts: Facts) -> tuple[Verdict, dict[str, Prescription], dict[str, No
 
 
 @pytest.mark.parametrize("name", JOBS)
+def test_every_fix_of_a_stack_shortens_it(name: str) -> None:
+    """Nobody is told to make a fix that does nothing beside the others."""
+    facts = job(name)
+    stacks = [one for one in prescribe(facts, decide(facts).cause)[0] if len(one.fixes) > 1]
+    outcomes = {fix: FIXES[fix].advise(facts) for stack in stacks for fix in stack.fixes}
+    for stack in stacks:
+        for fix in stack.fixes:
+            rest = {other: outcomes[other] for other in stack.fixes if other != fix}
+            fewer = predict(facts, {other: use for other, use in rest.items() if isinstance(use, Use)})
+            assert fewer is not None and stack.step_ms.mid is not None
+            assert ms(fewer.mid) > stack.step_ms.mid, (stack.fixes, fix)
+
+
+@pytest.mark.parametrize("name", JOBS)
 def test_prescriptions_keep_their_promises(name: str) -> None:
     facts = job(name)
     verdict, given, refused = answer(facts)

@@ -26,7 +26,7 @@ SAFETIES = get_args(Safety)
 # other. Chosen by hand, not calibrated.
 SLOWER, WELL_FASTER = 1.05, 0.9
 ALIKE = 1.1  # times as long: of two predictions no further apart neither is the better one
-STACKED, PAIRED = 4, 3  # fixes, the best ones, that are played together: all of these, and two of those
+STACKED, PAIRED = 4, 3  # fixes, the best ones, that are played together: of these all, of those each two
 MOST_STACKS = 4  # shown
 # Fixes that are two ways to the same end: nobody makes both.
 APART = (
@@ -224,30 +224,44 @@ def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
 
 
 def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Prescription]:
-    """The best few made together, as far as each shortens the step further: pairs, then all of them."""
+    """The best few made together: pairs, and one after the other what shortens the step further."""
     few = [one for one in chosen if one.mid is not None][:STACKED]
     found: dict[tuple[str, ...], Prescription] = {}
-    for group in [*combinations(few[:PAIRED], 2), *(tuple(few[:count]) for count in range(3, len(few) + 1))]:
+
+    def shortens(group: tuple[_Candidate, ...]) -> bool:
+        """Whether some fixes together are well below what fewer of them give; if so they are found."""
         names = tuple(one.name for one in group)
         if any(set(names) >= pair for pair in APART):
-            continue
-        uses = {one.name: one.outcome for one in group}
-        best = ms(together_at_best(uses, facts, {one.name: ledger.step - one.at_most for one in group}))
-        played = predict(facts, uses)
-        step = in_ms(played, best)
-        fewer = [one.mid or ledger.step for one in group]
-        fewer += [one.step_ms.mid or ledger.step for part, one in found.items() if set(part) < set(names)]
-        if step is None or step.mid is None or step.mid > (1.0 - WORTH_IT) * min(fewer):
-            continue
-        moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
-        safety = max((one.fix.safety for one in group), key=SAFETIES.index)
-        how = f"Make {listed([f'`{name}`' for name in names])} together."
-        basis = played.basis if played is not None else None
-        found[names] = Prescription(
-            list(names), _worth_naming(moves, ledger), step, speedup(step, ledger.step), safety, how, basis
-        )
+            return False
+        fewer = [made.step_ms.mid for part, made in found.items() if set(part) < set(names)]
+        least = min(mid for mid in [*fewer, *(one.mid for one in group)] if mid is not None)
+        made = found.get(names) or _together(facts, group, ledger)
+        if made is None or made.step_ms.mid is None or made.step_ms.mid > (1.0 - WORTH_IT) * least:
+            return False
+        found[names] = made
+        return True
+
+    for pair in combinations(few[:PAIRED], 2):
+        shortens(pair)
+    stack = tuple(few[:1])
+    for one in few[1:]:
+        stack = (*stack, one) if shortens((*stack, one)) else stack
     ranked = sorted(found.values(), key=lambda one: one.step_ms.mid or 0.0)
     return ranked[:MOST_STACKS]
+
+
+def _together(facts: Facts, group: tuple[_Candidate, ...], ledger: _Ledger) -> Prescription | None:
+    uses = {one.name: one.outcome for one in group}
+    best = ms(together_at_best(uses, facts, {one.name: ledger.step - one.at_most for one in group}))
+    played = predict(facts, uses)
+    step = in_ms(played, best)
+    if step is None or played is None:
+        return None
+    moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
+    safety = max((one.fix.safety for one in group), key=SAFETIES.index)
+    how = f"Make {listed([f'`{name}`' for name in uses])} together."
+    faster = speedup(step, ledger.step)
+    return Prescription(list(uses), _worth_naming(moves, ledger), step, faster, safety, how, played.basis)
 
 
 def _worth_naming(moves: tuple[str, ...], ledger: _Ledger) -> list[str]:
