@@ -8,7 +8,7 @@ buffer) instead of concatenating, and let matmuls take transposed views, which t
 
 When it does not help:
 Copies are a small part of the step, or a library makes them inside an op: then its input's layout
-is what to change.
+is what to change (channels-last for convolutions).
 
 Risk:
 None for the results; views share memory, so check every write in place.
@@ -16,34 +16,54 @@ None for the results; views share memory, so check every write in place.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers
+import numpy as np
+
+from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
+from findwall.attribute.copies import moves_on, turned_by_library
+from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import gone
 from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.model.intervals import I64
 
 MOVES = ("layout-copies",)
 COPIES_NAMED = 2  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("layout-copies")
-    if spent <= 0:
+    every = facts.atoms_of("layout-copies")
+    if time_of(facts, every) <= 0:
         return NoUse("no tensor is copied just to change its layout")
+    own = np.setdiff1d(every, turned_by_library(facts))
+    spent = time_of(facts, own)
+    if spent <= 0:
+        return NoUse("only convolutions turn their images round: no line of the job does")
+    return surely(f"{_way(facts)}: copies take {a_step(spent)}{_named(facts, own)}.", gone(facts, own))
+
+
+def _way(facts: Facts) -> str:
+    if moves_on(facts):
+        return (
+            "Write new values in place into a tensor made once (a ring where a history moves on), and drop "
+            "`cat`, `roll` and `.clone()`"
+        )
+    return "Keep one layout from end to end and drop `.contiguous()`, `.clone()` and `cat`"
+
+
+def _named(facts: Facts, own: I64) -> str:
+    """The longest copies that the job asks for, with their shapes and lines."""
     parts = []
-    for one in carriers(facts, "layout-copies", COPIES_NAMED):
+    for one in carriers(facts, "layout-copies", CARRIERS_SEARCHED):
+        if one.atom not in own:
+            continue
         line = line_of(facts, one.op_row)
         name = asked_for(facts, one.op_row) or one.op or "a copy"
         described = f"{name} {shapes_text(facts, one.op_row, 1)}".strip()
         parts.append(f"{described}{f' at {line}' if line else ''}")
-    named = f" ({'; '.join(dict.fromkeys(parts))})" if parts else ""
-    return surely(
-        "Keep one layout from end to end and drop `.contiguous()`, `.clone()` and `cat`: copies take "
-        f"{a_step(spent)}{named}.",
-        gone(facts, facts.atoms_of("layout-copies")),
-    )
+    return f" ({'; '.join(dict.fromkeys(parts[:COPIES_NAMED]))})" if parts else ""
 
 
 def asked_for(facts: Facts, op_row: int) -> str | None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.compiled import FUSES, compiled_at_best, compiled_kernels, model_rows
+from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
@@ -71,6 +72,8 @@ def advise(facts: Facts) -> Outcome:
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts)
     worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > MENTION_SHARE * step_ms(facts)]
+    if "layout-copies" in worth and moves_on(facts):  # what is read in the next step must be written in this
+        worth.remove("layout-copies")
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
     named = f" (mostly {chains})" if chains else ""
     done = listed([DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth])

@@ -21,18 +21,15 @@ writing into a preallocated tensor, which is a ring where a history moves on); t
 
 from __future__ import annotations
 
-import re
+import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, kernel_evidence, ops_named
+from findwall.attribute.copies import moves_on, turned_by_library
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
-from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "layout-copies"
-# Ops and device rows that put values elsewhere in the order they have: no layout is changed.
-_MOVES_ON = re.compile(r"^aten::(?:cat|stack|roll)$|^memcpy dtod", re.IGNORECASE)
-_CONVERSIONS = ("nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw", "tonhwc", "batched_transpose")
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -42,27 +39,16 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     names = ops_named(facts, CAUSE)
     which = f", mostly in {names}," if names else ""
-    where = "place" if _moves_on(facts) else "layout or place"
+    where = "place" if moves_on(facts) else "layout or place"
     fact = f"{opening(facts, CAUSE)} only copies tensors to another {where}{which} and computes nothing"
     return told(facts, CAUSE, fact, _advice(facts))
 
 
-def _moves_on(facts: Facts) -> bool:
-    """Whether most of it puts values elsewhere in the order they have."""
-    found = carriers(facts, CAUSE, CARRIERS_SEARCHED)
-    moves = sum(one.ms for one in found if any(_MOVES_ON.match(name) for name in (one.op or "", one.kernel)))
-    return moves > MAJORITY_SHARE * sum(one.ms for one in found)
-
-
 def _advice(facts: Facts) -> str:
-    if _moves_on(facts):
+    if moves_on(facts):
         return "write new values in place into a tensor made once (a ring where a history moves on)"
-    conversions = [
-        carrier
-        for carrier in carriers(facts, CAUSE, CARRIERS_SEARCHED)
-        if any(word in carrier.kernel.lower() for word in _CONVERSIONS)
-    ]
-    if conversions and "channels-last" not in facts.refused:
+    longest = [one.atom for one in carriers(facts, CAUSE, CARRIERS_SEARCHED)]
+    if np.isin(longest, turned_by_library(facts)).any() and "channels-last" not in facts.refused:
         return "put model and input into channels_last"
     compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile remove them"
     return f"drop .contiguous(), cat and permute where you can{compiler}"
