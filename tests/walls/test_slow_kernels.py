@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
+from findwall.fixes import NoUse, Use, all_fixes
 from findwall.model.causes import cause_index
 from findwall.walls import slow_kernels
 from sketch import KERNELS, Drawn, facts_of, sketch
@@ -68,3 +69,13 @@ def test_a_matrix_times_one_vector_has_no_batch_to_raise() -> None:
     facts = replace(facts, atoms=replace(facts.atoms, cause=np.full_like(facts.atoms.cause, SLOW)))
     text = slow_kernels.sentence(facts)
     assert "several vectors at once" in text and "batch" not in text
+
+
+def test_no_compiler_is_asked_for_what_none_writes() -> None:
+    """Distances between rows are one library op: neither generated nor tried in another form."""
+    distances = Drawn("cdist_kernel_cuda_impl", "aten::_cdist_forward").given([8192, 256], [2048, 256])
+    facts = drawn(m=distances, a=distances)
+    facts = replace(facts, atoms=replace(facts.atoms, cause=np.full_like(facts.atoms.cause, SLOW)))
+    assert "torch.compile" not in slow_kernels.sentence(facts)
+    assert isinstance(all_fixes()["autotune-kernels"].advise(facts), NoUse)
+    assert isinstance(all_fixes()["autotune-kernels"].advise(fires()), Use)

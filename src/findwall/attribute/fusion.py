@@ -20,6 +20,9 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 
+# Classes whose kernels a compiler writes anew, and whose products it tries other kernels for. What sorts,
+# selects, searches or attends it calls from the library as it is.
+WRITTEN_ANEW = ("matmul", "conv", "pointwise", "norm", "reduce", "softmax")
 FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
 # Ops: how far behind an intermediate may lie and a compiler still keep it in registers. Chosen by hand, not
 # calibrated.

@@ -6,7 +6,8 @@ candidates for each shape once, with generated kernels among them.
 
 When it does not help:
 Kernels already run near the ceiling, or shapes change all the time, so that every step is tuned
-again. Convolutions have a switch of their own: cudnn-benchmark.
+again. Convolutions have a switch of their own: cudnn-benchmark. What sorts, selects or measures distances
+(median, top-k, cdist), and attention, is called from the library as it is.
 
 Risk:
 Runs are not bit-identical from start to start, as another kernel may win. Tuning takes seconds to
@@ -18,9 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import time_of
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
+from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import apart_from_idle_cores
 from findwall.attribute.layouts import slow_convolutions
 from findwall.attribute.whatif import to_floor
@@ -34,6 +36,9 @@ def advise(facts: Facts) -> Outcome:
     if time_of(facts, slow) <= 0:
         return NoUse("the matmuls and convolutions run near the ceiling")
     if not on_cores(facts):
+        slow = slow[of_class(facts, *WRITTEN_ANEW)[slow]]
+        if time_of(facts, slow) <= 0:
+            return NoUse("no compiler has other kernels for what is slow")
         slow = np.setdiff1d(slow, slow_convolutions(facts))
     if time_of(facts, slow) <= 0:
         return NoUse("what is slow are convolutions, whose algorithms cudnn.benchmark chooses")

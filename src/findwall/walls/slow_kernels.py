@@ -32,6 +32,7 @@ from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, name
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
+from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms
 from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.workmodel.arguments import Arguments
@@ -89,6 +90,8 @@ def _advice(facts: Facts, longest: Carrier | None) -> str:
         return 'raise the batch so that each fills the device, or try torch.compile(mode="max-autotune")'
     if kind == "attention":
         return "try another attention backend (torch.nn.attention.sdpa_kernel)"
+    if kind not in WRITTEN_ANEW:  # by no compiler
+        return "call them less often and on more data at once, or do the same with other ops"
     compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile write a kernel"
     return f"call them less often and on more data at once{compiler}"
 
