@@ -587,3 +587,23 @@ def test_threads_of_others_are_not_the_jobs() -> None:
     advice = FIXES["omp-threads"].advise(drawn.crowded(own=4.0, others=12.0))
     assert advice.why == "it is not the job's own threads that keep the cores busy"
     assert isinstance(FIXES["omp-threads"].advise(job("inference")), CannotTell)
+
+
+def test_no_thread_takes_a_loop_of_python_off_the_step() -> None:
+    """Python holds its interpreter in any thread: what is left of the step then nobody can tell."""
+    move = FIXES["move-io-off-step"]
+    looping = move.advise(stood_on(("boxes.py:47", ""), ("boxes.py:48", "")))
+    assert isinstance(looping, Use) and looping.likely is None and "process" in looping.how
+    saving = move.advise(stood_on(("log.py:12", "encoder.py:iterencode")))
+    assert isinstance(saving, Use) and saving.likely is not None and "thread" in saving.how
+
+
+@pytest.mark.parametrize(("cpu", "gpu", "together"), [("os  ", "kb  ", True), ("osss", "kbbb", False)])
+def test_a_copy_longer_than_the_work_behind_it_is_no_part_of_it(cpu: str, gpu: str, together: bool) -> None:
+    """A checkpoint is written for longer than it is copied; features are copied out for longer than used."""
+    copied = {"b": replace(KERNELS["b"], op="aten::to", nbytes=10**8)}
+    facts = facts_of(sketch(f"{cpu}  " * 3, f"{gpu}  " * 3, "|     " * 3, kernels=copied))
+    found = FIXES["move-io-off-step"].advise(facts)
+    assert isinstance(found, Use) and found.moves is not None
+    assert ("host-sync" in found.moves) == together
+    assert ("copied out" in found.how) == together

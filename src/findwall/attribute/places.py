@@ -17,6 +17,8 @@ from findwall.model.events import Kind
 from findwall.model.run import HostLine
 from findwall.units import format_share
 
+# Of the samples, in lines with no library under them. Chosen by hand, not calibrated.
+STANDS_SHARE = 0.25
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 # Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
@@ -89,6 +91,11 @@ def pure_python(facts: Facts) -> list[HostLine]:
     """The sampler's lines of the person's own code with nothing of a library under them, most often first."""
     own = [line for line in facts.rank.host_lines if not line.inside and not _LIBRARY.search(line.place)]
     return _by_share(own)
+
+
+def loops_in_python(facts: Facts) -> bool:
+    """Whether the host was often seen on such lines: Python itself works there, not a library."""
+    return sum(line.share for line in pure_python(facts)) >= STANDS_SHARE
 
 
 def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:

@@ -7,7 +7,8 @@ what is to be saved (`non_blocking=True`, pinned memory) and let a thread write 
 
 When it does not help:
 The host has no long stretch without ops. Work that the step needs (sampling, environment steps)
-cannot be moved away, only made faster (vectorise-loop) or put one step ahead.
+cannot be moved away, only made faster (vectorise-loop) or put one step ahead. A loop of Python holds the
+interpreter in any thread: it needs a process of its own.
 
 Risk:
 A crash loses what was not yet written. The copy must be complete before parameters change.
@@ -18,9 +19,9 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
-from findwall.attribute.places import sampled
+from findwall.attribute.places import loops_in_python, sampled
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, NoUse, Outcome, Use, surely
 from findwall.replay.change import Change, Drop
 from findwall.units import format_bytes
 
@@ -34,16 +35,21 @@ def advise(facts: Facts) -> Outcome:
     if spent <= HOST_AT_FAULT_SHARE * step_ms(facts):
         return NoUse("the host does no long work of its own in the step")
     copied = downloads(facts).nbytes
-    bulk = copied > BULK_BYTES
+    # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
+    bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
     line = sampled(facts)
     at = f" at {line.place}" if line is not None else ""
     also = f"; {format_bytes(copied)} per step is copied out, as for a checkpoint" if bulk else ""
     causes = MOVES if bulk else ("host-work", "unstable-steps")
+    best = _best(facts, bulk, causes)
+    waits = f"the device waits {a_step(spent)} while no op runs{at}{also}"
+    if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
+        way = "Do it every n steps or in another process (a thread that runs Python holds the interpreter)"
+        return Use(f"{way}: {waits}.", best, causes, after_others=True)
     return surely(
         "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
-        "torch.distributed.checkpoint.async_save): the device "
-        f"waits {a_step(spent)} while no op runs{at}{also}.",
-        _best(facts, bulk, causes),
+        f"torch.distributed.checkpoint.async_save): {waits}.",
+        best,
         causes,
     )
 

@@ -27,7 +27,7 @@ from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.loops import loop_line, loops, multiplies
-from findwall.attribute.places import parse_frame, pure_python
+from findwall.attribute.places import loops_in_python, parse_frame, pure_python
 from findwall.attribute.whatif import free_launches, ideal, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
@@ -38,7 +38,6 @@ from findwall.units import format_share, ms
 MOVES = ("host-work", "launch-bound")
 # All chosen by hand, not calibrated.
 HOST_WORKS_SHARE = 0.2  # of the step: with less work of its own no loop of the host is at fault
-STANDS_SHARE = 0.25  # of the samples, in lines with no library under them
 MANY_CALLS = 100  # a step, of one function: it is called in a loop
 _FRAME = re.compile(r"\(\d+\): ")
 
@@ -82,11 +81,11 @@ def _on_the_host(facts: Facts) -> Outcome:
             ("host-work",),
         )
     lines = pure_python(facts)
-    share = sum(line.share for line in lines)
     if not facts.rank.host_lines:
         return CannotTell("nobody saw which line the host stood on: `findwall run` or with_stack=True")
-    if share < STANDS_SHARE:
+    if not loops_in_python(facts):
         return NoUse("the host was seen inside libraries, not in loops of its own")
+    share = sum(line.share for line in lines)
     places = " and ".join(f"{line.place} ({line.function})" for line in lines[:2])
     return use(
         f"If the host loops at {places}, do it with ops on whole arrays or tensors: it stood on such lines, "
