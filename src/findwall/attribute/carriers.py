@@ -16,7 +16,7 @@ from findwall.attribute.figures import calls_text, listed
 from findwall.attribute.kernel_names import short_kernel, shorten
 from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
-from findwall.attribute.shapes import shapes_text
+from findwall.attribute.shapes import shapes_text, tensors_of
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import format_ms, format_share, ms
 
@@ -25,6 +25,7 @@ CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found am
 OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
 _LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
 CLASS_WORDS = {"attention": "attention kernels", "conv": "convolutions", "matmul": "matmuls"}
+SECTOR_BYTES = 32  # the least that memory hands over at once
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
 
 
@@ -152,3 +153,13 @@ def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
         name = shorten(_LIBRARY.sub("", _doing(facts, carrier).removeprefix("aten::")), OP_NAME_CHARS)
         seen[name] = seen.get(name, 0.0) + carrier.ms
     return listed(sorted(seen, key=lambda name: (-seen[name], name))[:most])
+
+
+def reads_wide_rows(facts: Facts) -> bool:
+    """Whether the longest gather or scatter moves rows as long as what memory hands over at once, so that no
+    order of them wastes less. Unknown rows are not."""
+    found = carriers(facts, "gather-scatter", 1)
+    table = next(iter(tensors_of(facts, found[0].op_row)), None) if found else None
+    if table is None or not table.dims:
+        return False
+    return (table.dims[-1] if len(table.dims) > 1 else 1) * table.size >= SECTOR_BYTES

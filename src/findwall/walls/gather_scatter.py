@@ -20,7 +20,7 @@ segment reductions instead of scatter_add, embedding_bag instead of embedding an
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence, ops_named
+from findwall.attribute.carriers import kernel_evidence, ops_named, reads_wide_rows
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
 from findwall.model.diagnosis import Evidence
@@ -39,4 +39,5 @@ def sentence(facts: Facts) -> str:
         f"{opening(facts, CAUSE)} goes to gathering and scattering rows{which} in an order that misses the "
         "cache"
     )
-    return told(facts, CAUSE, fact, "sort the indices, look up unique ids once, or use segment reductions")
+    sort = "" if reads_wide_rows(facts) else "sort the indices, "  # wide rows cost the same in any order
+    return told(facts, CAUSE, fact, f"{sort}look up unique ids once, or use segment reductions")
