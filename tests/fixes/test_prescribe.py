@@ -69,6 +69,19 @@ def test_every_fix_of_a_stack_shortens_it(name: str) -> None:
             assert ms(fewer.mid) > stack.step_ms.mid, (stack.fixes, fix)
 
 
+def test_a_fix_that_gives_nothing_is_not_prescribed_and_said_so() -> None:
+    _, given, refused = answer(job("graph_messages"))
+    assert "sorted-index" not in given
+    assert refused["sorted-index"].why.startswith("worth a trial only, next to no gain: a step of ")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_no_fix_is_prescribed_that_leaves_the_step_as_it_is(name: str) -> None:
+    facts = job(name)
+    for one in answer(facts)[1].values():
+        assert one.step_ms.low is None or one.step_ms.low <= 0.991 * ms(facts.step), one.fixes
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_prescriptions_keep_their_promises(name: str) -> None:
     facts = job(name)

@@ -165,7 +165,7 @@ def _choose(
         if cause not in ROOFS and ledger.gain.get(cause, 0.0) <= 0:
             continue
         # What the verdict names is shown with its fixes, also where the next wall stands close behind.
-        least = 0.0 if cause == targets[0] else WORTH_IT
+        least = MENTION_SHARE if cause == targets[0] else WORTH_IT
         fitting = [
             one for one in candidates if cause in one.moves and _helps(one, cause, least * ledger.step)
         ]
@@ -217,9 +217,13 @@ def _may_be_slower(one: _Candidate, ledger: _Ledger) -> bool:
 
 def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     assert one.predicted is not None
-    ends = f"{format_ms(one.predicted.mid or 0.0)} ({format_interval(one.predicted.low, one.predicted.high)})"
+    mid = one.predicted.mid or 0.0
+    ends = f"{format_ms(mid)} ({format_interval(one.predicted.low, one.predicted.high)})"
     least = ledger.step - one.at_most
-    why = f"worth a trial only: a step of {ends} is predicted, {format_ms(ledger.step)} today"
+    said = ""
+    if mid > (1.0 - MENTION_SHARE) * ledger.step:
+        said = ", likely slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else ", next to no gain"
+    why = f"worth a trial only{said}: a step of {ends} is predicted, {format_ms(ledger.step)} today"
     return NotWorthIt([one.name], ledger.step / least if least > 0 else None, why)
 
 
