@@ -202,6 +202,24 @@ def test_many_causes_become_few_rows(document: Document) -> None:
     assert len(phrases.bars(diagnosis)) <= phrases.BARS_SHOWN + 1
 
 
+def test_a_prediction_says_what_it_rests_on(document: Document) -> None:
+    """Every view says whether ops were run here, curves were read or the trace alone was replayed."""
+    example = document("full")
+    first, second = example.prescriptions[:2]
+    for item in (first, second):
+        item.step_ms = Range(30.0, 32.0, 35.0)
+    first.basis = second.basis = "probed"
+    example.prescriptions = [first, second]
+    for view in (to_text(example), to_markdown(example)):
+        assert "predicted from its ops, run on this device" in " ".join(view.split())
+    second.basis = "replay"
+    said = " ".join(to_text(example).split())
+    assert f"{' + '.join(second.fixes)} predicted by replaying the trace" in said
+    first.basis = second.basis = None
+    first.step_ms = second.step_ms = Range(30.0, None, None)  # a bound is no prediction
+    assert "predicted" not in to_text(example)
+
+
 def test_a_predicted_gain_is_an_interval(document: Document) -> None:
     prescription = document("full").prescriptions[0]
     prescription.step_ms = Range(30.0, 34.0, 38.0)

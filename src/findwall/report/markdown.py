@@ -25,7 +25,8 @@ def to_markdown(diagnosis: Diagnosis) -> str:
     blocks += [_list("Evidence", phrases.evidence(diagnosis)), _refused(diagnosis)]
     following = phrases.next_wall(diagnosis)
     blocks.append(f"Next wall: {escape(following)}" if following else "")
-    blocks.append(notes if has_verdict else "")
+    way = phrases.road(diagnosis)
+    blocks += [f"Road: {escape(way)}" if way else "", notes if has_verdict else ""]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -76,8 +77,8 @@ def _helps(diagnosis: Diagnosis) -> str:
     for item in shown:
         gain = phrases.gain(item)
         lines.append(f"{' + '.join(item.fixes)}{f', {gain}' if gain else ''}: {item.how}")
-    meaning = phrases.safety(shown)
-    return _list("What helps", lines) + (f"\n\n({escape(meaning)})" if meaning else "")
+    said = "; ".join(text for text in (phrases.basis(shown), phrases.safety(shown)) if text)
+    return _list("What helps", lines) + (f"\n\n({escape(said)})" if said else "")
 
 
 def _refused(diagnosis: Diagnosis) -> str:

@@ -39,6 +39,11 @@ SAFETY_MEANS = {
     "changes-numerics": "changes numerics: results round differently, so compare losses",
     "needs-review": "needs review: it may change what the job does, so check it",
 }
+RESTS_ON = {
+    "probed": "from its ops, run on this device as the fix would run them",
+    "curves": "from curves of such ops, measured on an H200",
+    "replay": "by replaying the trace without what it removes",
+}
 MFU_USUAL = "large transformers usually reach 35–50 %"
 
 
@@ -256,6 +261,17 @@ def safety(prescriptions: list[Prescription]) -> str:
     """What the warnings beside these fixes mean."""
     found = {item.safety for item in prescriptions}
     return "; ".join(text for kind, text in SAFETY_MEANS.items() if kind in found)
+
+
+def basis(prescriptions: list[Prescription]) -> str:
+    """What the predicted steps of these fixes rest on."""
+    names: dict[str, list[str]] = {}
+    for item in prescriptions:
+        if item.basis is not None and item.step_ms.mid is not None:
+            names.setdefault(item.basis, []).append(clean(" + ".join(item.fixes)))
+    if len(names) == 1:
+        return f"predicted {RESTS_ON[next(iter(names))]}"
+    return "; ".join(f"{' and '.join(fixes)} predicted {RESTS_ON[kind]}" for kind, fixes in names.items())
 
 
 def _gain(step_ms: Range) -> str:

@@ -235,12 +235,14 @@ def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 def _fixes(
     title: str, items: list[Prescription], explained: Collection[str] = ()
 ) -> Iterator[RenderableType]:
-    """Fixes with their numbers, and what the warnings beside them mean where that was not said before."""
+    """Fixes with their numbers, what those rest on, and what the warnings beside them mean where that was not
+    said before."""
     most = FIXES_SHOWN - TRIED_FIRST
     yield from _list(title, [_prescription(item) for item in items], most)
     meaning = phrases.safety([item for item in items[:most] if item.safety not in explained])
-    if meaning:
-        yield Padding(Text(f"({meaning})", style="dim"), (0, 0, 0, 2))
+    said = "; ".join(text for text in (phrases.basis(items[:most]), meaning) if text)
+    if said:
+        yield Padding(Text(f"({said})", style="dim"), (0, 0, 0, 2))
 
 
 def _prescription(item: Prescription) -> Text:
