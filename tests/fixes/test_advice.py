@@ -607,3 +607,21 @@ def test_a_copy_longer_than_the_work_behind_it_is_no_part_of_it(cpu: str, gpu: s
     assert isinstance(found, Use) and found.moves is not None
     assert ("host-sync" in found.moves) == together
     assert ("copied out" in found.how) == together
+
+
+def test_advice_names_what_its_number_counts() -> None:
+    """Where most of what a fix gives is not what it is known for, its text says what it is."""
+    chains = facts_of(sketch("oooonn  " * 3, " kKkK   " * 3, "|       " * 3))
+    fused = FIXES["reduce-overhead"].advise(chains)
+    assert isinstance(fused, Use) and "which it fuses" in fused.how
+    launched = FIXES["reduce-overhead"].advise(job("inference"))
+    assert isinstance(launched, Use) and "which it fuses" not in launched.how
+
+
+def test_sound_has_no_layout_of_images() -> None:
+    wave = Drawn("implicit_convolve_sgemm", "aten::cudnn_convolution").given([16, 64, 4096], [64, 64, 3])
+    image = wave.given([16, 64, 64, 64], [64, 64, 3, 3])
+    for drawn_as, warned in ((wave, False), (image, True)):
+        facts = facts_of(sketch("o   " * 3, " ccc" * 3, "|   " * 3, kernels={"c": drawn_as}))
+        found = FIXES["bf16-autocast"].advise(facts)
+        assert isinstance(found, Use) and ("channels-last" in found.how) == warned

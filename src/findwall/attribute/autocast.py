@@ -8,7 +8,7 @@ from findwall.attribute.casts import cast_ns
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.layouts import channels_last, convolves
+from findwall.attribute.layouts import channels_last, convolves, on_images
 from findwall.attribute.likely import (
     compiles,
     host_ns,
@@ -60,7 +60,7 @@ def faster_narrow(facts: Facts) -> bool:
 
 
 def layout_caveat(facts: Facts) -> str:
-    if not convolves(facts) or channels_last(facts):
+    if not convolves(facts) or channels_last(facts) or not on_images(facts):
         return ""
     return " Use channels-last with it: in NCHW, 16-bit images cost layout copies again."
 

@@ -81,11 +81,16 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     if len(multiply_wide(facts)) == 0:
         return NoUse("autocast leaves products that are called in place as they are")
     training = is_training(facts)
+    between = (
+        ", and pointwise kernels after them would move fewer bytes"
+        if facts.spent_ms("unfused-pointwise") > wide
+        else ""
+    )
     return use(
         f"Run the {'forward pass and loss' if training else 'model'} under "
         f"`torch.autocast('{'cpu' if on_cores(facts) else 'cuda'}', dtype=torch.bfloat16)`: {a_step(wide)} "
         f"of matmuls runs in {'fp32' if on_cores(facts) else 'fp32 or TF32'} today"
-        f"{'; no GradScaler is needed' if training else ''}.{layout_caveat(facts)}",
+        f"{between}{'; no GradScaler is needed' if training else ''}.{layout_caveat(facts)}",
         autocast_at_best(facts, "bf16"),
         likely=lambda made: autocast_likely(facts, "bf16", made),
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import carriers
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
@@ -28,6 +28,7 @@ from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import at_most, gone
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.intervals import I64
 from findwall.replay.change import Change
 
 MOVES = ("dtype-casts",)
@@ -45,10 +46,11 @@ def advise(facts: Facts) -> Outcome:
     line = line_of(facts, first[0].op_row) if first else None
     at = f" at {line}" if line else ""
     largest = f"; the largest is of {shape}{at}" if shape else at
+    less = "; what works on wide results moves less then" if time_of(facts, _wide(facts)) > spent else ""
     return use(
         "Drop `.float()` and `.to(dtype)` between layers, and keep the weights in the format they are used "
         "in: "
-        f"casts take {a_step(spent)}{largest}.",
+        f"casts take {a_step(spent)}{largest}{less}.",
         _without(facts, SIXTEEN_BIT_BYTES_SHARE),
         likely=lambda made: _without(facts, LIKELY_BYTES_SHARE),
     )
@@ -56,9 +58,13 @@ def advise(facts: Facts) -> Outcome:
 
 def _without(facts: Facts, left: float) -> Change:
     """No casts, and what worked on their wide results works on less of its bytes."""
+    return gone(facts, facts.atoms_of("dtype-casts")) + at_most(facts, _wide(facts), left)
+
+
+def _wide(facts: Facts) -> I64:
+    """What works on 32-bit numbers and multiplies none."""
     products = of_class(facts, *MATRIX_CLASSES, "optimizer", "memcpy", "collective")
-    wide = on_wide_data(facts, np.flatnonzero(~products))
-    return gone(facts, facts.atoms_of("dtype-casts")) + at_most(facts, wide, left)
+    return np.setdiff1d(on_wide_data(facts, np.flatnonzero(~products)), facts.atoms_of("dtype-casts"))
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

@@ -45,8 +45,10 @@ def advise(facts: Facts) -> Outcome:
     waited = launch_idle(facts)
     if waited <= NEVER_MS:
         return NoUse("the device never waits for launches: compiling in the default mode gives the same")
+    spent = facts.spent_ms("unfused-pointwise")
+    chains = f"pointwise kernels take {a_step(spent)}, which it fuses; " if spent > waited else ""
     return use(
-        f'Use `torch.compile(model, mode="reduce-overhead")`: the device waits {a_step(waited)} for '
+        f'Use `torch.compile(model, mode="reduce-overhead")`: {chains}the device waits {a_step(waited)} for '
         "launches, which CUDA graphs make one a call.",
         _best(facts),
         likely=lambda made: _likely(facts, made),
