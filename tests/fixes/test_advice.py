@@ -430,6 +430,12 @@ def test_a_gelu_is_told_from_other_chains_with_a_tanh() -> None:
     assert not isinstance(FIXES["builtin-ops"].advise(chain("kKkltlkw", **drawn)), Use)  # calls F.gelu
 
 
+def test_one_sigmoid_among_many_products_is_no_silu() -> None:
+    drawn = {"k": MUL, "l": ADD, "t": SIGMOID}
+    assert "F.silu" in FIXES["builtin-ops"].advise(chain("ktkt", **drawn)).how
+    assert not isinstance(FIXES["builtin-ops"].advise(chain("kKlL" * 20 + "tk", **drawn)), Use)
+
+
 def test_a_chain_of_other_ops_beside_the_builtin_is_no_gelu(shared: Path) -> None:
     facts = facts_of(read_trace(shared / "zoo" / "pointwise_chain.json.gz"))
     assert not isinstance(FIXES["builtin-ops"].advise(facts), Use)

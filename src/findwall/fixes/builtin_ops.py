@@ -33,6 +33,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
+from findwall.units import NOT_ZERO_NS
 
 MOVES = ("unfused-pointwise", "launch-bound")
 
@@ -52,6 +53,7 @@ CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
 IN_EVERY_CHAIN = {"mul": 2, "add": 1, "div": 1}
 BOTH_WAYS = 3
 # All are chosen by hand, not calibrated.
+LEAST_COVERED = 0.2  # of the time of pointwise kernels: a chain that covers less has its ops by chance
 MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark
 LAUNCHES_FIRST_SHARE = 0.2  # of the step: with more waiting for launches, calls count and not what they do
 # Ops of the library that take many small ones where it has no kernel of their own, on a CPU above all.
@@ -71,21 +73,22 @@ def advise(facts: Facts) -> Outcome:
             f"{pieces(facts)} per step.",
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
-    if found and fused > 0:
+    covered = _covered(facts) if found and fused > 0 else 0.0
+    if covered >= LEAST_COVERED:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
         how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."
         best = _best(facts, facts.atoms_of("unfused-pointwise"))
         moves = ("unfused-pointwise",)
-        if not _covered(facts):
+        if covered <= MAJORITY_SHARE:
             return use(how, best, moves)
         # What is called instead is what a compiler would make of the chain: of both, the compiler does it.
         return Use(how, best, moves, likely=lambda made: Change() if compiles(made) else best, sure=True)
     return NoUse("no chain of ops here is one that a library op covers")
 
 
-def _covered(facts: Facts) -> bool:
-    """Whether what can be called instead is most of what the pointwise kernels do: as many of each op as the
-    chain has, forward and backward, for each of its calls."""
+def _covered(facts: Facts) -> float:
+    """Of what the pointwise kernels do the share that can be called instead: as many of each op as the chain
+    has, forward and backward, for each of its calls."""
     atoms = facts.atoms.of("unfused-pointwise")
     stems = np.array([_stem(facts.op_name(atom)) for atom in atoms.tolist()], object)
     spent = {stem: float(facts.own[atoms[stems == stem]].sum()) for stem in set(stems.tolist())}
@@ -97,7 +100,7 @@ def _covered(facts: Facts) -> bool:
             for mark, often in (IN_EVERY_CHAIN | chain).items():
                 expected[mark] += BOTH_WAYS * often * rarest
     covered = sum(spent[stem] * min(expected[stem] / calls[stem], 1.0) for stem in spent)
-    return covered > MAJORITY_SHARE * sum(spent.values())
+    return covered / max(sum(spent.values()), NOT_ZERO_NS)
 
 
 def _stem(op: str | None) -> str:
