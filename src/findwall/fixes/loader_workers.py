@@ -38,7 +38,7 @@ from findwall.attribute.loader import (
 )
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Fix, NoUse, Outcome, Use, use
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
 
@@ -73,10 +73,10 @@ def advise(facts: Facts) -> Outcome:
         more, whom = AS_MANY_AS_CORES, "the workers there are"
         if have:
             more, whom = workers_text(facts, have), f"the {have} workers there are"
-        return use(
-            f"Give the loader more workers ({more}, {rest}): the device still waits {a_step(waited)} for "
-            f"{whom}."
-        )
+        waits = f"the device still waits {a_step(waited)} for {whom}"
+        if waited < WORTH_IT * step_ms(facts):  # a queue hides that they are no faster than the step
+            waits = f"{whom.removesuffix(' there are')} are hardly ahead of the step"
+        return use(f"Give the loader more workers ({more}, {rest}): {waits}.")
     return use(
         f"Let workers make batches ahead of the step (num_workers, {rest}): the device waits "
         f"{a_step(waited)}."

@@ -171,9 +171,15 @@ def _choose(
         ]
         for one in sorted(fitting, key=lambda one: _rank(one, cause)):
             chosen.setdefault(one.name, (one, cause))
-    # Several small causes can add up to what is worth a fix that moves them all.
-    rest = [one for one in candidates if min(one.at_most, ledger.of(one.moves)) >= WORTH_IT * ledger.step]
-    for one in sorted(rest, key=lambda one: (-one.at_most, one.name)):
+    # Several small causes can add up to what is worth a fix that moves them all. Where nothing so far
+    # shortens the step, what holds it from close behind takes little of it yet: what moves that comes first.
+    held = targets[0] not in ROOFS and not any(one.outcome.shorter_step for one, _ in chosen.values())
+    rest = [
+        one
+        for one in candidates
+        if (one.at_most if held else min(one.at_most, ledger.of(one.moves))) >= WORTH_IT * ledger.step
+    ]
+    for one in sorted(rest, key=lambda one: (-one.at_most, SAFETIES.index(one.fix.safety), one.name)):
         if one.outcome.shorter_step:
             cause = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
             chosen.setdefault(one.name, (one, cause))
@@ -196,10 +202,11 @@ def _ranked(chosen: list[tuple[_Candidate, str]], cause: str | None) -> list[tup
     a bound, in the order it was chosen. Where two predictions are as good as one, that order decides."""
     shortest = min((one.mid for one, _ in chosen if one.mid is not None), default=0.0)
 
-    def place(pair: tuple[_Candidate, str]) -> tuple[bool, bool, bool, int]:
+    def place(pair: tuple[_Candidate, str]) -> tuple[bool, bool, bool, bool, int]:
         one, moved = pair
         longer = int(log(one.mid / shortest) / log(ALIKE)) if one.mid else 0
-        return moved != cause, one.outcome.after_others, one.mid is None, longer
+        no_shorter = cause not in ROOFS and not one.outcome.shorter_step
+        return moved != cause, one.outcome.after_others, one.mid is None, no_shorter, longer
 
     return sorted(chosen, key=place)
 
