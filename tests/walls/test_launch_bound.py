@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from findwall.attribute.facts import Facts
 from findwall.walls import launch_bound
 from findwall.walls.verdict import decide
@@ -42,3 +44,11 @@ def test_a_verdict_that_the_profiler_decides_is_refused() -> None:
     facts = cannot_tell()
     assert facts.reading.short.step < facts.reading.long.step
     assert decide(facts).why_not == "dilation"
+
+
+def test_compiled_code_is_told_of_the_graphs_its_compiler_makes() -> None:
+    assert "reduce-overhead" not in launch_bound.sentence(fires())
+    written = {"k": msgspec.structs.replace(TINY["k"], kernel="triton_poi_fused_mul_0")}
+    cpu = "o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o."
+    facts = facts_of(sketch(cpu=cpu, gpu=GPU, steps=STEPS, kernels=written, us=20))
+    assert 'ompile with mode="reduce-overhead"' in launch_bound.sentence(facts)

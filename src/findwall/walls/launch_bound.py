@@ -68,6 +68,8 @@ def _advice(facts: Facts) -> str:
     merges = not is_compiled(facts) and (not replayed or too_small_share(facts) >= WORTH_IT)
     if merges and "torch-compile" not in facts.refused:
         ways.append("compile the model")
+    if is_compiled(facts) and not replayed and "reduce-overhead" not in facts.refused:
+        ways.append('compile with mode="reduce-overhead"')
     alone = f"give each {pieces(facts).removesuffix('s')} more work (a larger batch)"
     return f"{', '.join([*ways, 'or '])}{alone}" if ways else alone
 
