@@ -230,7 +230,9 @@ def waits(graph: Graph, replay: Replay) -> F64:
     """How long each node waited for something else than its own thread or stream."""
     times = np.concatenate([replay.before, replay.times])
     ready = times[graph.chain + len(graph)] + replay.lags.chain
-    waited: F64 = np.maximum(replay.times - replay.lags.own - ready, 0.0)
+    with np.errstate(invalid="ignore"):  # a node that nothing leads to, in a damaged trace, waits for nothing
+        waited: F64 = np.maximum(replay.times - replay.lags.own - ready, 0.0)
+    waited[np.isnan(waited)] = 0.0
     return waited
 
 
