@@ -28,7 +28,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import told, waiting
 from findwall.attribute.kernel_names import short_kernel
-from findwall.attribute.places import parse_frame, sampled, sampled_evidence
+from findwall.attribute.places import loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
@@ -71,7 +71,8 @@ def sentence(facts: Facts) -> str:
     else:
         where = "in a place the trace does not name"
     fact = f"{waiting(facts, CAUSE)} while the host does work of its own with no op under it, {where}"
-    return told(facts, CAUSE, fact, "do it with ops on whole tensors, less often, or in another thread")
+    other = "process" if loops_in_python(facts) else "thread"  # beside Python in a thread no kernel is issued
+    return told(facts, CAUSE, fact, f"do it with ops on whole tensors, less often, or in another {other}")
 
 
 def _silences(facts: Facts) -> list[_Silence]:
