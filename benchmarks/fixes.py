@@ -7,7 +7,8 @@ tests, those kept aside, and the zoo beside the project where it is there; `pair
 fixes that were made in at least three interleaved processes each (`fix_pairs.py`). An error is the
 logarithm of predicted over measured, less half the measurement's own spread, as the judge beside the
 project counts it. Intervals are made with the job left out: from the errors that the fixes had on the other
-jobs. `--ship` writes what findwall itself makes its intervals from, all jobs counted.
+jobs. The last table is of the same traces as if nobody had timed their steps; nothing is learned from it.
+`--ship` writes what findwall itself makes its intervals from, all jobs counted.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from findwall.fixes import Use, all_fixes
-from findwall.fixes.predict import ERRORS, Errors, scenarios
+from findwall.fixes import Use
+from findwall.fixes.predict import ERRORS, Errors, ends
+from findwall.fixes.what_if import outcomes_of, parse
 from findwall.units import ms
 from fix_names import FIX_OF
 from replay import FOLDERS, MORE_THAN_ONE_FIX, facts_of, truths
 
 HERE = Path(__file__).resolve().parent
 PAIRS = HERE / "results" / "fix_pairs.json"
+RUN_FOLDERS = (HERE.parent / "tests" / "fixtures" / "resnet50_default",)
+UNTIMED = "without a step time"  # the same traces, as if nobody had timed their steps
 SHIPPED = HERE.parent / "src" / "findwall" / "fixes" / ERRORS
 # Measured with 16-bit tensors or weights throughout, which autocast does not do.
 NOT_AUTOCAST = {"pointwise_chain", "gnn_scatter", "hf_gpt2_generate"}
@@ -56,7 +60,8 @@ class Pair:
     measured: float
     spread: float
     predicted: float | None  # None: not advised for this job, or nobody can tell
-    apart: float = 0.0  # half of how far the likely and the cheapest host are apart
+    short: float = 0.0  # that replays allow as well: on another host, or where a fix does more or less
+    long: float = 0.0
     idle: float = 0.0  # of the step: the device waits
     why: str = ""
 
@@ -73,34 +78,49 @@ class Pair:
     @property
     def beyond(self) -> float:
         """What of the error the change itself must explain."""
-        return max(self.error - self.apart - math.hypot(NOISE, HOST_NOISE * self.idle), 0.0)
+        return max(self.outside - math.hypot(NOISE, HOST_NOISE * self.idle), 0.0)
+
+    @property
+    def outside(self) -> float:
+        """How far the measurement lies from all that the replays allow."""
+        if self.predicted is None:
+            return 0.0
+        far = max(math.log(self.short / self.measured), math.log(self.measured / self.long))
+        return max(far - self.spread / 2, 0.0)
 
 
 def measured_pairs() -> Iterator[tuple[Path, dict[str, Any]]]:
     """The recorded jobs with the fixes made in interleaved processes; steps as of their recording."""
     jobs = json.loads(PAIRS.read_text())["jobs"] if PAIRS.exists() else {}
-    for path, truth in truths(FOLDERS["fixtures"]):
-        job = jobs.get(path.name.removesuffix(".json.gz"))
-        if job is not None:
-            made = {
-                name: {"step_ms": truth["step_ms"] / one["speedup"], "spread": one["spread"] or 0.0}
-                for name, one in job["fixes"].items()
-                if one.get("speedup")
-            }
-            yield path, truth | {"fixes": made}
+    recorded = {trace_name(path): (path, truth["step_ms"]) for path, truth in truths(FOLDERS["fixtures"])}
+    for folder in RUN_FOLDERS:
+        recorded[folder.name] = folder, ms(facts_of(folder, None).step)
+    for name, job in jobs.items():
+        path, step = recorded[name]
+        made = {
+            fix: {"step_ms": step / one["speedup"], "spread": one["spread"] or 0.0}
+            for fix, one in job["fixes"].items()
+            if one.get("speedup")
+        }
+        yield path, {"step_ms": step, "fixes": made}
 
 
 def sets() -> Iterator[tuple[str, Path, dict[str, Any]]]:
     for title, folder in FOLDERS.items():
         for path, truth in truths(folder):
             yield title, path, truth
+            yield UNTIMED, path, truth
     for path, truth in measured_pairs():
         yield "pairs", path, truth
 
 
+def trace_name(path: Path) -> str:
+    return path.name.removesuffix(".json.gz")
+
+
 def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
-    job = path.name.removesuffix(".json.gz")
-    facts = facts_of(path, truth)
+    job = trace_name(path)
+    facts = facts_of(path, None if title == UNTIMED else truth["step_ms"])
     idle = round(1.0 - facts.reading.likely.busy / facts.step, 4)
     for name, found in truth["fixes"].items():
         known = FIX_OF.get(name)
@@ -108,19 +128,13 @@ def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
             continue
         if name == "resident" and job in NEVER_COPIED:
             continue
-        names = known.split(" + ")
-        if not set(names) <= set(all_fixes()):
-            continue
-        outcomes = {one: all_fixes()[one].advise(facts) for one in names}
+        outcomes = outcomes_of(facts, known)
         uses = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Use)}
         why = next((one.why for one in outcomes.values() if not isinstance(one, Use)), "")
-        ends = scenarios(facts, uses) if len(uses) == len(outcomes) else None
-        predicted = ms(math.sqrt(ends[0] * ends[1])) if ends else None
-        apart = abs(math.log(ends[0] / ends[1])) / 2 if ends else 0.0
+        played = ends(facts, uses) if len(uses) == len(outcomes) else None
+        steps = (ms(played.mid), ms(played.short), ms(played.long)) if played else (None, 0.0, 0.0)
         spread = found.get("spread") or 0.0
-        yield Pair(
-            title, job, name, known, truth["step_ms"], found["step_ms"], spread, predicted, apart, idle, why
-        )
+        yield Pair(title, job, name, known, ms(facts.step), found["step_ms"], spread, *steps, idle, why)
 
 
 def learned(known: list[Pair]) -> Errors:
@@ -129,7 +143,7 @@ def learned(known: list[Pair]) -> Errors:
     shares: dict[str, list[float]] = {}
     for one in told:
         if one.gain > SMALL_CHANGE:
-            for fix in one.fix.split(" + "):
+            for fix in fixes_of(one):
                 shares.setdefault(fix, []).append(one.beyond / one.gain)
     every = [share for found in shares.values() for share in found]
     general = rms(every) if every else 1.0
@@ -139,16 +153,14 @@ def learned(known: list[Pair]) -> Errors:
     }
     rough = Errors(NOISE, HOST_NOISE, general, by_fix, 1.0)
     # How many times the rough interval holds as many as it should.
-    needed = sorted(
-        max(one.error - one.apart, 0.0) / rough.doubt(fixes_of(one), one.gain, one.idle) for one in told
-    )
+    needed = sorted(one.outside / rough.doubt(fixes_of(one), one.gain, one.idle) for one in told)
     reach = needed[min(int(COVERED * len(needed)), len(needed) - 1)] if needed else 1.0
     rounded = {fix: round(share, 3) for fix, share in sorted(by_fix.items())}
     return Errors(NOISE, HOST_NOISE, round(general, 3), rounded, round(reach, 3))
 
 
 def fixes_of(one: Pair) -> tuple[str, ...]:
-    return tuple(one.fix.split(" + "))
+    return tuple(parse(one.fix))
 
 
 def rms(values: list[float]) -> float:
@@ -156,9 +168,8 @@ def rms(values: list[float]) -> float:
 
 
 def interval(one: Pair, errors: Errors) -> tuple[float, float]:
-    assert one.predicted is not None
-    doubt = errors.doubt(fixes_of(one), one.gain, one.idle) + one.apart
-    return one.predicted * math.exp(-doubt), one.predicted * math.exp(doubt)
+    wider = math.exp(errors.doubt(fixes_of(one), one.gain, one.idle))
+    return one.short / wider, one.long * wider
 
 
 def table(title: str, found: list[Pair], every: list[Pair]) -> dict[str, Any]:
@@ -211,12 +222,13 @@ def main() -> None:
         for one in pairs(title, path, truth)
         if not options.only or options.only in one.job or options.only in one.name or options.only in one.fix
     ]
+    timed = [one for one in found if one.set != UNTIMED]
     summaries = {
-        title: table(title, mine, found)
-        for title in (*FOLDERS, "pairs")
+        title: table(title, mine, timed)
+        for title in (*FOLDERS, "pairs", UNTIMED)
         if (mine := [one for one in found if one.set == title])
     }
-    errors = learned(found)
+    errors = learned(timed)
     if options.ship:
         SHIPPED.write_text(json.dumps(asdict_of(errors), indent=1) + "\n")
     if options.out:

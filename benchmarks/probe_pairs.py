@@ -17,47 +17,37 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts, establish
+from findwall.attribute.facts import Facts
 from findwall.attribute.probing import plan
-from findwall.fixes import Use, all_fixes
+from findwall.fixes import Use
 from findwall.fixes.predict import Prediction, predict
-from findwall.hardware import table_ceilings
+from findwall.fixes.what_if import outcomes_of
 from findwall.measure.probe import find_target, run_probes
 from findwall.model.probes import Probes
-from findwall.model.run import Rank, Run
-from findwall.readers import read_trace
 from fix_names import FIX_OF
+from replay import facts_of
 
 JOBS = Path(__file__).parents[1] / "tests" / "fixtures" / "jobs"
 
 
-def facts_of(path: Path, step_ms: float | None) -> Facts:
-    timeline = read_trace(path)
-    rank = Rank(timeline=timeline)
-    ceilings = table_ceilings(timeline.header.devices[0].name)
-    run = Run("torch-trace", (str(path),), (rank,))
-    found = establish(run, rank, ceilings, step_ms and step_ms / 1e3, "given")
-    assert found is not None
-    return found
-
-
-def predicted(facts: Facts, names: list[str]) -> Prediction | None:
-    said = {name: all_fixes()[name].advise(facts) for name in names if name in all_fixes()}
+def predicted(facts: Facts, asked: str) -> Prediction | None:
+    said = outcomes_of(facts, asked)
     uses = {name: one for name, one in said.items() if isinstance(one, Use)}
-    return predict(facts, uses) if len(uses) == len(names) else None
+    return predict(facts, uses) if len(uses) == len(said) else None
 
 
 def pairs(facts: Facts, probes: Probes, truth: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     with_probes = replace(facts, run=replace(facts.run, probes=probes))
     for name, fix in truth.get("fixes", {}).items():
-        names = FIX_OF.get(name, name).split(" + ")
-        curves, own = predicted(facts, names), predicted(with_probes, names)
+        if name not in FIX_OF:
+            continue
+        curves, own = predicted(facts, FIX_OF[name]), predicted(with_probes, FIX_OF[name])
         if curves is None or own is None:
             continue
         measured = fix["step_ms"]
         row = {
-            "fix": " + ".join(names),
+            "fix": FIX_OF[name],
             "now_ms": truth["step_ms"],
             "measured_ms": measured,
             "curves_ms": round(curves.mid / 1e6, 3),

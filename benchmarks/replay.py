@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from findwall.attribute.facts import Facts, establish
-from findwall.fixes import Use, all_fixes
+from findwall.attribute.facts import Facts
+from findwall.examine import facts_of as examined
+from findwall.fixes import Use
 from findwall.fixes.prescribe import together_at_best
+from findwall.fixes.what_if import outcomes_of
 from findwall.hardware import table_ceilings
-from findwall.model.run import Rank, Run
-from findwall.readers.torch_trace import read_trace
+from findwall.readers import open_run
 from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
 from findwall.replay.graph import Graph
@@ -86,14 +87,11 @@ def truths(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield folder / f"{name}.json.gz", truth
 
 
-def facts_of(path: Path, truth: dict[str, Any]) -> Facts:
-    timeline = read_trace(path)
-    rank = Rank(timeline=timeline)
-    ceilings = table_ceilings(timeline.header.devices[0].name)
-    run = Run("torch-trace", (str(path),), (rank,))
-    facts = establish(run, rank, ceilings, truth["step_ms"] / 1e3, "given")
-    assert facts is not None
-    return facts
+def facts_of(path: Path, step_ms: float | None) -> Facts:
+    """With its true step time; None: as a run folder says, or as if nobody had timed the steps of a trace."""
+    run = open_run([path])
+    assert run.device_name is not None
+    return examined(run, step_ms, table_ceilings(run.device_name))[0]
 
 
 def judged(path: Path, truth: dict[str, Any], facts: Facts) -> Job:
@@ -151,9 +149,7 @@ def bounds(path: Path, truth: dict[str, Any], facts: Facts) -> Iterator[Bound]:
     for name, measured in truth["fixes"].items():
         if name not in FIX_OF or (job, name) in MORE_THAN_ONE_FIX:
             continue
-        if not set(FIX_OF[name].split(" + ")) <= set(all_fixes()):
-            continue  # measured before findwall had a fix for it
-        fixes = {one: all_fixes()[one].advise(facts) for one in FIX_OF[name].split(" + ")}
+        fixes = outcomes_of(facts, FIX_OF[name])
         uses = {one: outcome for one, outcome in fixes.items() if isinstance(outcome, Use)}
         best = round(ms(together_at_best(uses, facts)), 3) if len(uses) == len(fixes) else None
         spread = measured.get("spread") or 0.0
@@ -223,7 +219,7 @@ def main() -> None:
         jobs: list[Job] = []
         fixes: list[Bound] = []
         for path, truth in truths(folder):
-            facts = facts_of(path, truth)
+            facts = facts_of(path, truth["step_ms"])
             jobs.append(judged(path, truth, facts))
             fixes += bounds(path, truth, facts)
         if jobs:

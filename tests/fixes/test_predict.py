@@ -19,7 +19,7 @@ from examples import drawn
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.fixes import Use, all_fixes
-from findwall.fixes.predict import Prediction, errors, predict, scenarios
+from findwall.fixes.predict import Prediction, ends, errors, predict
 from findwall.fixes.prescribe import APART, prescribe, step_at_best
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.causes import cause_index
@@ -181,8 +181,8 @@ def test_the_order_in_which_fixes_are_named_changes_nothing(name: str) -> None:
     facts = job(name)
     known = {fix: use for fix, use in uses(facts).items() if use.likely is not None and use.shorter_step}
     for one, two in combinations(known, 2):
-        first = scenarios(facts, {one: known[one], two: known[two]})
-        assert first == scenarios(facts, {two: known[two], one: known[one]}), (one, two)
+        first = ends(facts, {one: known[one], two: known[two]})
+        assert first == ends(facts, {two: known[two], one: known[one]}), (one, two)
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,14 @@ def test_workers_that_keep_up_leave_the_rest_of_the_step() -> None:
     assert found == pytest.approx([4.0, 2.0, 2.0], rel=0.01)
 
 
+def test_workers_that_may_not_keep_up_are_worth_little_or_much() -> None:
+    """A worker may make as much of a batch as the training process, or a quarter: 2 to 8 ms of 6."""
+    two, many = (what_if(starved(), f"loader-workers={count}").step_ms for count in (2, 100))
+    assert two.low is not None and two.high is not None and many.high is not None
+    assert two.low <= 2.0 * 1.01 and two.high >= 8.0
+    assert many.high < 2.0 * 1.3
+
+
 def test_workers_make_far_less_of_a_batch_that_all_cores_share() -> None:
     """Tensor ops of the training process use every core, those of a worker one."""
     one_thread, many = (

@@ -37,7 +37,7 @@ from findwall.attribute.loader import (
     workers_text,
 )
 from findwall.attribute.whatif import best_step
-from findwall.fixes import Fix, NoUse, Outcome, Use, use
+from findwall.fixes import Fix, Likely, NoUse, Outcome, Use, use
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
@@ -45,6 +45,7 @@ from findwall.replay.graph import LAUNCHING
 MOVES = ("loader-starved",)
 SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
 MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
+UNSURE = 2.0  # times either share: a loader that only waits, for a disk, loses nothing in a worker
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
@@ -64,7 +65,7 @@ def advise(facts: Facts) -> Outcome:
             f"Use `DataLoader(…, {workers_text(facts, 0)}, {rest})`: without workers, each batch is made "
             "between "
             f"two steps ({a_step(waited)}).",
-            likely=(lambda made: _beside(facts, workers or 1)) if sure else None,
+            likely=(lambda made: _beside(facts, workers or 1, _share(facts))) if sure else None,
         )
     if "_MultiProcessingDataLoaderIter" in names:
         have, cores = facts.rank.loader_workers, cores_of(facts)
@@ -95,12 +96,12 @@ def _share(facts: Facts) -> float:
     return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else WORKER_SHARE
 
 
-def _beside(facts: Facts, workers: int) -> Change:
+def _beside(facts: Facts, workers: int, share: float) -> Change:
     """Batches are made ahead, by workers that compete with the training process for memory and cores."""
     copies = facts.queue.row[facts.queue.paced]
     return Change(
         (
-            Elsewhere("loader-starved", workers * _share(facts)),
+            Elsewhere("loader-starved", workers * share),
             HostWork(LAUNCHING, LAUNCHES_BESIDE_WORKERS),
             Scale(copies, np.full(len(copies), COPIES_BESIDE_WORKERS)),
         )
@@ -114,7 +115,13 @@ def numbered(facts: Facts, workers: int) -> Outcome:
         return found
     have = facts.rank.loader_workers or 0
     if "_SingleProcessDataLoaderIter" in " ".join(range_names(facts)):
-        return replace(found, likely=lambda made: _beside(facts, workers))
+        share = _share(facts)
+
+        def with_share(share: float) -> Likely:
+            return lambda made: _beside(facts, workers, share)
+
+        may = () if _keep_up(facts, workers) else (share * UNSURE, share / UNSURE)
+        return replace(found, likely=with_share(share), may=tuple(map(with_share, may)))
     if not have:
         return found
     if workers <= have:

@@ -8,6 +8,7 @@ from math import exp, hypot, log, sqrt
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.probed import probed
@@ -56,27 +57,49 @@ def errors() -> Errors:
     return msgspec.json.decode(resources.files(__package__).joinpath(ERRORS).read_bytes(), type=Errors)
 
 
+class Ends(msgspec.Struct, frozen=True):
+    """The step, ns, as replays tell it: the likely one, and the shortest and longest that may be as well.
+
+    A step that waits for its device says little about the host, which is what waits once the device is
+    faster: so the change is played on the likely host and on the cheapest that the true step allows. And
+    some fixes do little or much by what no trace shows."""
+
+    short: float
+    mid: float
+    long: float
+    basis: Basis
+
+
 def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
     """The step with some fixes made together, by their names; None where nobody can tell what one does."""
-    graph, basis = _played(facts, uses)
-    ends = _ends(facts, uses, graph) if graph is not None else None
-    if ends is None:
+    found = ends(facts, uses)
+    if found is None:
         return None
-    mid = sqrt(ends[0] * ends[1])
-    apart = abs(log(ends[0] / ends[1])) / 2 + _step_doubt(facts)
     idle = 1.0 - facts.reading.likely.busy / facts.step
-    doubt = errors().doubt(tuple(uses), abs(log(facts.step / mid)), idle) + apart
-    return Prediction(mid * exp(-doubt), mid, mid * exp(doubt), basis)
+    wider = exp(errors().doubt(tuple(uses), abs(log(facts.step / found.mid)), idle))
+    return Prediction(found.short / wider, found.mid, found.long * wider, found.basis)
 
 
-def scenarios(facts: Facts, uses: dict[str, Use]) -> tuple[float, float] | None:
-    """The step on the likely host and on the cheapest that the true step allows: a step that waits for its
-    device says little about the host, which is what waits once the device is faster."""
-    graph = changed(facts, uses)
-    return _ends(facts, uses, graph) if graph is not None else None
+def ends(facts: Facts, uses: dict[str, Use]) -> Ends | None:
+    """None where nobody can tell."""
+    played = [_played(facts, made) for made in _cases(uses)]
+    steps = [_steps(facts, uses, graph) for graph, _ in played if graph is not None]
+    if not steps or min(map(min, steps)) <= 0:
+        return None
+    short, long, traced = min(map(min, steps)), max(map(max, steps)), exp(_step_doubt(facts))
+    return Ends(short / traced, sqrt(steps[0][0] * steps[0][1]), long * traced, played[0][1])
 
 
-def _ends(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, float] | None:
+def _cases(uses: dict[str, Use]) -> list[dict[str, Use]]:
+    """The likely case, then the best and the worst ones of each fix that has such."""
+    found = [uses]
+    for name, one in uses.items():
+        found += [{**uses, name: replace(one, likely=case)} for case in one.may]
+    return found
+
+
+def _steps(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, float]:
+    """On the likely host, and on the cheapest."""
     likely = facts.reading.likely
     moves = tuple({cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves})
     left = likely.step - _not_replayed(facts, moves)
@@ -85,8 +108,7 @@ def _ends(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, floa
         return left - (now.step - play_with(graph, calibration).step) * likely.shrink
 
     first = step(likely.calibration, likely.gaps.replay)
-    second = step(*facts.cheapest) if facts.cheapest[0] != likely.calibration else first
-    return (first, second) if min(first, second) > 0 else None
+    return first, step(*facts.cheapest) if facts.cheapest[0] != likely.calibration else first
 
 
 def changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}")  # of workers or the like: more digits 
 
 def what_if(facts: Facts, asked: str) -> WhatIf:
     """The step with the fixes made that a person named, as far as they apply here."""
-    outcomes = {name: _outcome(facts, name, number) for name, number in parse(asked).items()}
+    outcomes = outcomes_of(facts, asked)
     uses = {name: one for name, one in outcomes.items() if isinstance(one, Use)}
     notes = [f"{name}: {one.why}" for name, one in outcomes.items() if not isinstance(one, Use)]
     now = step_ms(facts)
@@ -30,6 +30,18 @@ def what_if(facts: Facts, asked: str) -> WhatIf:
     best = ms(together_at_best(uses, facts))
     found = in_ms(predict(facts, uses), best) or Range(low=best if best < now else None)
     return WhatIf(asked, list(uses), found, speedup(found, now), notes)
+
+
+def outcomes_of(facts: Facts, asked: str) -> dict[str, Outcome]:
+    """What each fix that a person named says of this job, with the number given to it."""
+    found: dict[str, Outcome] = {}
+    for name, number in parse(asked).items():
+        fix = all_fixes()[name]
+        if number is not None and fix.numbered is not None:
+            found[name] = fix.numbered(facts, number)
+        else:
+            found[name] = fix.advise(facts)
+    return found
 
 
 def parse(asked: str) -> dict[str, int | None]:
@@ -51,10 +63,3 @@ def parse(asked: str) -> dict[str, int | None]:
     if not found:
         raise InputError("--what-if names no fix.", "Name some, as in --what-if loader-workers=4,pin-memory.")
     return found
-
-
-def _outcome(facts: Facts, name: str, number: int | None) -> Outcome:
-    fix = all_fixes()[name]
-    if number is not None and fix.numbered is not None:
-        return fix.numbered(facts, number)
-    return fix.advise(facts)
