@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from findwall import cli
+from findwall.attribute.asked import Probed, Way
 from findwall.attribute.onpaper import FORMATS, OPS, on_paper
-from findwall.cli.op import ceilings_of, document, parse, sentence, to_text
+from findwall.cli import op_probe
+from findwall.cli.op import ceilings_of, parse
+from findwall.cli.op_text import document, sentence, to_text
+from findwall.errors import InputError
 from findwall.hardware import table_ceilings
+from findwall.measure import environment, environment_gpu
+from findwall.measure import probe as runner
 from findwall.measure.ceilings import CeilingsReport, store
 from findwall.model.machine import Ceilings
+from findwall.model.probes import Probe, Probes
 from test_english import MOST_WORDS, SENTENCE_END, found_in
 
 H200 = ["--gpu", "NVIDIA H200"]
@@ -21,7 +32,9 @@ H200 = ["--gpu", "NVIDIA H200"]
 
 @pytest.fixture(autouse=True)
 def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither ceilings nor a GPU; who tests one gives it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(environment_gpu, "gpu_here", lambda: None)
 
 
 def keep(device: str, created: str, bandwidth: float = 4e12, doubt: str = "") -> None:
@@ -216,3 +229,229 @@ def test_sentences_are_short_and_plain(op: str) -> None:
             assert re.match(r"\d", told), "the number comes first"
             assert [one for one in SENTENCE_END.split(told) if len(one.split()) > MOST_WORDS] == []
             assert found_in(told) + found_in(to_text(paper)) == []
+
+
+# -- run where the GPU is here ---------------------------------------------------------------------------
+
+
+class Device:
+    """A GPU that is here, by name, and how long its ops take beside their floor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "NVIDIA H200") -> None:
+        self.gpu, self.driver, self.version, self.device = (
+            name,
+            "580",
+            "2.11",
+            types.SimpleNamespace(type="cpu"),
+        )
+        self.us: dict[str, float] = {}
+        self.fails: Exception | None = None
+        self.runs: list[Probe] = []
+        monkeypatch.setattr(environment_gpu, "gpu_here", lambda: name)
+        monkeypatch.setattr(op_probe, "find_gpu", lambda: self)
+        monkeypatch.setattr(runner, "run_probes", self.run)
+        monkeypatch.setattr(environment, "driver_version", lambda: "580")
+        monkeypatch.setattr(environment, "versions", lambda: {"torch": "2.11"})
+
+    def run(self, _target: object, plan: list[Probe], known: Probes | None) -> Probes:
+        if self.fails is not None:
+            raise self.fails
+        ns = dict(known.ns) if known else {}
+        fresh = [probe for probe in plan if probe.key not in ns]
+        self.runs += fresh
+        for probe in fresh:
+            is_padded = probe is not plan[0] and probe.variant == plan[0].variant
+            ns[probe.key] = 1e3 * self.us.get("padded" if is_padded else probe.variant, 10.0)
+        return Probes(self.gpu, "580", "2.11", "today", ns)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    return Device(monkeypatch)
+
+
+def asked(words: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+    """The screen as one line, and the document."""
+    assert cli._run(["op", *words.split()]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert cli._run(["op", *words.split(), "--json", "-"]) == 0
+    return " ".join(shown.split()), json.loads(capsys.readouterr().out)
+
+
+def test_an_op_is_run_where_its_gpu_is_here(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    screen, found = asked("matmul 8x4096x4096 bf16", capsys)
+    assert "· NVIDIA H200 · ceilings from the table THE WALL: bandwidth / memory-roof" in screen
+    assert "probed 10 us here, 1.3 times the floor change" in screen
+    assert (found["probed_us"], found["probed_agrees"], found["probed_why_not"]) == (10.0, True, None)
+    assert found["probed_padded_us"] is found["probed_fast_us"] is None
+    assert len(device.runs) == 1, "the second answer comes from what was kept"
+    asked("matmul 8x4096x4096 bf16 --gpu H200", capsys)
+    assert len(device.runs) == 1
+    asked("matmul 8x4096x4096 bf16 --probe", capsys)
+    assert len(device.runs) == 3, "who asks for it gets it run"
+
+
+def test_what_was_probed_for_others_stays(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    asked("norm 8192x4096 bf16", capsys)
+    asked("matmul 8x4096x4096 bf16 --probe", capsys)
+    asked("norm 8192x4096 bf16", capsys)
+    assert [probe.op for probe in device.runs].count("aten::native_layer_norm") == 1
+
+
+def test_a_slow_kernel_is_not_called_a_roof(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    device.us = {"as-is": 780.0}
+    screen, found = asked("matmul 8x4096x4096 bf16", capsys)
+    assert "THE WALL ON PAPER: bandwidth / memory-roof" in screen
+    assert "780 us here is 100 times the floor of 7.8 us: slow kernels hold it up, not the roof." in screen
+    assert "probed 780 us here, 100 times the floor, far above it: slow kernels, not the roof" in screen
+    assert found["wall"] == "bandwidth"
+    assert found["probed_agrees"] is False
+    assert found["sentence"] in screen
+
+
+def test_padding_is_shown_by_its_own_figure(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    device.us = {"as-is": 400.0, "padded": 110.0}
+    screen, found = asked("matmul 8192x1023x4093 bf16", capsys)
+    assert "THE WALL: compute / misaligned-shapes 400 us here and 110 us once padded" in screen
+    assert "Pad 1023 to 1024 and 4093 to 4096." in screen
+    assert "padded to 8192×1024×4096: 110 us" in screen
+    assert (found["probed_us"], found["probed_padded_us"]) == (400.0, 110.0)
+    device.us = {"as-is": 110.0, "padded": 112.0}
+    screen, found = asked("matmul 8192x1023x4093 bf16 --probe", capsys)
+    assert "THE WALL ON PAPER: compute / misaligned-shapes" in screen
+    assert "so padding gains nothing. Leave its sizes as they are." in screen
+    assert found["probed_agrees"] is False
+
+
+def test_tensor_cores_are_shown_by_their_own_figure(
+    device: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device.us = {"as-is": 6000.0, "tf32": 800.0}
+    screen, found = asked("matmul 8192x4096x4096 fp32", capsys)
+    assert "6.00 ms here in fp32 and 800 us in tf32, on tensor cores. Let it run in TF32." in screen
+    assert "; in tf32: 800 us" in screen
+    assert (found["fast"], found["probed_fast_us"]) == ("tf32", 800.0)
+
+
+def test_channels_last_is_shown_by_its_own_figure(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    device.us = {"as-is": 300.0, "nhwc": 100.0}
+    screen, found = asked("conv 256x256x14x14x256x3x3 bf16", capsys)
+    assert "300 us here and 100 us with channels-last tensors." in screen
+    assert "; channels-last: 100 us" in screen
+    assert found["probed_channels_last_us"] == 100.0
+
+
+def test_an_op_below_its_floor_is_said_to_be(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    device.us = {"as-is": 6.0}
+    screen, _ = asked("matmul 8x4096x4096 bf16", capsys)
+    assert "6 us here is less than the floor on paper, 7.8 us: 33.69 MB moved" in screen
+    assert "7.8 us is the floor" not in screen
+    assert "probed 6 us here, less than the floor: some bytes stayed in the cache" in screen
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("decode 8x7B bf16", "a decoding step is a whole model, not one op"),
+        ("matmul 8x4096x4096 fp8", "fp8 operands come with scales or wider results"),
+        ("pointwise 8192x4096 bf16 --reads 4", "no single op reads 4 tensors"),
+    ],
+)
+def test_why_an_op_is_not_run(
+    device: Device, words: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ("", " --probe"):
+        screen, found = asked(words + more, capsys)
+        assert f"probed not run here: {why}" in screen
+        assert why in found["probed_why_not"]
+        assert found["probed_us"] is found["probed_agrees"] is None
+    assert device.runs == []
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA error: out of memory\nmore"), InputError("torch sees no GPU here", "hint")]
+)
+def test_the_paper_stands_where_the_device_fails(
+    device: Device, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device.fails = error
+    screen, found = asked("matmul 8x4096x4096 bf16", capsys)
+    assert "7.8 us is the floor" in screen
+    assert f"probed not run here: {str(error).splitlines()[0]}" in screen
+    assert found["probed_us"] is None
+
+
+def test_no_probe_answers_on_paper(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    screen, found = asked("matmul 8x4096x4096 bf16 --no-probe", capsys)
+    assert "NVIDIA H200" in screen
+    assert "probed" not in screen
+    assert found["probed_why_not"] == "--no-probe was given"
+    assert device.runs == []
+
+
+def test_another_gpu_is_answered_on_paper(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    screen, found = asked("matmul 8x4096x4096 bf16 --gpu L4", capsys)
+    assert "probed" not in screen
+    assert found["probed_why_not"] == "this machine has NVIDIA H200"
+    assert cli._run(["op", "matmul", "8x8x8", "bf16", "--gpu", "L4", "--probe"]) == 2
+    err = capsys.readouterr().err
+    assert "this machine's GPU, NVIDIA H200, and NVIDIA L4 was asked about" in err
+    assert "Leave out --probe or --gpu." in err
+    assert device.runs == []
+
+
+def test_a_gpu_here_that_nobody_knows_must_be_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Device(monkeypatch, "Abacus 9000")
+    assert cli._run(["op", "matmul", "8x8x8", "bf16"]) == 2
+    assert "run `findwall ceilings` where the GPU is" in capsys.readouterr().err
+    keep("NVIDIA H200", "2026-01-02")
+    assert ceilings_of(None, "Abacus 9000").device == "NVIDIA H200"
+    keep("Abacus 9000", "2026-01-01")
+    assert ceilings_of(None, "Abacus 9000").device == "Abacus 9000", "the one here, not the newest"
+
+
+def test_without_a_gpu_there_is_no_probe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli._run(["op", "matmul", "8x8x8", "bf16", "--probe"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "findwall: torch sees no GPU here"
+    assert "or leave --probe out" in second
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert cli._run(["op", "matmul", "8x8x8", "bf16", "--probe"]) == 2
+    assert "torch is not installed here" in capsys.readouterr().err
+
+
+def test_without_a_gpu_torch_is_not_imported() -> None:
+    code = (
+        "import sys; sys.modules['pynvml'] = None; from findwall import cli;"
+        "assert cli._run(['op', 'norm', '8x8', 'bf16', '--gpu', 'H200']) == 0;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("ratio", [0.5, 1.3, 40.0])
+@pytest.mark.parametrize("then", [0.3, 1.1])
+def test_sentences_of_what_was_run_are_short_and_plain(op: str, ratio: float, then: float) -> None:
+    example = OPS[op].example
+    for shape in {example, re.sub(r"\d+", "7", example), re.sub(r"\d+B?", "1001", example)}:
+        for number_format in set(FORMATS) & set(OPS[op].formats):
+            paper = on_paper(parse(op, shape, number_format), table_ceilings("NVIDIA H200"))
+            here = ratio * paper.floor_s
+            ways: tuple[Way, ...] = ("padded", "fast", "channels-last")
+            there: tuple[bool, ...] = (paper.aligned is not None, paper.fast is not None, op == "conv")
+            probed = Probed(
+                {"asked": here} | {way: then * here for way, one in zip(ways, there, strict=True) if one}
+            )
+            told, screen = sentence(paper, probed), to_text(paper, probed)
+            assert re.match(r"\d", told), "the number comes first"
+            assert [one for one in SENTENCE_END.split(told) if len(one.split()) > MOST_WORDS] == []
+            assert found_in(told) + found_in(screen) == []
+            assert max(map(len, screen.splitlines()[1:])) <= 80

@@ -57,7 +57,7 @@ def command(
 
     chosen, which = resolve((path,) if path is not None else ())
     if which:
-        _say(which)
+        say(which)
     run = open_run([Path(one) for one in chosen])
     found = _probed(run, step_ms, refresh, budget_s)
     diagnosis = examine(replace(run, probes=found), step_ms=step_ms)
@@ -69,7 +69,7 @@ def command(
         show(diagnosis, is_brief)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     click.echo(f"findwall: {clean(text)}", err=True)
 
 
@@ -105,23 +105,30 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
     where = f"kept in {path}" if store(found, path) else f"not kept: {path} cannot be written"
     wanted = {probe.key for probe in probes}
     mine = {key: ns for key, ns in found.ns.items() if key in wanted}
-    _say(f"{len(mine)} of {len(probes)} probes in {found.seconds:.1f} s, {where}")
+    say(f"{len(mine)} of {len(probes)} probes in {found.seconds:.1f} s, {where}")
     for why in dict.fromkeys(found.skipped.values()):
-        _say(f"not run: {sum(one == why for one in found.skipped.values())} ({why})")
+        say(f"not run: {sum(one == why for one in found.skipped.values())} ({why})")
     return replace(found, ns=mine)
 
 
 def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None:
     from findwall.measure.analyst import ENDED_JOB_VARIABLE
-    from findwall.measure.environment import audit
 
     fresh = sum(known is None or probe.key not in known.ns for probe in probes)
-    _say(f"{len(probes)} ways to run the step's ops on {target.gpu}, {fresh} not probed before")
+    say(f"{len(probes)} ways to run the step's ops on {target.gpu}, {fresh} not probed before")
     after_job = ENDED_JOB_VARIABLE in os.environ  # its own verdict has said who else was there
-    if target.device.type == "cuda" and fresh and not after_job:
+    if fresh and not after_job:
+        warn_if_shared(target)
+
+
+def warn_if_shared(target: Target) -> None:
+    """Say so where somebody else uses the GPU."""
+    from findwall.measure.environment import audit
+
+    if target.device.type == "cuda":
         for finding in audit(target.torch):
             if finding.id == SHARED_GPU:
-                _say(f"{finding.sentence} What is probed now may be too slow.")
+                say(f"{finding.sentence} What is probed now may be too slow.")
 
 
 def _into_folder(folder: Path, probes: Probes, diagnosis: Diagnosis) -> None:
@@ -132,6 +139,6 @@ def _into_folder(folder: Path, probes: Probes, diagnosis: Diagnosis) -> None:
     from findwall.report import document
 
     if not store(probes, folder / PROBES_FILE):
-        _say(f"{folder / PROBES_FILE} cannot be written: `findwall read` will not know of these probes")
+        say(f"{folder / PROBES_FILE} cannot be written: `findwall read` will not know of these probes")
     elif (folder / DIAGNOSIS_FILE).is_file():
         document.write(diagnosis, str(folder / DIAGNOSIS_FILE))

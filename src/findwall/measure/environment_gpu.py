@@ -89,6 +89,13 @@ def look_at_gpus(host: Host, torch: Any = None) -> Iterable[Finding]:
     return findings
 
 
+def gpu_here() -> str | None:
+    """The first GPU that a job here can use, by its driver's name; None without one. Needs no torch."""
+    with nvml() as library:
+        states = [] if library is None else _ask(visible_states, library, Host())
+    return states[0].name if states else None
+
+
 def visible_states(library: Any, host: Host, torch: Any = None) -> list[GpuState]:
     """The devices this job can see, in its own order, found by UUID wherever one is known."""
     states = [_state(library, index) for index in range(_ask(library.nvmlDeviceGetCount) or 0)]

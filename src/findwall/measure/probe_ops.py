@@ -35,6 +35,8 @@ _FORWARD = {
     "conv3d": (3, 4, 5, 6),
     "_conv_depthwise2d": (4, 5, 6, -1),
 }
+# Pointwise ops, and the tensors that each reads.
+_READS = {"relu": 1, "add": 2, "addcmul": 3}
 
 
 class Maker:
@@ -65,6 +67,10 @@ class Maker:
             return self._fused_attention
         if stem in ("mm", "addmm", "bmm", "baddbmm", "linear"):
             return self._product
+        if stem == "native_layer_norm":
+            return self._layer_norm
+        if stem in _READS:
+            return self._pointwise
         raise InputError(f"{stem} cannot be run again")
 
     # -- tensors ---------------------------------------------------------------------------------------
@@ -144,6 +150,19 @@ class Maker:
             return _without_gradients(torch, forward)
         wanted = [one.requires_grad_() for one in (x, weight, bias)]
         return _gradients(torch, forward(), wanted)
+
+    def _layer_norm(self, stem: str, inputs: Inputs, variant: list[str]) -> Work:
+        x = self._tensor(inputs, 0, variant)
+        weight, bias = (self._tensor(inputs, at, variant) for at in (2, 3))
+        shape, normalise = _numbers(inputs, 1, 1), self.torch.native_layer_norm
+        return lambda: normalise(x, shape, weight, bias, _number(inputs, 4, 1e-5))
+
+    # -- pointwise -------------------------------------------------------------------------------------
+
+    def _pointwise(self, stem: str, inputs: Inputs, variant: list[str]) -> Work:
+        call = getattr(self.torch, stem)
+        tensors = [self._tensor(inputs, at, variant) for at in range(_READS[stem])]
+        return lambda: call(*tensors)
 
     # -- attention -------------------------------------------------------------------------------------
 
