@@ -353,6 +353,18 @@ def test_only_the_visible_gpu_is_judged_and_nvml_is_closed(
     assert "no-nvml" not in ids(audit(host=first))
 
 
+def test_the_gpu_here_is_the_first_that_a_job_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment_gpu.gpu_here() is None
+    library = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    assert environment_gpu.gpu_here() == "NVIDIA H200"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert environment_gpu.gpu_here() is None
+    monkeypatch.setattr(library, "nvmlDeviceGetHandleByIndex", lambda index: 1 / 0)
+    assert environment_gpu.gpu_here() is None
+
+
 def test_torchs_own_uuids_decide_where_cuda_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     torch = torch_with(initialized=True)

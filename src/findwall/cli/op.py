@@ -44,7 +44,7 @@ MOST_NEAR = 3
 @click.argument("op")
 @click.argument("shape")
 @click.argument("number_format", metavar="FORMAT")
-@click.option("--gpu", metavar="NAME", help="A GPU by its driver's name. Default: the one measured here.")
+@click.option("--gpu", metavar="NAME", help="A GPU by its driver's name. Default: the one here.")
 @click.option("--reads", type=click.IntRange(1, 1000), metavar="N", help="Tensors a pointwise op reads.")
 @click.option(
     "--probe/--no-probe",

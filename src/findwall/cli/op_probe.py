@@ -33,7 +33,7 @@ def find_gpu() -> Target:
 def run_here(paper: Paper, here: str | None, target: Target | None = None) -> Probed:
     """The op's times on the GPU that is here, where it is the one asked about.
 
-    With a target it is run again whatever is kept, and must be run; else it is left out where that fails.
+    A target is given where a person wants it run: then it is run again, whatever is kept.
     """
     device = paper.ceilings.device
     if target is not None and target.gpu != device:
