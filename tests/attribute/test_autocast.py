@@ -13,6 +13,7 @@ from findwall.attribute.casts import cast_ns
 from findwall.attribute.facts import Facts
 from findwall.attribute.widths import likely_under_autocast, under_autocast
 from findwall.fixes import NoUse, Use, all_fixes
+from findwall.model.events import Kind
 from findwall.replay.change import Change, Issue
 from findwall.units import NS_PER_S
 from sketch import KERNELS, Drawn, facts_of, sketch
@@ -104,12 +105,25 @@ def casts_of(drawn: Drawn) -> tuple[float, Facts]:
     return float(cast_ns(facts, np.array([0]))[0]), facts
 
 
-def test_the_weight_is_cast_and_it_is_the_smaller_operand() -> None:
-    found, facts = casts_of(PRODUCT)
-    least = INSIDE * COLUMNS * (4 + 2) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    assert least <= found < 10 * least
-    turned, _ = casts_of(KERNELS["t"].given([COLUMNS, INSIDE], [INSIDE, ROWS]))
-    assert turned == pytest.approx(found)
+def test_the_weight_is_cast_which_stands_behind_what_it_is_multiplied_with() -> None:
+    for columns in (COLUMNS, 100 * ROWS):  # also where it is the larger operand: a small batch
+        found, facts = casts_of(KERNELS["t"].given([ROWS, INSIDE], [INSIDE, columns]))
+        least = INSIDE * columns * (4 + 2) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+        assert least <= found < 10 * least
+
+
+def test_the_gradient_of_a_weight_is_cast_and_the_weight_not_again() -> None:
+    """Forward, then what the gradient is taken further by, then the gradient of the weight."""
+    forward = KERNELS["t"].given([ROWS, INSIDE], [INSIDE, COLUMNS])
+    onwards = KERNELS["t"].given([ROWS, COLUMNS], [COLUMNS, INSIDE])
+    gradient = KERNELS["t"].given([INSIDE, ROWS], [ROWS, COLUMNS])
+    kernels = {"t": forward, "u": onwards, "v": gradient}
+    engine = {"A": (Kind.OP, "autograd::engine::evaluate_function: MmBackward0")}
+    cpu = f"{' AA       ' * 3}\n{'ooo       ' * 3}"
+    timeline = sketch(cpu, "   ttuuvv " * 3, "|         " * 3, kernels=kernels, host=engine)
+    facts = facts_of(timeline)
+    found = cast_ns(facts, np.arange(3))
+    assert found[0] == pytest.approx(found[2]) and found[0] > 0 and found[1] == 0
 
 
 def test_no_operand_of_a_batched_product_is_a_weight() -> None:
