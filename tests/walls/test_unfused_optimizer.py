@@ -57,8 +57,8 @@ def own(name: str) -> Facts:
 def test_passes_at_full_speed_are_unfused_whoever_wrote_them(name: str) -> None:
     facts = own(name)
     assert facts.spent_ms("memory-roof") == 0
-    # By name 7 of 22 remain; else of 11 passes over the parameters the five that every update needs.
-    kept = 7 / 22 if name == "PaperAdamW" else 5 / 11
+    # Of 11 passes over the parameters: the seven that an Adam needs, or the five that every update does.
+    kept = 7 / 11 if name == "PaperAdamW" else 5 / 11
     alone = facts.kernels.floor[facts.atoms.index[facts.atoms.of("unfused-optimizer")]].sum()
     floors = alone / 1e6 / facts.steps.count
     recoverable = facts.spent_ms("unfused-optimizer") - kept * floors

@@ -27,15 +27,18 @@ TRAFFIC: dict[str, tuple[float, float]] = {
 }
 # The least of an optimizer nobody knows: parameter, gradient and one state read, parameter and state written.
 LEAST = 5.0
+MOST_PASSES = 2.0  # times the default's: more are not recorded whole. Chosen by hand.
 
 
 def kept_share(timeline: Timeline, ops: I64) -> float | None:
-    """By the optimizer's name, else by how often its ops go through memory. `ops`: those of its kernels."""
+    """What it must move by its name, and does by how often its ops go through memory, where that is recorded.
+    `ops`: those of its kernels."""
+    passes = _passes(timeline, ops)
     for name in optimizers(timeline):
         must, does = TRAFFIC.get(_known(name), (0.0, 0.0))
         if does:
-            return must / does
-    passes = _passes(timeline, ops)
+            recorded = passes is not None and must <= passes <= MOST_PASSES * does
+            return must / (passes if passes is not None and recorded else does)
     return None if passes is None else min(LEAST / passes, 1.0)
 
 
