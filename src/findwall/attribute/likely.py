@@ -30,9 +30,6 @@ USUAL_LAUNCH_NS = 12_000.0
 # Times the median: what a launch takes beyond that is no launching, but something the trace does not name.
 # Chosen by hand, not calibrated.
 LONG_LAUNCH = 4.0
-# Of the ceiling that short runs reach: under steady load the clocks fall. On an H200 large products kept 0.84
-# (bf16) and 0.88 (TF32) of it for seconds, and 0.93 inside steps that do other work between.
-STEADY_REACHED = 0.9
 ALIGNMENT_BYTES = 16  # what a row of a fast product begins at a multiple of
 IMAGE_CHANNELS = 4  # of a convolution's input: an image, not a layer's features
 
@@ -111,7 +108,7 @@ def products_ns(
     for name in set(names.tolist()) - {""}:
         mine = (names == name) & ~np.isnan(least)
         floor = np.maximum(least[mine], 1.0)
-        found[mine] = np.maximum(curves().likely_ns(name, floor), floor / STEADY_REACHED)
+        found[mine] = np.maximum(curves().likely_ns(name, floor), floor)
     shorter: F64 = np.minimum(found, facts.kernels.duration[facts.atoms.index[atoms]])
     return shorter
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.attribute.clocks import slowed
 from findwall.attribute.facts import Facts
 from findwall.attribute.probed import probed
 from findwall.attribute.probing import COMPILERS
@@ -108,6 +109,9 @@ def _steps(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, flo
         return left - (now.step - play_with(graph, calibration).step) * likely.shrink
 
     first = step(likely.calibration, likely.gaps.replay)
+    if (slower := slowed(facts, graph, frozenset(uses), first)) is not None:
+        graph = slower.apply(graph)
+        first = step(likely.calibration, likely.gaps.replay)
     return first, step(*facts.cheapest) if facts.cheapest[0] != likely.calibration else first
 
 
