@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
 from findwall.attribute.compiled import LEAST_NS, compiled_kernels, generated, model_rows
@@ -149,3 +150,67 @@ def test_kernels_that_nobody_knows_stay_what_they_are() -> None:
     change, gone = compiled_kernels(facts, frozenset({"torch-compile"}))
     assert len(gone) == 0
     assert device_ns(facts, change) == device_ns(facts, Change())
+
+
+# -- rows by number, casts there and back, odd matrices ---------------------------------------------
+
+
+EDGES, NODES, WIDTH = 4_000_000, 500_000, 64
+FETCHED = Drawn(
+    "void at::native::vectorized_gather_kernel<16, long>",
+    "aten::gather",
+    ([NODES, WIDTH], [], [EDGES, WIDTH]),
+    ("float", "Scalar", "long int"),
+)
+ADDED = Drawn(
+    "void at::native::indexFuncLargeIndex<float, long>",
+    "aten::index_add_",
+    ([NODES, WIDTH], [], [EDGES], [EDGES, WIDTH]),
+    ("float", "Scalar", "long int", "float"),
+)
+COMPILE = frozenset({"torch-compile"})
+
+
+def test_rows_that_are_fetched_to_be_added_up_are_not_written_in_between() -> None:
+    both, apart = in_a_row("uv", u=FETCHED, v=ADDED), in_a_row("umv", u=FETCHED, v=ADDED)
+    between = EDGES * WIDTH * 4 * 2 / (both.ceilings.bandwidth or np.inf) * NS_PER_S  # written and read
+    product = float(both.kernels.duration[0])  # every drawn kernel takes as long
+    found = [device_ns(facts, compiled_kernels(facts, COMPILE)[0]) for facts in (both, apart)]
+    assert found[1] - product - found[0] >= 0.99 * between
+    least = both.recoverable_ms("gather-scatter"), apart.recoverable_ms("gather-scatter")
+    assert least[0] is not None and least[1] is not None and least[0] > least[1]
+
+
+def test_compiling_is_prescribed_for_rows_by_number() -> None:
+    facts = in_a_row("uv", u=FETCHED, v=ADDED)
+    said = all_fixes()["torch-compile"].advise(facts)
+    assert isinstance(said, Use) and "fetches rows" in said.how
+    found = predict(facts, {"torch-compile": said})
+    assert found is not None and found.mid < 0.9 * facts.step
+
+
+def cast(into: str, out_of: str) -> Drawn:
+    drawn = Drawn("void at::native::elementwise_kernel<direct_copy_kernel_cuda>", "aten::copy_")
+    return replace(drawn.given(BIG, BIG), types=(into, out_of))
+
+
+@pytest.mark.parametrize(("letters", "left"), [("muvm", 0), ("muvuvm", 0), ("mum", 1), ("muvum", 1)])
+def test_a_cast_there_and_back_is_left_out(letters: str, left: int) -> None:
+    wide, narrow = ("float", "c10::BFloat16"), ("c10::BFloat16", "float")
+    facts = in_a_row(letters, u=cast(*wide), v=cast(*narrow))
+    kept = generated(facts)
+    assert len(kept.rows) == left * facts.steps.count
+    assert len(kept.rows) + len(kept.gone) == (len(letters) - 2) * facts.steps.count
+
+
+def test_a_compiler_that_pads_copies_what_it_pads() -> None:
+    fallback = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
+    odd = Drawn(fallback, "aten::mm").given([8192, 4093], [4093, 4093], dtype="c10::BFloat16")
+    facts = facts_of(sketch("o       " * 3, " uuuuuuu" * 3, "|       " * 3, kernels={"u": odd}, us=10_000))
+    assert len(facts.atoms.of("misaligned-shapes")) > 0
+    alone = device_ns(facts, compiled_kernels(facts, COMPILE | {"pad-shapes"})[0])
+    padded = all_fixes()["pad-shapes"].advise(facts)
+    assert isinstance(padded, Use) and padded.likely is not None
+    by_hand = device_ns(facts, padded.likely(frozenset({"pad-shapes"})))
+    itself = device_ns(facts, compiled_kernels(facts, COMPILE)[0])
+    assert by_hand < itself < alone

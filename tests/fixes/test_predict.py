@@ -21,6 +21,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import Prediction, ends, errors, predict
 from findwall.fixes.prescribe import APART, prescribe, step_at_best
+from findwall.fixes.what_if import outcomes_of
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.causes import cause_index
 from findwall.replay.change import Change
@@ -58,7 +59,7 @@ def uses(facts: Facts) -> dict[str, Use]:
 
 
 def predicted(facts: Facts, fixes: str) -> Prediction:
-    chosen = {name: FIXES[name].advise(facts) for name in fixes.split(" + ")}
+    chosen = outcomes_of(facts, fixes)
     assert all(isinstance(one, Use) for one in chosen.values())
     found = predict(facts, {name: one for name, one in chosen.items() if isinstance(one, Use)})
     assert found is not None
@@ -254,7 +255,7 @@ def test_a_fix_that_does_more_in_a_step_has_no_shorter_one_predicted() -> None:
 def test_what_rests_on_the_replay_alone_says_so() -> None:
     assert predicted(job("empty_cache"), "keep-cache").basis == "replay"
     assert predicted(job("conv_fp32"), "tf32").basis == "curves"
-    assert predicted(job("bias_attention"), "sdpa + fewer-copies").basis == "curves"
+    assert predicted(job("bias_attention"), "sdpa,fewer-copies").basis == "curves"
 
 
 @drawn(12)

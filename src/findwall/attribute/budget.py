@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.attribute.fetching import fetches
 from findwall.attribute.fusion import fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
@@ -134,6 +135,7 @@ def _claims(
     _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
     _claim_servers(timeline, kernels, index, cause)
     _claim_fusion(timeline, kernels, index, step, ceilings, cause, floor)
+    _claim_fetching(timeline, kernels, index, step, ceilings, cause, floor)
     _claim_optimizer(timeline, kernels, index, cause, floor)
     _claim_attention(timeline, kernels, index, ceilings, cause, floor)
     for flag, name in (
@@ -230,6 +232,24 @@ def _claim_fusion(
     floor[_is(cause, "layout-copies") & _named(timeline, kernels, index, CONVERSION)] = 0.0
     # A cast folds into the op that reads it, or is left out: none of its bytes must be moved.
     floor[_is(cause, "dtype-casts") & ~np.isnan(floor)] = 0.0
+
+
+def _claim_fetching(
+    timeline: Timeline,
+    kernels: KernelTable,
+    index: I64,
+    step: I64,
+    ceilings: Ceilings,
+    cause: I64,
+    floor: F64,
+) -> None:
+    """Floors of rows that are fetched and added up in one kernel: those in between need not be written."""
+    if not ceilings.bandwidth:
+        return
+    places, kept = fetches(timeline, kernels, index, step)
+    mine = _is(cause, "gather-scatter")[places]
+    places, least = places[mine], kept[mine] / ceilings.bandwidth * NS_PER_S
+    floor[places] = np.fmin(floor[places], least)
 
 
 def _one_kernel_a_chain(chained: Bool, step: I64, duration: I64, floor: F64) -> None:

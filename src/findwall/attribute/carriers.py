@@ -38,12 +38,13 @@ class Carrier(msgspec.Struct, frozen=True):
     atom: int  # the longest of them
     ms: float
     calls: float
-    floor_ms: float | None
+    floor_ms: float | None  # what no fix of the cause takes away
+    least_ms: float | None  # what these kernels take at the ceiling, doing what they do
 
     @property
     def reached(self) -> float | None:
-        """Share of the ceiling: what must remain over what is spent."""
-        return None if self.floor_ms is None or self.ms <= 0 else min(self.floor_ms / self.ms, 1.0)
+        """Share of the ceiling."""
+        return None if self.least_ms is None or self.ms <= 0 else min(self.least_ms / self.ms, 1.0)
 
 
 def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carrier]:
@@ -57,7 +58,10 @@ def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carri
     calls = np.bincount(group, facts.weight[atoms], minlength=width) / facts.steps.count
     with np.errstate(invalid="ignore", divide="ignore"):
         floor = facts.atoms.floor[atoms] * (own / facts.atoms.own[atoms])
-    floor_total = np.bincount(group, floor, minlength=width)
+    floors = np.bincount(group, floor, minlength=width)
+    index = facts.atoms.index[atoms]
+    at_ceiling = facts.kernels.floor[index] * own / np.maximum(facts.kernels.duration[index], 1)
+    least = np.fmax(np.bincount(group, at_ceiling, minlength=width), floors)
     order = np.lexsort((-own, group))
     longest = atoms[order[np.searchsorted(group[order], np.arange(width))]]
     found = [
@@ -68,12 +72,17 @@ def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carri
             atom,
             ms(float(total[at])),
             float(calls[at]),
-            None if np.isnan(floor_total[at]) or not facts.ceilings.known else ms(float(floor_total[at])),
+            _known_ms(facts, floors[at]),
+            _known_ms(facts, least[at]),
         )
         for at, atom in _longest_groups(total, longest, limit)
     ]
     # Equal times are told apart by name: the order must not depend on the file's order.
     return sorted(found, key=lambda one: (-one.ms, one.kernel, one.op or ""))[:limit]
+
+
+def _known_ms(facts: Facts, ns: float) -> float | None:
+    return None if np.isnan(ns) or not facts.ceilings.known else ms(float(ns))
 
 
 def _longest_groups(total: np.ndarray, longest: np.ndarray, limit: int) -> list[tuple[int, int]]:

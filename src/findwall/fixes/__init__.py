@@ -32,6 +32,7 @@ class Use(msgspec.Struct, frozen=True):
     after_others: bool = False  # it needs what another fix of its cause does first
     likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
     sure: bool = False  # it does all it could: the replay alone tells the step, no measured curve
+    instead: str = ""  # why a simpler fix does the same here: that one is prescribed, this only answered
     may: tuple[Likely, ...] = ()  # what it does in the best and the worst case, where they are far apart
 
 

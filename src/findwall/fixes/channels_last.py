@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.copies import turned_by_library
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
@@ -51,11 +52,12 @@ def advise(facts: Facts) -> Outcome:
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
     if copied + time_of(facts, np.concatenate(slow)) <= 0:
         return NoUse("there is no layout copy or slow convolution left to remove")
-    between = (
-        f"drop every `.contiguous()` and `.permute` in between: {a_step(copied)} only reorders tensors"
-        if copied > 0
-        else "the convolutions read the other layout today"
-    )
+    own = time_of(facts, np.setdiff1d(facts.atoms_of("layout-copies"), turned_by_library(facts)))
+    between = "the convolutions read the other layout today"
+    if copied > 0:
+        between = f"{a_step(copied)} only reorders tensors"
+    if own > 0:
+        between += f", {a_step(own)} of it by the job's own `.contiguous()` and `.permute`: drop them as well"
     return use(
         f"Call `model.to(memory_format=torch.channels_last)` and do the same for its input; {between}.",
         _best(facts),
@@ -72,12 +74,12 @@ def _best(facts: Facts) -> Change:
 
 
 def _likely(facts: Facts, made: Made) -> Change:
-    """Convolutions as fast as they run in this layout, no tensor turned round, norms at the speed they have
-    in it; what else reads images is as fast in either."""
+    """Convolutions as fast as they run in this layout, no tensor turned round by them, norms at the speed
+    they have in it; what else reads images is as fast in either, and what the job copies it still copies."""
     if compiles(made):  # which turns images by itself
         return Change()
     inside, multiply = under_convolution(facts), of_class(facts, *MATRIX_CLASSES)
-    change = gone(facts, facts.atoms_of("layout-copies")) + gone(facts, np.flatnonzero(inside & ~multiply))
+    change = gone(facts, turned_by_library(facts)) + gone(facts, np.flatnonzero(inside & ~multiply))
     if narrows(made):  # which says how fast products and norms are in this layout
         return change
     return change + turned(facts) + in_layout(facts, "nhwc")

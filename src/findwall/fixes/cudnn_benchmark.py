@@ -21,6 +21,9 @@ memory for its workspace. The first steps are slow.
 
 from __future__ import annotations
 
+import numpy as np
+
+from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
@@ -29,14 +32,15 @@ from findwall.attribute.layouts import slow_convolutions, under_convolution
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.model.intervals import F64, I64
 
-MOVES = ("slow-kernels",)
+MOVES = ("slow-kernels", "fast-path-off")
 
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
         return NoUse("the job runs on the CPU", obvious=True)
-    slow = slow_convolutions(facts)
+    slow = _slow(facts)
     if time_of(facts, slow) <= 0:
         every = of_class(facts, "conv") | under_convolution(facts)
         return NoUse("the convolutions run near the ceiling" if every.any() else "there are no convolutions")
@@ -48,8 +52,25 @@ def advise(facts: Facts) -> Outcome:
     return use(
         "Set `torch.backends.cudnn.benchmark = True` before the first step: convolutions of fixed shapes run "
         f"well under the ceiling for {a_step(time_of(facts, slow))}, and other algorithms may be faster.",
-        to_floor(facts, slow),
+        to_floor(facts, slow, _own_floor(facts, slow)),
     )
+
+
+def _slow(facts: Facts) -> I64:
+    """Convolutions well under the ceiling of the number format they run in, also where that is fp32 and the
+    tensor cores would do better."""
+    wide = facts.atoms_of("fast-path-off")
+    wide = wide[(of_class(facts, "conv") | under_convolution(facts))[wide]]
+    far = _own_floor(facts, wide) < ROOF_SHARE * facts.atoms.own[wide]
+    return np.union1d(slow_convolutions(facts), wide[far])
+
+
+def _own_floor(facts: Facts, atoms: I64) -> F64:
+    """In the format they have: another one is another fix."""
+    index = facts.atoms.index[atoms]
+    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)
+    found: F64 = facts.kernels.floor[index] * share
+    return found
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

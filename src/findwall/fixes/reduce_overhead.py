@@ -19,6 +19,7 @@ Fused kernels round less often, so results differ in the last bits. The first st
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.attribute.compiled import compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.device_kind import on_cores
@@ -44,7 +45,14 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the kernels are already replayed from a graph")
     waited = launch_idle(facts)
     if waited <= NEVER_MS:
-        return NoUse("the device never waits for launches: compiling in the default mode gives the same")
+        return replace(
+            use(
+                'Use `torch.compile(model, mode="reduce-overhead")`.',
+                _best(facts),
+                likely=lambda made: _likely(facts, made),
+            ),
+            instead="the device never waits for launches: compiling in the default mode gives the same",
+        )
     spent = facts.spent_ms("unfused-pointwise")
     chains = f"pointwise kernels take {a_step(spent)}, which it fuses; " if spent > waited else ""
     return use(

@@ -46,6 +46,7 @@ MOVES = (
     "dtype-casts",
     "layout-copies",
     "misaligned-shapes",
+    "gather-scatter",
 )
 # What the compiler makes of each cause.
 DOES = {
@@ -55,6 +56,7 @@ DOES = {
     "dtype-casts": "folds casts into their neighbours",
     "layout-copies": "folds layout copies into what reads them",
     "misaligned-shapes": "pads odd matmuls",
+    "gather-scatter": "fetches rows and adds them up in kernels of its own",
 }
 # Of the device time in generated kernels: less is not told. Chosen by hand, not calibrated.
 GENERATED_SHARE = 0.02

@@ -16,7 +16,8 @@ misaligned-shapes; a tensor-core kernel that is merely slow is slow-kernels.
 What helps:
 tf32 (torch.set_float32_matmul_precision("high"): fp32 range, ten bits of mantissa) and bf16-autocast
 (torch.autocast("cuda", dtype=torch.bfloat16); fp16-autocast with a GradScaler before Ampere).
-channels-last makes 16-bit convolutions faster still. lower-precision where the data is fp64: fp32 first.
+channels-last makes 16-bit convolutions faster still. cudnn-benchmark finds faster fp32 kernels where the
+results must stay fp32. lower-precision where the data is fp64: fp32 first.
 """
 
 from __future__ import annotations

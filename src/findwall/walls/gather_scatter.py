@@ -14,8 +14,10 @@ that sort or select (median, top-k) neither gather nor scatter: far below the me
 slow-kernels.
 
 What helps:
-sorted-index (sort edges or ids so that neighbours are fetched together), unique ids before a lookup,
-segment reductions instead of scatter_add, embedding_bag instead of embedding and sum, custom-kernels.
+torch-compile (rows that are fetched and added up at once are never written in between; on an H200 message
+passing took 12 ms of 55), sorted-index (sort edges or ids so that neighbours are fetched together), unique
+ids before a lookup, segment reductions instead of scatter_add, embedding_bag instead of embedding and sum,
+custom-kernels.
 """
 
 from __future__ import annotations
@@ -40,4 +42,4 @@ def sentence(facts: Facts) -> str:
         "cache"
     )
     sort = "" if reads_wide_rows(facts) else "sort the indices, "  # wide rows cost the same in any order
-    return told(facts, CAUSE, fact, f"{sort}look up unique ids once, or use segment reductions")
+    return told(facts, CAUSE, fact, f"{sort}compile it, look up unique ids once, or use segment reductions")
