@@ -58,7 +58,7 @@ FIX_OF = {
     "stacked": "remove-sync",
     "stay_bf16": "fewer-casts",
     "stay_bf16_compile": "fewer-casts,torch-compile",
-    "stay_channels_last": "channels-last",
+    "stay_channels_last": "channels-last,fewer-copies",
     "tf32": "tf32",
     "tf32_channels_last": "tf32,channels-last",
     "vectorised": "vectorise-loop",
