@@ -5,10 +5,12 @@ What the trace does not say is left out of a text, or named as missing.
 
 from __future__ import annotations
 
+import numpy as np
+
 from findwall.attribute.device_kind import device_word, on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.kinds_told import told_of_kind
-from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
 
 # Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
@@ -54,13 +56,18 @@ def gain(facts: Facts, cause: str) -> str:
     value = facts.recoverable_ms(cause)
     if value is None:
         return f"how much that saves is unknown because {missing(facts) or 'these kernels have no model'}"
-    work = ms(float(facts.own[facts.atoms.of(cause)].sum()))
+    atoms = facts.atoms.of(cause)
+    work = ms(float(facts.own[atoms].sum()))
     # Idle time is known without any floor.
     doubtful = missing(facts) if work > MAJORITY_SHARE * facts.spent_ms(cause) else None
     doubt = f" (roughly, because {doubtful})" if doubtful else ""
     # A fix can save more than its cause takes: what stands behind the cause goes as well.
     most = max(value, facts.replayed.get(cause, 0.0))
     behind = ", counting what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
+    # A kernel without a floor may go whole: what it takes is part of the most.
+    blind = ms(float(facts.own[atoms[np.isnan(facts.atoms.floor[atoms])]].sum()))
+    if blind > MENTION_SHARE * step_ms(facts) and not doubt:
+        behind, most = f", counting {format_ms(blind)} in kernels whose floor is not known", most + blind
     return f"that saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
 
 

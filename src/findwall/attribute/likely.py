@@ -31,6 +31,8 @@ USUAL_LAUNCH_NS = 12_000.0
 # Chosen by hand, not calibrated.
 LONG_LAUNCH = 4.0
 ALIGNMENT_BYTES = 16  # what a row of a fast product begins at a multiple of
+LARGEST_DEPTHWISE = 7  # of a filter's side: what the curves were measured for, and larger ones run otherwise
+UNMEASURED = ""
 IMAGE_CHANNELS = 4  # of a convolution's input: an image, not a layer's features
 
 
@@ -124,8 +126,8 @@ def _curve_of(facts: Facts, atom: int, math: str, layout: str, aligned: bool) ->
     if kind == "conv":
         inputs = facts.timeline.inputs_of(row)
         weight = Arguments(inputs).tensor(2 if backward else 1) if inputs is not None else None
-        pass_ = "backward" if backward else "forward"
-        return f"conv/{math}/{layout}/{pass_}/{_kind_of(weight)}"
+        pass_, filters = "backward" if backward else "forward", _kind_of(weight)
+        return f"conv/{math}/{layout}/{pass_}/{filters}" if filters else UNMEASURED
     if kind == "attention":
         return f"attention/{math}/{'backward' if backward else 'forward'}/plain"
     return f"matmul/{math}" if aligned or not _is_odd(facts, row, math) else f"odd/{math}"
@@ -148,7 +150,7 @@ def _kind_of(weight: Tensor | None) -> str:
         return "wide"
     _, inside, *kernel = weight.dims
     if inside == 1:
-        return "depthwise"
+        return "depthwise" if max(kernel) <= LARGEST_DEPTHWISE else UNMEASURED
     if inside <= IMAGE_CHANNELS:
         return "thin"
     return "1x1" if all(size == 1 for size in kernel) else "wide"

@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.device_kind import pieces
-from findwall.attribute.device_time import of_class, small_kernels
+from findwall.attribute.device_time import rows_of, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.job import graph_share, is_compiled
@@ -36,7 +36,7 @@ from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
-from findwall.replay.change import Change
+from findwall.replay.change import Change, Ready
 
 MOVES = ("launch-bound",)
 
@@ -57,7 +57,7 @@ def advise(facts: Facts) -> Outcome:
             f"Run the model once on a batch instead of {calls} times per step, if no call needs the result "
             f"of the one before: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step, "
             f"and the device waits {a_step(launch_idle(facts))} for them.",
-            _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
+            _all_at_once(facts),
         )
     return NoUse("no small op is called again and again on the same shapes")
 
@@ -78,6 +78,14 @@ def _best(facts: Facts, atoms: I64) -> Change:
     """Nothing to launch for these, and no kernel longer than its floor."""
     small = np.intersect1d(atoms, facts.atoms.of("launch-bound"))
     return to_floor(facts, small) + free_launches(facts, atoms)
+
+
+def _all_at_once(facts: Facts) -> Change:
+    """The same of everything, one kernel right after the other: what is called beside each run of the model,
+    as an optimizer for each of many, is called once as well."""
+    atoms = np.arange(len(facts.atoms.index))
+    rows = np.unique(rows_of(facts, atoms))
+    return to_floor(facts, atoms) + free_launches(facts) + Change((Ready(rows, turn=0.0),))
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -21,11 +21,13 @@ memory for its workspace. The first steps are slow.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class, time_of
+from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.attribute.layouts import slow_convolutions, under_convolution
@@ -35,6 +37,7 @@ from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.intervals import F64, I64
 
 MOVES = ("slow-kernels", "fast-path-off")
+_NOT_CUDNN = re.compile("conv_depthwise")  # torch's own kernels, which it has one of
 
 
 def advise(facts: Facts) -> Outcome:
@@ -62,7 +65,8 @@ def _slow(facts: Facts) -> I64:
     wide = facts.atoms_of("fast-path-off")
     wide = wide[(of_class(facts, "conv") | under_convolution(facts))[wide]]
     far = _own_floor(facts, wide) < ROOF_SHARE * facts.atoms.own[wide]
-    return np.union1d(slow_convolutions(facts), wide[far])
+    found = np.union1d(slow_convolutions(facts), wide[far])
+    return found[~matching(facts, rows_of(facts, found), _NOT_CUDNN)]
 
 
 def _own_floor(facts: Facts, atoms: I64) -> F64:

@@ -42,4 +42,5 @@ def sentence(facts: Facts) -> str:
         "cache"
     )
     sort = "" if reads_wide_rows(facts) else "sort the indices, "  # wide rows cost the same in any order
-    return told(facts, CAUSE, fact, f"{sort}compile it, look up unique ids once, or use segment reductions")
+    compiler = "" if "torch-compile" in facts.refused else "compile it, "
+    return told(facts, CAUSE, fact, f"{sort}{compiler}look up unique ids once, or use segment reductions")
