@@ -24,10 +24,11 @@ from typing import Any
 
 from findwall.fixes import Use
 from findwall.fixes.predict import ERRORS, Errors, ends
+from findwall.fixes.prescribe import together_at_best
 from findwall.fixes.what_if import outcomes_of, parse
 from findwall.units import ms
 from fix_names import FIX_OF
-from replay import FOLDERS, MORE_THAN_ONE_FIX, facts_of, truths
+from replay import BEATEN, FOLDERS, MORE_THAN_ONE_FIX, facts_of, truths
 
 HERE = Path(__file__).resolve().parent
 PAIRS = HERE / "results" / "fix_pairs.json"
@@ -37,7 +38,7 @@ SHIPPED = HERE.parent / "src" / "findwall" / "fixes" / ERRORS
 # Measured with 16-bit tensors or weights throughout, which autocast does not do.
 NOT_AUTOCAST = {"pointwise_chain", "gnn_scatter", "hf_gpt2_generate"}
 # Measured with the data on the device for good: a batch that is prefetched still passes over the link.
-NEVER_COPIED = {"h2d_pageable"}
+NEVER_COPIED = {"h2d_pageable", "pageable_batches"}
 # Timed for less than a second, while their workers had made dozens of batches before the first step.
 FED_AHEAD = {"slow_loader"}
 DRIFT = 0.05  # of the plain job between its recording and its fixes: beyond it the host was another
@@ -67,6 +68,12 @@ class Pair:
     long: float = 0.0
     idle: float = 0.0  # of the step: the device waits
     why: str = ""
+    best: float | None = None  # the bound: no real step should be shorter
+
+    @property
+    def beaten(self) -> bool:
+        """Whether the measured step is well below the bound."""
+        return self.best is not None and self.best > BEATEN * self.measured * (1 + self.spread)
 
     @property
     def error(self) -> float:
@@ -139,7 +146,8 @@ def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
         steps = (ms(played.mid), ms(played.short), ms(played.long)) if played else (None, 0.0, 0.0)
         measured = nearest(steps[0] or ms(facts.step), found["step_ms"], found.get("by_speedup_ms"))
         spread = found.get("spread") or 0.0
-        yield Pair(title, job, name, known, ms(facts.step), measured, spread, *steps, idle, why)
+        best = ms(together_at_best(uses, facts)) if len(uses) == len(outcomes) else None
+        yield Pair(title, job, name, known, ms(facts.step), measured, spread, *steps, idle, why, best)
 
 
 def nearest(said: float, measured: float, by_speedup: float | None) -> float:
@@ -211,6 +219,7 @@ def table(title: str, found: list[Pair], every: list[Pair]) -> dict[str, Any]:
         "interval_right": inside,
         "width_median": round(statistics.median(widths), 3) if widths else None,
         "width_p90": round(widths[int(0.9 * (len(widths) - 1))], 3) if widths else None,
+        "bounds_beaten": sum(one.beaten for one in found),
     }
     print(f"\n{summary}")
     return summary

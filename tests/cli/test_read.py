@@ -57,7 +57,7 @@ def test_what_a_person_asks_about_is_handed_on(calls: list[dict[str, Any]]) -> N
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("sdpa", "- sdpa: about 13.0 ms (11."),
+        ("sdpa", "- sdpa: about 13.7 ms (12."),
         ("sdpa,pin-memory", "- pin-memory: nothing is copied to the device in the step"),
         ("loader-workers=4", "- loader-workers: the device waits only 0.0 ms per step for the loader"),
     ],

@@ -84,7 +84,7 @@ def test_a_predicted_step_is_near_the_measured_one(pair: dict[str, Any]) -> None
 
 
 def test_the_mean_error_on_recorded_jobs_is_small() -> None:
-    assert len(TOLD) >= 16
+    assert len(TOLD) >= 15
     assert fmean(off(pair) for pair in TOLD) <= MEAN
 
 

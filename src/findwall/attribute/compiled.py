@@ -24,6 +24,8 @@ from findwall.replay.curves import curves
 from findwall.units import NS_PER_S
 
 FUSES = ("unfused-pointwise", "dtype-casts", "layout-copies")
+# Causes that generated kernels move, whoever issues them.
+COMPILED_AWAY = (*FUSES, "unfused-attention", "misaligned-shapes", "gather-scatter")
 # Classes whose kernels the compiler folds into what comes before and after them.
 MERGED = ("norm", "softmax", "reduce", "gather", "copy")
 # Classes whose kernels need all of their input before they write: each keeps a kernel of its own in a chain.
@@ -41,7 +43,7 @@ def compiled_at_best(facts: Facts) -> Change:
     The host issues the model for nothing; the optimizer is not part of the model.
     """
     model = np.flatnonzero(~of_class(facts, "optimizer"))
-    moved = [*FUSES, "unfused-attention", "misaligned-shapes"]
+    moved = [cause for cause in COMPILED_AWAY if cause != "gather-scatter"]
     merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts))
     kernels = sum((_moved(facts, cause) for cause in moved), Change())
     if turns_layouts(facts):

@@ -29,10 +29,9 @@ class Use(msgspec.Struct, frozen=True):
     best: Change | None  # all that it could do, done; None: what its causes could give back
     moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
-    after_others: bool = False  # it needs what another fix of its cause does first
+    after_others: bool = False  # it needs what another fix of its cause does first, or gives no more
     likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
     sure: bool = False  # it does all it could: the replay alone tells the step, no measured curve
-    instead: str = ""  # why a simpler fix does the same here: that one is prescribed, this only answered
     may: tuple[Likely, ...] = ()  # what it does in the best and the worst case, where they are far apart
 
 

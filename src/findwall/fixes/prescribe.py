@@ -76,8 +76,7 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
     """
     ledger = _ledger(facts)
     said = {name: fix.advise(facts) for name, fix in all_fixes().items()}
-    uses = {name: one for name, one in said.items() if isinstance(one, Use)}
-    candidates = [_candidate(name, one, facts, ledger) for name, one in uses.items() if not one.instead]
+    candidates = [_candidate(name, one, facts, ledger) for name, one in said.items() if isinstance(one, Use)]
     found = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
     doubtful = {one.name: _for_trial(one, ledger) for one, _ in found if _may_be_slower(one, ledger)}
     chosen = _ranked([(one, moved) for one, moved in found if one.name not in doubtful], cause)
@@ -89,7 +88,6 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
         for name, one in said.items()
         if isinstance(one, NoUse)
     }
-    refused |= {name: NotWorthIt([name], NO_GAIN, one.instead) for name, one in uses.items() if one.instead}
     if cause is not None:  # without a verdict nobody knows what is worth it
         refused |= {one.name: _refusal(one, ledger) for one in candidates if one.name not in taken}
         refused |= doubtful

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.compiled import compiled_at_best, compiled_kernels, model_rows
+from findwall.attribute.compiled import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
@@ -33,7 +33,7 @@ from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.replay.change import Change, Issue, Ready
 
-MOVES = ("launch-bound", "unfused-pointwise")
+MOVES = ("launch-bound", *COMPILED_AWAY)
 NEVER_MS = 1e-6  # a nanosecond per step: a sum that should be nothing
 BETWEEN_KERNELS_NS = 600.0  # of a graph, on an H200
 
@@ -47,11 +47,12 @@ def advise(facts: Facts) -> Outcome:
     if waited <= NEVER_MS:
         return replace(
             use(
-                'Use `torch.compile(model, mode="reduce-overhead")`.',
+                'Use `torch.compile(model, mode="reduce-overhead")`: it gives what the default mode gives, '
+                "as the device never waits for launches.",
                 _best(facts),
                 likely=lambda made: _likely(facts, made),
             ),
-            instead="the device never waits for launches: compiling in the default mode gives the same",
+            after_others=True,
         )
     spent = facts.spent_ms("unfused-pointwise")
     chains = f"pointwise kernels take {a_step(spent)}, which it fuses; " if spent > waited else ""

@@ -23,7 +23,13 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import ops_named
-from findwall.attribute.compiled import FUSES, compiled_at_best, compiled_kernels, model_rows
+from findwall.attribute.compiled import (
+    COMPILED_AWAY,
+    FUSES,
+    compiled_at_best,
+    compiled_kernels,
+    model_rows,
+)
 from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import too_small_share
@@ -39,15 +45,7 @@ from findwall.model.intervals import I64
 from findwall.replay.change import Change, Issue
 from findwall.units import format_share
 
-MOVES = (
-    "unfused-pointwise",
-    "launch-bound",
-    "unfused-attention",
-    "dtype-casts",
-    "layout-copies",
-    "misaligned-shapes",
-    "gather-scatter",
-)
+MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
 # What the compiler makes of each cause.
 DOES = {
     "unfused-pointwise": "fuses pointwise chains into one kernel each",

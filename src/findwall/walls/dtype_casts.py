@@ -15,7 +15,8 @@ layout-copies.
 
 What helps:
 fewer-casts: keep weights in bf16 where that is acceptable, keep activations in one format, let the loss
-take 16-bit logits; torch-compile fuses casts into their neighbours, fused-loss those of a large vocabulary.
+take 16-bit logits; torch-compile fuses casts into their neighbours (as does reduce-overhead, the same with
+graphs around it), fused-loss those of a large vocabulary.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ fast-path-off.
 What helps:
 pad-shapes: make vocabulary, width, head size or batch a multiple of 64, or at least of 8 (a
 vocabulary of 50257 becomes 50304; the extra rows are never used). torch-compile pads some matmuls by
-itself. Where the odd size is a sequence length that changes from batch to batch, pad to fixed lengths.
+itself, and copies their operands for it; so does reduce-overhead, the same with graphs around it. Where the
+odd size is a sequence length that changes from batch to batch, pad to fixed lengths.
 """
 
 from __future__ import annotations

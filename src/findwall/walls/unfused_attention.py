@@ -14,8 +14,8 @@ Matmuls among them that already run at the ceiling stay at-the-roof.
 
 What helps:
 sdpa: torch.nn.functional.scaled_dot_product_attention (FlashAttention or memory-efficient kernels,
-also with a mask or bias); flex_attention for unusual masks. torch-compile recognises the plain pattern;
-bf16-autocast halves the matrix.
+also with a mask or bias); flex_attention for unusual masks. torch-compile recognises the plain pattern, as
+does reduce-overhead, the same with graphs around it; bf16-autocast halves the matrix.
 """
 
 from __future__ import annotations
