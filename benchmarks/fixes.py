@@ -129,16 +129,21 @@ def trace_name(path: Path) -> str:
     return path.name.removesuffix(".json.gz")
 
 
+def is_findwalls(job: str, name: str) -> bool:
+    """Whether a fix that was measured is one that findwall knows, and no more than that."""
+    if name not in FIX_OF or (job, name) in MORE_THAN_ONE_FIX:
+        return False
+    return not (name == "bf16" and job in NOT_AUTOCAST) and not (name == "resident" and job in NEVER_COPIED)
+
+
 def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
     job = trace_name(path)
     facts = facts_of(path, None if title == UNTIMED else truth["step_ms"])
     idle = round(1.0 - facts.reading.likely.busy / facts.step, 4)
     for name, found in truth["fixes"].items():
-        known = FIX_OF.get(name)
-        if known is None or (job, name) in MORE_THAN_ONE_FIX or (name == "bf16" and job in NOT_AUTOCAST):
+        if not is_findwalls(job, name):
             continue
-        if name == "resident" and job in NEVER_COPIED:
-            continue
+        known = FIX_OF[name]
         outcomes = outcomes_of(facts, known)
         uses = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Use)}
         why = next((one.why for one in outcomes.values() if not isinstance(one, Use)), "")

@@ -1,9 +1,10 @@
 """Predictions with curves and with probes, against fixes that were really made.
 
-    python benchmarks/probe_pairs.py --out FILE [--jobs DIR] [--kept FILE] [NAME ...]
+    python benchmarks/probe_pairs.py --out FILE [--jobs DIR | --pairs] [--kept FILE] [NAME ...]
 
-DIR holds traces and a `truth.json` (default: `tests/fixtures/jobs`). Run it on the GPU that the traces are
-of; with `--kept`, probes that an earlier run wrote are read instead, which needs no GPU.
+DIR holds traces and a `truth.json` (default: `tests/fixtures/jobs`); with `--pairs` the fixes are those of
+`fix_pairs.py`, made in interleaved processes. Run it on the GPU that the traces are of; with `--kept`, probes
+that an earlier run wrote are read instead, which needs no GPU.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from findwall.fixes.what_if import outcomes_of
 from findwall.measure.probe import find_target, run_probes
 from findwall.model.probes import Probes
 from fix_names import FIX_OF
+from fixes import is_findwalls, measured_pairs, nearest, trace_name
 from replay import facts_of
 
 JOBS = Path(__file__).parents[1] / "tests" / "fixtures" / "jobs"
@@ -36,16 +38,16 @@ def predicted(facts: Facts, asked: str) -> Prediction | None:
     return predict(facts, uses) if len(uses) == len(said) else None
 
 
-def pairs(facts: Facts, probes: Probes, truth: dict[str, Any]) -> list[dict[str, Any]]:
+def pairs(job: str, facts: Facts, probes: Probes, truth: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     with_probes = replace(facts, run=replace(facts.run, probes=probes))
     for name, fix in truth.get("fixes", {}).items():
-        if name not in FIX_OF:
+        if not is_findwalls(job, name):
             continue
         curves, own = predicted(facts, FIX_OF[name]), predicted(with_probes, FIX_OF[name])
         if curves is None or own is None:
             continue
-        measured = fix["step_ms"]
+        measured = nearest(own.mid / 1e6, fix["step_ms"], fix.get("by_speedup_ms"))
         row = {
             "fix": FIX_OF[name],
             "now_ms": truth["step_ms"],
@@ -65,9 +67,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=Path, default=JOBS)
+    parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--kept", type=Path)
     given = parser.parse_args()
     truth = json.loads((given.jobs / "truth.json").read_text())
+    if given.pairs:
+        truth = {trace_name(path): found for path, found in measured_pairs() if path.is_file()}
     kept = json.loads(given.kept.read_text())["jobs"] if given.kept else {}
     target = find_target("gpu", None) if not kept else None
     found: dict[str, Any] = {}
@@ -81,7 +86,7 @@ def main() -> None:
             probes = run_probes(target, wanted)
         else:
             probes = msgspec.convert(kept[name]["probes"], Probes)
-        rows = pairs(facts, probes, truth[name])
+        rows = pairs(name, facts, probes, truth[name])
         found[name] = {"seconds": probes.seconds, "pairs": rows, "probes": msgspec.to_builtins(probes)}
         print(f"{name}: {len(probes.ns)} of {len(wanted)} probes in {probes.seconds:.1f} s", flush=True)
         for why in sorted(set(probes.skipped.values())):
@@ -89,12 +94,13 @@ def main() -> None:
         for row in rows:
             print("  ", *(f"{key}={value}" for key, value in row.items()), flush=True)
         given.out.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "jobs": found}, indent=1))
-    for basis in ("curves", "probes"):
-        probed = [row for one in found.values() for row in one["pairs"] if row["basis"] == "probed"]
-        errors = [abs(row[f"{basis}_error"]) for row in probed]
-        if errors:
+    every = [row for one in found.values() for row in one["pairs"]]
+    told = {"probed": [row for row in every if row["basis"] == "probed"], "all": every}
+    for what, rows in told.items():
+        for basis in ("curves", "probes"):
+            errors = [abs(row[f"{basis}_error"]) for row in rows] or [0.0]
             mean = sum(errors) / len(errors)
-            print(f"{basis}: mean error {mean:.3f}, worst {max(errors):.3f}, {len(errors)} pairs")
+            print(f"{what}, {basis}: mean error {mean:.3f}, worst {max(errors):.3f}, {len(rows)} pairs")
 
 
 if __name__ == "__main__":

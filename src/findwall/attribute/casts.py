@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import F64, I64
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S
@@ -19,16 +21,25 @@ def cast_ns(facts: Facts, atoms: I64) -> F64:
     """What casting takes beside each product: fp32 read, 16 bits written, or the other way round."""
     ops = facts.kernels.op[facts.atoms.index[atoms]]
     distinct, inverse = np.unique(ops, return_inverse=True)
-    weights = {row: _weight(facts, row) for row in distinct.tolist() if row >= 0}
-    known = {_shape(one) for row, one in weights.items() if one is not None and not facts.links.backward[row]}
+    known = _weights(facts)
     numbers = [
-        _cast(facts, row, one, known) if (one := weights.get(row)) is not None else 0
+        _cast(facts, row, one, known) if row >= 0 and (one := _weight(facts, row)) is not None else 0
         for row in distinct.tolist()
     ]
     moved = np.array(numbers, np.float64)[inverse.reshape(-1)] * (WIDE_BYTES + NARROW_BYTES)
     floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
     found: F64 = np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
     return found
+
+
+def _weights(facts: Facts) -> set[Shape]:
+    """The shapes that the step multiplies with, forward."""
+    ops = facts.kernels.op[facts.atoms.index[of_class(facts, *MATRIX_CLASSES)]]
+    rows = np.unique(ops[ops >= 0])
+    rows = rows[~facts.links.backward[rows]]
+    first = np.unique(facts.timeline.events.inputs[rows], return_index=True)[1]
+    found = (_weight(facts, row) for row in rows[first].tolist())
+    return {_shape(one) for one in found if one is not None}
 
 
 def _cast(facts: Facts, row: int, weight: Tensor, known: set[Shape]) -> int:

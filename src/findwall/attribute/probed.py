@@ -12,6 +12,7 @@ import numpy as np
 from findwall.attribute.casts import cast_ns
 from findwall.attribute.device_time import rows_of
 from findwall.attribute.facts import Facts
+from findwall.attribute.padding import padding_ns
 from findwall.attribute.probing import COMPILERS, NARROW, as_is, units, variant
 from findwall.attribute.units import Made, Unit
 from findwall.model.intervals import F64, I64
@@ -88,7 +89,7 @@ def _each_ns(facts: Facts, unit: Unit, made: Made, probes: Probes) -> float | No
         return None
     before = probes.of(unit.op, unit.inputs, now)
     ratio = 1.0 if before is None or _is_off(facts, unit, probes) else _now_ns(facts, unit) / before
-    return after * ratio + _casts(facts, unit, made)
+    return after * ratio + _beside(facts, unit, made)
 
 
 def _now_ns(facts: Facts, unit: Unit) -> float:
@@ -96,10 +97,14 @@ def _now_ns(facts: Facts, unit: Unit) -> float:
     return max(float(facts.timeline.events.duration[unit.rows].sum()) / unit.calls, 1.0)
 
 
-def _casts(facts: Facts, unit: Unit, made: Made) -> float:
-    """The cast of a weight that autocast puts beside a product; compiled code folds it in."""
-    if unit.kind not in ("product", "conv") or not unit.wide or made & COMPILERS or not made & NARROW.keys():
+def _beside(facts: Facts, unit: Unit, made: Made) -> float:
+    """What comes with a product as a fix runs it: the cast of a weight that autocast puts beside it, which
+    compiled code folds in; the copies that a compiler pads it with."""
+    if unit.kind not in ("product", "conv"):
         return 0.0
     at = int(np.flatnonzero(facts.kernels.row == unit.rows[0])[0])
     atom = np.flatnonzero(facts.atoms.index == at)[:1]
-    return float(cast_ns(facts, atom)[0])
+    if made & COMPILERS:
+        pads = "pad-shapes" not in made and np.isin(atom, facts.atoms.of("misaligned-shapes")).any()
+        return float(padding_ns(facts, atom)[0]) if pads else 0.0
+    return float(cast_ns(facts, atom)[0]) if unit.wide and made & NARROW.keys() else 0.0
