@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from findwall.errors import InputError
+from findwall.measure.applying import Effects
 from findwall.measure.launch import launch
 from findwall.measure.options import Options
 
@@ -38,6 +39,13 @@ from findwall.measure.options import Options
     is_flag=True,
     help="Once the job has ended, run its ops as fixes would run them (about 10 s), and predict by that.",
 )
+@click.option(
+    "--apply",
+    "fixes",
+    metavar="A,B",
+    default="",
+    help="Make these fixes in the job, without an edit; rank0/applied.json says what each did.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -52,6 +60,7 @@ def command(
     brief: bool,
     top: int | None,
     probe: bool,
+    fixes: str,
     json_file: str | None,
     target: str,
     arguments: tuple[str, ...],
@@ -68,6 +77,7 @@ def command(
         )
     if json_file is not None:
         json_file = str(Path(json_file).absolute())  # the job may change its folder
+    effects = chosen(fixes)
     options = Options(
         wait=wait,
         steps=steps,
@@ -78,6 +88,25 @@ def command(
         json=json_file,
         brief=brief,
         top=top,
+        apply=tuple(effects.names),
         probe=probe,
     )
-    launch(target, list(arguments), is_module, options)
+    launch(target, list(arguments), is_module, options, effects)
+
+
+def chosen(words: str) -> Effects:
+    """The fixes that a person named, if each can be made without an edit."""
+    if not words.strip():
+        return Effects({})
+    from findwall.fixes import all_fixes  # the job does without them
+    from findwall.fixes.what_if import parse
+
+    numbers = parse(words)
+    able = {name: fix.apply for name, fix in all_fixes().items() if fix.apply is not None}
+    for name in numbers:
+        if name not in able:
+            raise InputError(
+                f"{name} cannot be made from outside: it needs an edit",
+                f"`findwall explain {name}` says which. These can be applied: {', '.join(able)}.",
+            )
+    return Effects({name: able[name] for name in numbers}, numbers)

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from findwall.attribute.facts import Facts
+from findwall.measure.applying import Apply
 from findwall.replay.change import Change
 
 Safety = Literal["safe", "changes-numerics", "needs-review"]
@@ -69,7 +70,7 @@ class Fix(msgspec.Struct, frozen=True):
     safety: Safety  # what it may do to the results
     advise: Callable[[Facts], Outcome]  # the words: how to make it in this job, or why not
     tried: int | None = None  # its place among what people try first; None: they do not
-    apply: Callable[[], None] | None = None  # makes it in a live job; None: it needs an edit
+    apply: Apply | None = None  # makes it in the job's own process; None: it needs an edit
     patch: Callable[[Facts], str] | None = None  # the edit that makes it permanent
     numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
 

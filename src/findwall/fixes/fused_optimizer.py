@@ -17,7 +17,11 @@ library's kernel or a compiled step.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +32,7 @@ from findwall.attribute.job import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.replay.change import Change, Launch, Ready
 from findwall.replay.curves import curves
@@ -104,4 +109,30 @@ def _likely(facts: Facts) -> Change:
     return to_floor(facts, atoms, least * slower) + Change((Launch(rows, share), Ready(rows, turn=0.0)))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=5)
+def apply(torch: Any, effect: Effect) -> None:
+    """Optimizers that have a fused kernel are made with it, unless the job chose a way itself."""
+    for name in HAVE_FUSED:
+        kind = getattr(torch.optim, name, None)
+        if kind is not None and "fused" in inspect.signature(kind.__init__).parameters:
+            kind.__init__ = _fused(kind.__init__, effect)
+
+
+def _fused(original: Callable[..., None], effect: Effect) -> Callable[..., None]:
+    @functools.wraps(original)
+    def make(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("fused") or kwargs.get("capturable") or kwargs.get("differentiable"):
+            original(optimizer, *args, **kwargs)
+            return
+        try:
+            original(optimizer, *args, **{**kwargs, "fused": True, "foreach": None})
+        except RuntimeError as error:  # parameters of a type or on a device that it does not take
+            effect.cannot(str(error).splitlines()[0])
+            original(optimizer, *args, **kwargs)
+            return
+        if all(group.get("fused") for group in optimizer.param_groups):
+            effect.saw(f"fused=True in {type(optimizer).__name__}")
+
+    return make
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=5, apply=apply)

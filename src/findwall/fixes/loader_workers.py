@@ -20,6 +20,9 @@ worker.
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -38,6 +41,8 @@ from findwall.attribute.loader import (
 )
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Fix, Likely, NoUse, Outcome, Use, use
+from findwall.measure.applying import Effect
+from findwall.measure.loaders import loaders, set_on
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
@@ -45,6 +50,7 @@ from findwall.replay.graph import LAUNCHING
 MOVES = ("loader-starved",)
 SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
 MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
+MOST_UNASKED, AHEAD = 8, 4  # workers, and batches each of them makes ahead. Chosen by hand.
 UNSURE = 2.0  # times either share: a loader that only waits, for a disk, loses nothing in a worker
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
@@ -132,4 +138,22 @@ def numbered(facts: Facts, workers: int) -> Outcome:
     return replace(found, likely=lambda made: Change((Measured("loader-starved", waits),)))
 
 
-FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered)
+def apply(torch: Any, effect: Effect) -> None:
+    """The loaders that feed the steps get workers: as many as asked for, else as many as make sense here."""
+    workers = effect.number or max(min(MOST_UNASKED, len(os.sched_getaffinity(0)) - 1), 1)
+
+    def feed(loader: Any) -> None:
+        if loader.num_workers >= workers:
+            effect.cannot(f"a loader has {loader.num_workers} workers already")
+            return
+        if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+            effect.cannot("its dataset is a stream, which every worker would repeat")
+            return
+        set_on(loader, num_workers=workers, persistent_workers=True)
+        loader.prefetch_factor = AHEAD
+        effect.saw(f"{workers} workers in a loader of {len(loader)} batches")
+
+    loaders(torch).tell(feed)
+
+
+FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply)

@@ -18,6 +18,8 @@ Fused kernels round less often, so results differ in the last bits. The first st
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -30,6 +32,8 @@ from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.replay.change import Change, Issue, Ready
 
@@ -82,4 +86,11 @@ def _likely(facts: Facts, made: Made) -> Change:
     return device + Change((Issue(rows, each), Ready(rows, turn=BETWEEN_KERNELS_NS)))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=11)
+def apply(torch: Any, effect: Effect) -> None:
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here to record a graph on")
+        return
+    compile_models(torch, effect, mode="reduce-overhead")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=11, apply=apply)

@@ -20,6 +20,8 @@ cancellations and tests against fp32 references may.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
@@ -30,6 +32,7 @@ from findwall.attribute.likely import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
+from findwall.measure.applying import Effect
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
@@ -98,4 +101,19 @@ def _reason(times: dict[str, float]) -> str:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=8)
+def apply(torch: Any, effect: Effect) -> None:
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here, and only GPUs have TF32")
+        return
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    effect.at_end(lambda: _still_on(torch))
+
+
+def _still_on(torch: Any) -> str:
+    """The job may have set it back."""
+    on = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
+    return "TF32 is on for matmuls and convolutions at the end" if on else ""
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=8, apply=apply)

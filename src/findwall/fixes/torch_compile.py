@@ -20,6 +20,8 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.carriers import ops_named
@@ -40,6 +42,8 @@ from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Issue
@@ -128,4 +132,8 @@ def _for_launches(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=1)
+def apply(torch: Any, effect: Effect) -> None:
+    compile_models(torch, effect)
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply)

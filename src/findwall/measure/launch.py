@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from findwall.errors import InputError
 from findwall.measure import analyst
 from findwall.measure.analyst import write_late
+from findwall.measure.applying import Effects
 from findwall.measure.hiding import hide_own_modules
 from findwall.measure.membership import this_rank
 from findwall.measure.options import Options, disabled
@@ -31,8 +32,11 @@ from findwall.model.measurement import DIAGNOSIS_FILE
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
-def launch(target: str, arguments: list[str], is_module: bool, options: Options) -> None:
-    """Run the job under findwall and leave as it leaves: SystemExit carries its exit code."""
+def launch(
+    target: str, arguments: list[str], is_module: bool, options: Options, effects: Effects | None = None
+) -> None:
+    """Run the job under findwall and leave as it leaves: SystemExit carries its exit code. `effects`: fixes
+    that are made in it."""
     hide_own_modules()
     try:
         code, module = _load_module(target) if is_module else _load_script(target)
@@ -43,7 +47,7 @@ def launch(target: str, arguments: list[str], is_module: bool, options: Options)
     session = None
     if not disabled():
         analyst.prepare(options, this_rank())
-        session = Session.begin(target, [target, *arguments], options)
+        session = Session.begin(target, [target, *arguments], options, effects)
     _become_main(module)
     _execute(code, module, session)
     _leave(0)  # the rest of the way out is the interpreter's: it knows what a job may do to its streams

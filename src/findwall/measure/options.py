@@ -26,6 +26,7 @@ class Options:
     verdict: bool = True
     brief: bool = False  # of the verdict only what matters most is printed
     top: int | None = None  # with a table of so many ops and kernels
+    apply: tuple[str, ...] = ()  # fixes that are made in the job without an edit
     probe: bool = False  # once the job has ended: run its ops as fixes would run them
     caller: str = COMMAND  # what a person adjusts: the command, `findwall.measure`, a callback
 

@@ -20,6 +20,7 @@ from findwall.files import write_atomically
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.secrets import mask_arguments
+from findwall.model.applied import APPLIED_FILE, Applied
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
 RUNS = "findwall-runs"
@@ -50,8 +51,14 @@ class RunFolder:
         return self.path / "plan.json"
 
     def write_measurement(self, measurement: Measurement) -> None:
+        self._write(MEASUREMENT_FILE, measurement)
+
+    def write_applied(self, applied: Applied) -> None:
+        self._write(APPLIED_FILE, applied)
+
+    def _write(self, name: str, document: Any) -> None:
         self.rank_path.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
-        write_atomically(self.rank_path / MEASUREMENT_FILE, encode(measurement), private=True)
+        write_atomically(self.rank_path / name, encode(document), private=True)
 
 
 def encode(document: Any) -> bytes:

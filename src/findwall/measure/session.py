@@ -12,6 +12,7 @@ from types import ModuleType
 from findwall.measure import analyst, hooks
 from findwall.measure.again import FASTER, SAID, Again, came_too_early
 from findwall.measure.analyst import Analyst
+from findwall.measure.applying import Effects
 from findwall.measure.appointment import Appointment
 from findwall.measure.closing import closing_line
 from findwall.measure.engine import Engine
@@ -33,8 +34,11 @@ _current: Session | None = None
 class Session:
     """Sets the engine up, decides when a measurement begins, starts over and ends, and prints the verdict."""
 
-    def __init__(self, script: str, argv: list[str], options: Options) -> None:
+    def __init__(
+        self, script: str, argv: list[str], options: Options, effects: Effects | None = None
+    ) -> None:
         self.script, self.argv, self.options = script, argv, options
+        self._effects = effects or Effects({})
         self.rank = this_rank()
         self.off = False
         self.gate = Gate()
@@ -50,11 +54,13 @@ class Session:
         self._status: StatusLine | None = None
 
     @classmethod
-    def begin(cls, script: str, argv: list[str], options: Options) -> Session | None:
+    def begin(
+        cls, script: str, argv: list[str], options: Options, effects: Effects | None = None
+    ) -> Session | None:
         """Start watching this process, or say why not and leave the job alone."""
         global _current
         try:
-            session = cls(script, argv, options)
+            session = cls(script, argv, options, effects)
             _current = session
             watch_forks(lambda: _current)
             when_imported("torch", session._torch_imported)
@@ -69,6 +75,7 @@ class Session:
     def _torch_imported(self, torch: ModuleType) -> None:
         if self.off:
             return
+        self._effects.install(torch)
         try:
             self.find_folder()
             engine = Engine(torch, self.options, self.rank, self.gate, self)
@@ -224,6 +231,7 @@ class Session:
         else:
             self._stop_threads()
         engine.save(final=True)
+        self._tell_effects()
         self._begin_verdict()
         if not self.options.stop:
             self._rest(engine)
@@ -234,6 +242,11 @@ class Session:
                 self._rest(engine)
             else:
                 self._stop()
+
+    def _tell_effects(self) -> None:
+        """What fixes that were made without an edit did: once all is measured, and when the job ends."""
+        if self._effects.names and self._folder is not None:
+            self._folder.write_applied(self._effects.told())
 
     def _begin_verdict(self) -> None:
         if self._analyst.begun:
@@ -312,6 +325,7 @@ class Session:
             say("the job did not import torch, so there is nothing to measure")
             return
         self._stop_threads()
+        self._tell_effects()
         if self._lookout is not None:
             self._lookout.join()
         if not engine.done and engine.takes_back(failure):

@@ -1,0 +1,66 @@
+"""Fixes made in the job's own process, without an edit: put in place when torch is imported, gone with it.
+
+Each must prove that it took effect, not that it was asked for: what it saw in the job goes into
+`rank<k>/applied.json`. One that saw nothing did nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from findwall.model.applied import Applied, AppliedFix
+
+
+class Effect:
+    """What one fix does in this process, as it tells it itself."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.number = number  # that a person gave, as in loader-workers=4
+        self.seen = self.trouble = ""
+        self._checks: list[Callable[[], str]] = []
+
+    def saw(self, what: str) -> None:
+        """It took effect: the first sight of it stands."""
+        self.seen = self.seen or what
+
+    def cannot(self, why: str) -> None:
+        """It cannot be made in this job, or no longer is."""
+        self.trouble = self.trouble or why
+
+    def at_end(self, check: Callable[[], str]) -> None:
+        """Look once more when the job ends: what it sees then, or nothing."""
+        self._checks.append(check)
+
+    def told(self) -> AppliedFix:
+        for check in self._checks:
+            with contextlib.suppress(Exception):  # a check is a look: one that fails has seen nothing
+                self.saw(check())
+        return AppliedFix(self.seen, self.trouble)
+
+
+Apply = Callable[[Any, Effect], None]
+
+
+class Effects:
+    """All fixes that are made in this process."""
+
+    def __init__(self, wanted: Mapping[str, Apply], numbers: Mapping[str, int | None] | None = None) -> None:
+        self._wanted = dict(wanted)
+        self._effects = {name: Effect((numbers or {}).get(name)) for name in wanted}
+
+    def install(self, torch: Any) -> None:
+        """Make them, in their order. One that cannot be made leaves the others and the job alone."""
+        for name, apply in self._wanted.items():
+            try:
+                apply(torch, self._effects[name])
+            except Exception as error:  # noqa: BLE001 - fail open: the job runs on without this fix
+                self._effects[name].cannot(f"{type(error).__name__}: {error}")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._wanted)
+
+    def told(self) -> Applied:
+        return Applied({name: effect.told() for name, effect in self._effects.items()})

@@ -1,0 +1,32 @@
+"""Compile the models that a job calls, as they are called first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from findwall.measure.applying import Effect
+from findwall.measure.roots import roots
+
+
+def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
+    """Each outermost module, in place; what the compiler made of it is the proof."""
+    if not hasattr(torch.nn.Module, "compile"):
+        effect.cannot(f"torch {torch.__version__} cannot compile a module in place")
+        return
+
+    def compiled(module: Any, _args: tuple[Any, ...]) -> None:
+        if module._compiled_call_impl is None:
+            # As `module.compile()`, which leaves out models that are made of torch's own modules alone: the
+            # compiler begins at the first frame that is none of torch's.
+            from torch._dynamo.external_utils import wrap_inline
+
+            module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), **how)
+
+    roots(torch).tell(compiled)
+    effect.at_end(lambda: _graphs(torch))
+
+
+def _graphs(torch: Any) -> str:
+    stats = torch._dynamo.utils.counters["stats"]
+    graphs, ops = stats.get("unique_graphs", 0), stats.get("calls_captured", 0)
+    return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops" if graphs else ""

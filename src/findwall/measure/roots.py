@@ -1,0 +1,63 @@
+"""The modules that a job calls itself, for fixes that change how a model runs.
+
+A model's call calls those of its parts; only the outermost is the job's. They are seen in the job's first
+calls; then torch is as it was, and what stays is what a fix did to the models themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+SEEN_CALLS = 64  # outermost ones: a model that was not called by then is none of the step's. Chosen by hand.
+
+Found = Callable[[Any, tuple[Any, ...]], None]
+
+
+class Roots:
+    """Tells of each outermost module once, right before its first call, with what it is called with."""
+
+    def __init__(self, torch: Any) -> None:
+        self._module = torch.nn.Module
+        self._call = torch.nn.Module.__call__
+        self._found: list[Found] = []
+        self._known: set[int] = set()
+        self._inside = threading.local()
+        self._left = SEEN_CALLS
+
+    def tell(self, found: Found) -> None:
+        if not self._found:
+            self._module.__call__ = self._watched()
+        self._found.append(found)
+
+    def _watched(self) -> Callable[..., Any]:
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if getattr(self._inside, "yes", False) or self._left <= 0:
+                return self._call(module, *args, **kwargs)
+            self._inside.yes = True
+            try:
+                self._outermost(module, args)
+                return self._call(module, *args, **kwargs)
+            finally:
+                self._inside.yes = False
+
+        return call
+
+    def _outermost(self, module: Any, args: tuple[Any, ...]) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self._module.__call__ = self._call
+        # A loss is a module as well: only what has parameters is a model.
+        if id(module) not in self._known and next(module.parameters(), None) is not None:
+            self._known.add(id(module))
+            for found in self._found:
+                found(module, args)
+
+
+_of_torch: dict[int, Roots] = {}
+
+
+def roots(torch: Any) -> Roots:
+    """One for all fixes of a process."""
+    return _of_torch.setdefault(id(torch), Roots(torch))

@@ -1,0 +1,83 @@
+"""Fixes made in a job's own process: each took effect on a real toy job, and left nothing behind it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from findwall.fixes import all_fixes
+from findwall.model.applied import APPLIED_FILE
+
+APPLIED = {name: fix for name, fix in all_fixes().items() if fix.apply is not None}
+JOB = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(4000, 16), torch.randn(4000, 1))
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+evaluation = DataLoader(data, 64)
+for epoch in range(2):
+    for x, y in DataLoader(data, 16, shuffle=True):
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        total = sum(nn.functional.mse_loss(model(x), y).item() for x, y in evaluation)
+print("evaluation workers", evaluation.num_workers)
+print("fused", optimizer.param_groups[0]["fused"])
+print("loss", loss.item() == loss.item())
+"""
+
+
+def run(folder: Path, fixes: str, job: str = JOB, *more: str) -> tuple[dict[str, Any], str]:
+    """What the fixes did, and what the job printed."""
+    script = folder / "job.py"
+    script.write_text(job)
+    command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
+    done = subprocess.run(
+        [*command, "--apply", fixes, *more, str(script)], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "out" / "rank0" / APPLIED_FILE).read_text())
+    return found["fixes"], done.stdout
+
+
+def test_workers_feed_the_training_and_not_the_evaluation(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "loader-workers=2")
+    assert found["loader-workers"] == {"seen": "2 workers in a loader of 250 batches", "trouble": ""}
+    assert "evaluation workers 0" in said
+
+
+def test_several_fixes_are_made_together(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "fused-optimizer,torch-compile")
+    assert found["fused-optimizer"]["seen"] == "fused=True in AdamW" and "fused True" in said
+    assert "compiled graph" in found["torch-compile"]["seen"]
+
+
+def test_what_cannot_be_made_here_says_why_and_the_job_runs(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "tf32")
+    assert found["tf32"]["seen"] == "" and "no GPU" in found["tf32"]["trouble"]
+    assert "loss True" in said
+
+
+@pytest.mark.parametrize(
+    ("fixes", "hint"),
+    [("remove-sync", "needs an edit"), ("tf23", "Did you mean tf32?"), ("tf32=4", "not a fix with a number")],
+)
+def test_a_fix_that_cannot_be_applied_is_refused_before_the_job_starts(
+    tmp_path: Path, fixes: str, hint: str
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text("print('started')")
+    command = [sys.executable, "-m", "findwall", "run", "--apply", fixes, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and hint in done.stderr and "started" not in done.stdout
