@@ -236,7 +236,7 @@ def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
 
 def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Prescription]:
     """The best few made together: pairs, and one after the other what shortens the step further."""
-    few = [one for one in chosen if one.mid is not None][:STACKED]
+    few = _best_of_each_kind(chosen)[:STACKED]
     found: dict[tuple[str, ...], Prescription] = {}
 
     def shortens(group: tuple[_Candidate, ...]) -> bool:
@@ -259,6 +259,16 @@ def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Pre
         stack = (*stack, one) if shortens((*stack, one)) else stack
     ranked = sorted(found.values(), key=lambda one: one.step_ms.mid or 0.0)
     return ranked[:MOST_STACKS]
+
+
+def _best_of_each_kind(chosen: list[_Candidate]) -> list[_Candidate]:
+    """Those with a prediction; of two ways to the same end the one that gives more."""
+    found: list[_Candidate] = []
+    for one in chosen:
+        rivals = [other.mid for other in found if {one.name, other.name} in APART and other.mid]
+        if one.mid is not None and all(one.mid < (1.0 - WORTH_IT) * mid for mid in rivals):
+            found.append(one)
+    return found
 
 
 def _together(facts: Facts, group: tuple[_Candidate, ...], ledger: _Ledger) -> Prescription | None:
