@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from findwall.errors import InputError
 from findwall.measure.applying import Effects
 from findwall.measure.launch import launch
 from findwall.measure.options import Options
+from findwall.model.arms import REPORT
 
 
 @click.command(
@@ -77,6 +79,9 @@ def command(
         )
     if json_file is not None:
         json_file = str(Path(json_file).absolute())  # the job may change its folder
+    report = os.environ.get(REPORT)
+    if report and out is None:
+        out = str(Path(report).with_name("run"))  # a trial keeps what it was told there, and no folders
     effects = chosen(fixes)
     options = Options(
         wait=wait,
@@ -88,6 +93,7 @@ def command(
         json=json_file,
         brief=brief,
         top=top,
+        verdict=not report,  # a trial reads the figures, not the words
         apply=tuple(effects.names),
         probe=probe,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from findwall.measure.applying import Effect
@@ -18,9 +19,8 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
         if module._compiled_call_impl is None:
             # As `module.compile()`, which leaves out models that are made of torch's own modules alone: the
             # compiler begins at the first frame that is none of torch's.
-            from torch._dynamo.external_utils import wrap_inline
-
-            module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), **how)
+            inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
+            module._compiled_call_impl = torch.compile(inline(module._call_impl), **how)
 
     roots(torch).tell(compiled)
     effect.at_end(lambda: _graphs(torch))

@@ -14,6 +14,7 @@ from findwall.measure.again import FASTER, SAID, Again, came_too_early
 from findwall.measure.analyst import Analyst
 from findwall.measure.applying import Effects
 from findwall.measure.appointment import Appointment
+from findwall.measure.arm import TrialArm
 from findwall.measure.closing import closing_line
 from findwall.measure.engine import Engine
 from findwall.measure.forks import watch_forks
@@ -39,6 +40,7 @@ class Session:
     ) -> None:
         self.script, self.argv, self.options = script, argv, options
         self._effects = effects or Effects({})
+        self._arm = TrialArm.of_environment()
         self.rank = this_rank()
         self.off = False
         self.gate = Gate()
@@ -75,8 +77,10 @@ class Session:
     def _torch_imported(self, torch: ModuleType) -> None:
         if self.off:
             return
-        self._effects.install(torch)
         try:
+            if self._arm is not None:
+                self._arm.torch_imported(torch)
+            self._effects.install(torch)
             self.find_folder()
             engine = Engine(torch, self.options, self.rank, self.gate, self)
             self.engine = engine
@@ -244,9 +248,14 @@ class Session:
                 self._stop()
 
     def _tell_effects(self) -> None:
-        """What fixes that were made without an edit did: once all is measured, and when the job ends."""
-        if self._effects.names and self._folder is not None:
+        """What fixes that were made without an edit did, and what a trial asks for: once all is measured, and
+        when the job ends."""
+        if self._folder is None or self.engine is None:
+            return
+        if self._effects.names:
             self._folder.write_applied(self._effects.told())
+        if self._arm is not None and self.rank.speaks:
+            self._arm.tell(self.engine.record, self._effects.told())
 
     def _begin_verdict(self) -> None:
         if self._analyst.begun:

@@ -220,10 +220,18 @@ class KernelRow(msgspec.Struct):
 
 
 class Trial(msgspec.Struct):
-    fix: str
-    predicted: Range
-    measured: Range
+    """Fixes that were really made, in processes of their own beside the plain job."""
+
+    fix: str  # several made together are joined by " + "
+    predicted: Range  # the step in ms
+    measured: Range  # likewise; the ends are those of the speed-up's interval
     verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
+    speedup: Range = msgspec.field(default_factory=Range)
+    losses: Literal["same", "differs", "not-checked"] = "not-checked"
+    peak_memory: int | None = None  # bytes on the device
+    seconds: float = 0.0  # that its processes took
+    why: str = ""  # what was seen to have taken effect, or why it failed
+    kept: bool = False
 
 
 class KindRow(msgspec.Struct):

@@ -25,10 +25,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from findwall.model.arms import REPORT, ArmReport
+
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
 
-REPORT = "FINDWALL_REPORT"  # the variable that names the file an arm may report in
 ROUNDS = 3  # the fewest samples a side that give an interval worth reading
 PROCESS_S = 600.0  # chosen by hand: start, warm-up with compiling, and the timed steps
 HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again; chosen by hand
@@ -61,6 +62,7 @@ class Sample(msgspec.Struct, frozen=True):
     seconds: float  # from start to end
     step_ms: float | None = None
     failure: Failure | None = None
+    report: ArmReport | None = None  # what else it told, in its file
 
 
 class Outcome(msgspec.Struct):
@@ -76,6 +78,10 @@ class Outcome(msgspec.Struct):
     @property
     def failures(self) -> list[Failure]:
         return [one.failure for one in self.samples if one.failure is not None]
+
+    @property
+    def reports(self) -> list[ArmReport]:
+        return [one.report for one in self.samples if one.report is not None]
 
     @property
     def median_ms(self) -> float | None:
@@ -225,7 +231,7 @@ def _sample(arm: Arm, plan: Plan, turn: int, stop: _Stop, until: float) -> Sampl
             _end(process)
         seconds = time.monotonic() - begin
         if step_ms is not None:
-            return Sample(turn, seconds, step_ms=step_ms)
+            return Sample(turn, seconds, step_ms=step_ms, report=_report(report))
         if code is None and (stop.asked or time.monotonic() >= until):
             return None
         return Sample(turn, seconds, failure=_failure(code, plan.process_s, _tail(err)))
@@ -243,6 +249,12 @@ def _watched(
         time.sleep(LOOK_S)
     told = plan.read(said())
     return told if code == 0 or plan.stop_when_told else None
+
+
+def _report(path: Path) -> ArmReport | None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=ArmReport)
+    return None
 
 
 def _failure(code: int | None, limit_s: float, stderr: str) -> Failure:

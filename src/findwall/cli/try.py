@@ -1,0 +1,89 @@
+"""`findwall try`: make the prescribed fixes without an edit, prove what they give, keep what is proven."""  # noqa: N999
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from findwall.errors import InputError
+from findwall.report.names import clean
+
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+@click.command(
+    "try",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Each trial runs the script anew, with everything it does: what it writes, it writes each time.",
+)
+@click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
+@click.option("--fixes", metavar="A,B", default="", help="Try only these.")
+@click.option("--no-numerics", is_flag=True, help="Leave out fixes that round differently.")
+@click.option("--budget", metavar="TIME", default="10m", show_default=True, help="The most it may take.")
+@click.option(
+    "--repeat", type=click.IntRange(2, 20), default=3, show_default=True, help="Processes of each arm."
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Steps to time in each process.")
+@click.option("--sandbox-dir", type=click.Path(file_okay=False), help="Run the script in this folder.")
+@click.option("--dry-run", is_flag=True, help="Look at the job and say what would be tried.")
+@click.option(
+    "--json", "json_target", metavar="FILE", help="Write the Diagnosis with its trials; - for stdout."
+)
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    is_module: bool,
+    fixes: str,
+    no_numerics: bool,
+    budget: str,
+    repeat: int,
+    steps: int | None,
+    sandbox_dir: str | None,
+    dry_run: bool,
+    json_target: str | None,
+    target: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
+    from findwall.cli.run import chosen
+    from findwall.cli.trying import Job, first_look, try_fixes, view_of
+    from findwall.report import document
+    from findwall.report.stream import say as show
+    from findwall.report.trials import to_text, with_trials
+
+    job = Job(
+        target=str(Path(target).absolute()) if not is_module and sandbox_dir else target,
+        arguments=arguments,
+        is_module=is_module,
+        cwd=sandbox_dir,
+        rounds=repeat,
+        steps=steps,
+        budget_s=seconds(budget),
+        numerics=not no_numerics,
+        only=tuple(chosen(fixes).names),
+    )
+    if dry_run:
+        view = view_of(first_look(job, _say), job.numerics)
+        show("\n".join([f"wall: {view.wall}", *(f"would try {one.name}" for one in view.candidates)]) + "\n")
+        return
+    tried = try_fixes(job, _say)
+    diagnosis = with_trials(tried.before, tried.found)
+    if json_target is not None:
+        document.write(diagnosis, json_target)
+    if json_target != "-":
+        show(to_text(diagnosis, tried.found, tried.after, " ".join((target, *arguments))))
+
+
+def seconds(text: str) -> float:
+    """ "10m", "90s", "1h"."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise InputError(f"'{text}' is no time", "Write it as 10m, 90s or 1h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _say(text: str) -> None:
+    click.echo(f"findwall: {clean(text)}", err=True)

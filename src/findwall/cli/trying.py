@@ -1,0 +1,168 @@
+"""Run a person's script again and again, plain and with fixes made in it, and look at the wall that is left.
+
+Every process is `findwall run` of the script, unedited; each is told its seed, and tells its step and losses.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from findwall.errors import FindwallError
+from findwall.model.arms import SEED
+from findwall.model.diagnosis import Diagnosis
+from findwall.verify.judge import bare
+from findwall.verify.search import AGAIN, Candidate, Found, Stack, View, search
+from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
+
+OTHER_SEED = "1"
+_WORKERS = re.compile(r"num_workers=([0-9]+)")
+LOOK_S = 600.0  # what one look at the job may take
+
+Say = Callable[[str], None]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The script as a person would run it, and how it is tried."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+    cwd: str | None = None
+    rounds: int = 3
+    steps: int | None = None
+    budget_s: float = inf
+    numerics: bool = True  # fixes that round differently may be tried
+    only: tuple[str, ...] = ()
+
+    def command(self, stack: Stack, *how: str) -> tuple[str, ...]:
+        applied = ("--apply", ",".join(stack)) if stack else ()
+        module = ("-m",) if self.is_module else ()
+        return (
+            *(sys.executable, "-m", "findwall", "run", "--stop", *how, *applied, *module),
+            *(self.target, *self.arguments),
+        )
+
+
+class Tried(msgspec.Struct):
+    """What `try` found, and the first and last look at the job."""
+
+    found: Found
+    before: Diagnosis
+    after: Diagnosis | None = None
+
+
+def first_look(job: Job, say: Say) -> Diagnosis:
+    say("looking at the job")
+    return _diagnosis(job, ())
+
+
+def try_fixes(job: Job, say: Say) -> Tried:
+    """Look, try, keep, look again."""
+    begun = time.monotonic()
+    looks: dict[Stack, Diagnosis] = {}
+
+    def look(stack: Stack) -> View | None:
+        say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
+        try:
+            looks[stack] = _diagnosis(job, stack)
+        except FindwallError as error:
+            if not stack:
+                raise
+            say(f"{error} What was proven stays.")
+            return None
+        return view_of(looks[stack], job.numerics)
+
+    def measure(arms: dict[str, Stack]) -> Trial:
+        say(f"trying {len(arms) - 2} fixes beside the plain job, {job.rounds} times each in turn")
+        left = job.budget_s - (time.monotonic() - begun)
+        return run_trial(_arms(job, arms), _plan(job, left, say))
+
+    found = search(measure, look, _conflicts, job.only)
+    found.seconds = time.monotonic() - begun
+    if () not in looks:
+        raise FindwallError("The job could not be looked at.", "Run `findwall run` on it first.")
+    return Tried(found, looks[()], looks.get(found.stack) if found.stack else None)
+
+
+def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
+    """The wall, and the prescribed fixes that can be made without an edit, in their order."""
+    from findwall.fixes import all_fixes
+
+    known = all_fixes()
+    found = [
+        Candidate(_numbered(name, one.how), known[name].safety == "safe", one.step_ms.mid)
+        for one in diagnosis.prescriptions
+        if len(one.fixes) == 1 and known[name := one.fixes[0]].apply is not None
+    ]
+    wall = diagnosis.wall
+    named = f"{wall.wall} / {wall.cause}" if wall.cause else "no wall that is known"
+    return View(named, diagnosis.step.ms, [one for one in found if numerics or one.exact])
+
+
+def _numbered(name: str, how: str) -> str:
+    """As many workers as the prescription names."""
+    count = _WORKERS.search(how) if name == "loader-workers" else None
+    return f"{name}={count[1]}" if count else name
+
+
+def _conflicts(stack: Stack, name: str) -> bool:
+    from findwall.fixes.prescribe import APART
+
+    made, one = {bare(other) for other in stack}, bare(name)
+    return one in made or any({one, other} in APART for other in made)
+
+
+def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:
+    steps = ("--steps", str(job.steps)) if job.steps is not None else ()
+    return [
+        Arm(
+            name,
+            job.command(stack, "--no-trace", *steps),
+            {SEED: OTHER_SEED} if name == AGAIN else {},
+            job.cwd,
+        )
+        for name, stack in arms.items()
+    ]
+
+
+def _plan(job: Job, left_s: float, say: Say) -> Plan:
+    def tell(name: str, sample: Sample) -> None:
+        told = f"{sample.step_ms:.3g} ms a step" if sample.failure is None else sample.failure.trouble
+        say(f"  {name}: {told} ({sample.seconds:.0f} s)")
+
+    return Plan(rounds=job.rounds, deadline_s=left_s, read=step_in_report, tell=tell)
+
+
+def _diagnosis(job: Job, stack: Stack) -> Diagnosis:
+    """One traced run of the job with a stack made in it."""
+    with tempfile.TemporaryDirectory(prefix="findwall-try-") as folder:
+        document = Path(folder, "diagnosis.json")
+        command = job.command(stack, "--brief", "--out", str(Path(folder, "run")), "--json", str(document))
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=LOOK_S,
+            cwd=job.cwd,
+            env={**os.environ},
+        )
+        if not document.exists():
+            last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            raise FindwallError(
+                f"The job gave no diagnosis (exit code {done.returncode}): {last[0][:300]}",
+                "Run `findwall run` on it first; it shows what is wrong.",
+            )
+        return msgspec.json.decode(document.read_bytes(), type=Diagnosis)

@@ -1,0 +1,20 @@
+"""What one process of a trial tells: its step, its losses, and what the fixes made in it did."""
+
+from __future__ import annotations
+
+import msgspec
+
+from findwall.model.applied import Applied
+
+REPORT = "FINDWALL_REPORT"  # the variable that names the file a process tells it in
+SEED = "FINDWALL_SEED"  # the seed a process starts from, where the job sets none
+
+
+class ArmReport(msgspec.Struct, frozen=True):
+    """The file, as JSON."""
+
+    step_ms: float | None = None  # the mean of the timed steps
+    steps: int = 0  # that were timed
+    losses: list[float] = []  # of the first steps, in their order
+    peak_memory: int | None = None  # bytes on the device
+    applied: Applied = Applied()

@@ -1,0 +1,67 @@
+"""What the processes of one arm prove beside the plain ones: faster, slower, the same, wrong, or failed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from findwall.verify.equivalence import Losses, compare_losses
+from findwall.verify.statistics import Comparison, compare, verdict
+from findwall.verify.trial import Outcome
+
+Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """Some fixes made together, and what came of it."""
+
+    fixes: tuple[str, ...]
+    verdict: Verdict
+    step_ms: float | None = None
+    faster: Comparison | None = None  # than the plain job
+    losses: Losses = Losses("not-checked")
+    peak_memory: int | None = None
+    seconds: float = 0.0  # that its processes took
+    why: str = ""  # of a failure, or of losses that differ; else what was seen to have taken effect
+
+
+def judge(
+    fixes: tuple[str, ...], arm: Outcome, plain: Outcome, other_seed: Outcome, exact: bool, floor: float
+) -> Attempt:
+    """`other_seed`: the plain job again, from another seed. `floor`: the noise of two plain arms."""
+    spent = sum(one.seconds for one in arm.samples)
+    trouble = _trouble(fixes, arm)
+    if trouble:
+        return Attempt(fixes, "failed", seconds=spent, why=trouble)
+    losses = compare_losses(_losses(plain), _losses(other_seed), _losses(arm), exact)
+    faster = compare([*plain.runs_ms, *other_seed.runs_ms], arm.runs_ms)
+    found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
+    seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
+    return Attempt(fixes, found, arm.median_ms, faster, losses, peak_of(arm), spent, seen)
+
+
+def bare(name: str) -> str:
+    """Without the number that it may be made with: loader-workers=4."""
+    return name.partition("=")[0]
+
+
+def peak_of(arm: Outcome) -> int | None:
+    return max((one.peak_memory for one in arm.reports if one.peak_memory is not None), default=None)
+
+
+def _losses(arm: Outcome) -> list[list[float]]:
+    return [one.losses for one in arm.reports]
+
+
+def _trouble(fixes: tuple[str, ...], arm: Outcome) -> str:
+    """Why nothing can be said of the fixes: no process went through, or one of them did nothing."""
+    if not arm.runs_ms:
+        first = arm.failures[0] if arm.failures else None
+        return f"{first.trouble}: {first.what}" if first else "no process was run"
+    for name in fixes:
+        told = [one.applied.fixes.get(bare(name)) for one in arm.reports]
+        if not all(one is not None and one.took_effect for one in told):
+            why = next((one.trouble for one in told if one is not None and one.trouble), "")
+            return f"{name} did not take effect{f': {why}' if why else ''}"
+    return ""
