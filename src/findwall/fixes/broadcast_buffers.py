@@ -19,6 +19,8 @@ agree.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.collectives import collectives_a_step
@@ -26,6 +28,8 @@ from findwall.attribute.data_parallel import buffers_sent, forward_passes
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, calls_text
 from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.measure.applying import Effect
+from findwall.measure.made import after_made
 from findwall.model.causes import cause_index
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
@@ -53,4 +57,19 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """As the argument would, but for the first broadcast: all ranks begin with the same buffers."""
+
+    def keep(model: Any) -> None:
+        if not model.will_sync_module_buffers():
+            effect.missed("no buffer would be sent before a forward pass")
+            return
+        model.broadcast_buffers = False
+        if not model.will_sync_module_buffers():
+            effect.saw(f"{len(model.modules_buffers)} buffers are not sent before a forward pass")
+
+    effect.missed("DistributedDataParallel wraps no model here")
+    after_made(torch.nn.parallel.DistributedDataParallel, effect.safely(keep))
+
+
+FIX = Fix(MOVES, "needs-review", advise, apply=apply)

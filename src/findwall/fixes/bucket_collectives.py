@@ -15,13 +15,24 @@ A bucket leaves only when its last gradient is there: too large ones cannot over
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.units import format_bytes
 
 MOVES = ("small-collectives", "exposed-collective")
 COLLECTIVES_WORTH_PACKING = 8  # fewer messages are not what costs the time. Chosen by hand, not calibrated.
+# DistributedDataParallel's own, and four times as much: chosen by hand, not calibrated.
+DEFAULT_MB, LARGER_MB = 25, 100
+FIRST_BUCKET_BYTES = 1 << 20  # what it sends first, unless told how large its buckets are
 
 
 def advise(facts: Facts) -> Outcome:
@@ -41,4 +52,46 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "safe", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """DistributedDataParallel gets larger buckets; collectives that the job calls itself need an edit."""
+    kind = torch.nn.parallel.DistributedDataParallel
+    effect.missed("DistributedDataParallel wraps no model here")
+    kind.__init__ = _larger(kind.__init__, effect)
+
+
+def _larger(original: Callable[..., None], effect: Effect) -> Callable[..., None]:
+    signature = inspect.signature(original)
+    megabytes = effect.number or LARGER_MB
+
+    def asked(model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The job's own arguments, but for the bucket's."""
+        bound = signature.bind(model, *args, **kwargs)
+        mine = bound.arguments.get("bucket_cap_mb") or DEFAULT_MB
+        if mine >= megabytes or bound.arguments.get("bucket_cap_mb_list"):
+            effect.missed("the job has chosen its buckets, or they are as large already")
+        else:
+            bound.arguments["bucket_cap_mb"] = megabytes
+        return bound.args[1:], bound.kwargs
+
+    @functools.wraps(original)
+    def make(model: Any, *args: Any, **kwargs: Any) -> None:
+        with contextlib.suppress(TypeError):  # the job's own mistake: torch says so
+            args, kwargs = asked(model, args, kwargs)
+        original(model, *args, **kwargs)
+        look(model)
+
+    def see(model: Any) -> None:
+        if model.bucket_bytes_cap != megabytes << 20:
+            return
+        weights = [one for one in model.module.parameters() if one.requires_grad]
+        amount = sum(one.numel() * one.element_size() for one in weights)
+        if amount <= FIRST_BUCKET_BYTES:
+            effect.missed("all gradients fit into one bucket as it is")
+            return
+        effect.saw(f"buckets of {megabytes} MB for {format_bytes(amount)} of gradients")
+
+    look = effect.safely(see)
+    return make
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply)

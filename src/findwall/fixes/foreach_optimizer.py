@@ -23,6 +23,7 @@ its peak about the size of the parameters.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import F64, I64
 from findwall.replay.change import Change, Launch, Ready, Scale
@@ -115,4 +118,40 @@ def in_lists(facts: Facts, atoms: I64) -> Change:
     return Change((Scale(rows, factor), Launch(rows, share), Ready(rows, turn=0.0)))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """Optimizers of torch that would walk from parameter to parameter."""
+    after_made(torch.optim.Optimizer, effect.safely(lambda optimizer: _take_lists(torch, optimizer, effect)))
+
+
+def _take_lists(torch: Any, optimizer: Any, effect: Effect) -> None:
+    name, groups = type(optimizer).__name__, optimizer.param_groups
+    if why := _why_not(torch, optimizer):
+        effect.missed(f"{name} {why}")
+        return
+    for one in (optimizer.defaults, *groups):  # what is added later is made from the defaults
+        one["foreach"] = True
+    if all(group["foreach"] for group in groups):
+        effect.saw(f"foreach=True in {name}")
+
+
+def _why_not(torch: Any, optimizer: Any) -> str:
+    defaults, groups = optimizer.defaults, optimizer.param_groups
+    if "foreach" not in defaults or not type(optimizer).step.__module__.startswith("torch.optim."):
+        return "has no foreach=True"
+    if any(group.get("fused") for group in groups):
+        return "is fused already, which saves more"
+    if any(group.get("differentiable") for group in groups):
+        return "is differentiable, which lists are not"
+    if any(isinstance(group.get("lr"), torch.Tensor) for group in groups):
+        return "has a learning rate in a tensor, which lists do not take"
+    # Where the job did not choose, torch does: lists on the GPU, one by one elsewhere.
+    by_torch = torch.optim.optimizer._default_to_fused_or_foreach
+    if all(
+        by_torch(group["params"], False)[1] if group["foreach"] is None else group["foreach"]
+        for group in groups
+    ):
+        return "updates parameters in lists already"
+    return ""
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply)

@@ -15,12 +15,13 @@ with every epoch are another matter: persistent-workers.
 
 Risk:
 Each worker holds a copy of the dataset object in memory. Random augmentation must be seeded by
-worker.
+worker: what a dataset draws at random is drawn there, and no longer from the training process's stream.
+The order of samples stays.
 """
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ from findwall.attribute.loader import (
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Fix, Likely, NoUse, Outcome, Use, use
 from findwall.measure.applying import Effect
-from findwall.measure.loaders import loaders, set_on
+from findwall.measure.loaders import loaders, set_on, workers_of
+from findwall.measure.threads import usable_cores
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
@@ -140,20 +142,50 @@ def numbered(facts: Facts, workers: int) -> Outcome:
 
 def apply(torch: Any, effect: Effect) -> None:
     """The loaders that feed the steps get workers: as many as asked for, else as many as make sense here."""
-    workers = effect.number or max(min(MOST_UNASKED, len(os.sched_getaffinity(0)) - 1), 1)
+    workers = effect.number or max(min(MOST_UNASKED, usable_cores() - 1), 1)
+    all_loaders = loaders(torch)
 
     def feed(loader: Any) -> None:
-        if loader.num_workers >= workers:
-            effect.cannot(f"a loader has {loader.num_workers} workers already")
+        if why := _why_not(torch, loader, workers):
+            effect.missed(why)
             return
-        if isinstance(loader.dataset, torch.utils.data.IterableDataset):
-            effect.cannot("its dataset is a stream, which every worker would repeat")
-            return
-        set_on(loader, num_workers=workers, persistent_workers=True)
-        loader.prefetch_factor = AHEAD
-        effect.saw(f"{workers} workers in a loader of {len(loader)} batches")
+        set_on(loader, num_workers=workers)
+        loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
+        all_loaders.keep_workers(loader)
 
-    loaders(torch).tell(feed)
+    def look(loader: Any, iterator: Any) -> None:
+        there = len(workers_of(iterator))
+        if there == workers:
+            effect.saw(f"{there} workers in a loader{_length(loader)}")
+
+    all_loaders.tell(effect.safely(feed), effect.safely(look))
+
+
+def _why_not(torch: Any, loader: Any, workers: int) -> str:
+    """What keeps workers from making this loader's batches; nothing, if none is known to."""
+    if loader.num_workers >= workers:
+        return f"a loader has {loader.num_workers} workers already"
+    if loader.num_workers > 0:  # its dataset is made for workers
+        return ""
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return "its dataset is a stream, which every worker would repeat"
+    if (multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]) != "fork":
+        return "workers would begin as new processes here, for which a script must be written"
+    if multiprocessing.current_process().daemon:
+        return "the job runs in a process that may start none itself"
+    held = getattr(loader.dataset, "__dict__", {}).values()
+    each = [one for value in held for one in (value if isinstance(value, list | tuple) else (value,))]
+    if any(isinstance(one, torch.Tensor) and one.is_cuda for one in each):
+        return "its dataset is on the GPU, from which workers cannot read"
+    return ""
+
+
+def _length(loader: Any) -> str:
+    """A sampler need not know how long it is."""
+    try:
+        return f" of {len(loader)} batches"
+    except (TypeError, NotImplementedError):
+        return ""
 
 
 FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply)

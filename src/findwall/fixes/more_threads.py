@@ -15,11 +15,15 @@ slower.
 
 from __future__ import annotations
 
+from typing import Any
+
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.idle_cores import cores_in_use
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.threads import hold_threads, usable_cores
 
 MOVES = ("slow-kernels",)
 
@@ -40,4 +44,8 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    hold_threads(torch, effect, effect.number or usable_cores())
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply)

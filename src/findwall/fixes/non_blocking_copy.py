@@ -19,6 +19,8 @@ new one for each batch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
@@ -27,6 +29,8 @@ from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
+from findwall.measure.applying import Effect
+from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoWait
@@ -74,4 +78,12 @@ def _waits_for_pinned(facts: Facts) -> I64:
     return found
 
 
-FIX = Fix(MOVES, "safe", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here to copy to")
+        return
+    effect.missed("no copy from pinned memory was seen that made the host wait")
+    effect.at_end(pinned_copies(torch).told)
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply)

@@ -21,11 +21,22 @@ longer on fewer threads.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
 from findwall.attribute.conditions import CORES_FULL_SHARE, in_line_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.loaders import loaders, workers_of
+from findwall.measure.threads import hold_threads, usable_cores
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
@@ -63,4 +74,34 @@ def _best(facts: Facts, share: float) -> Change:
     return Change(own) + (ideal(facts, "loader-starved") if facts.rank.loader_workers else Change())
 
 
-FIX = Fix(MOVES, "safe", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """Where a loader that feeds the steps has workers: their libraries on one thread each, and the training
+    process on the cores that are left to it."""
+    held: list[int] = []
+
+    def limit(loader: Any) -> None:
+        loader.worker_init_fn = functools.partial(_on_one_thread, loader.worker_init_fn)
+
+    def share(_loader: Any, iterator: Any) -> None:
+        workers = len(workers_of(iterator))
+        if workers and not held:
+            held.append(max(usable_cores() // (workers + 1), 1))
+            hold_threads(torch, effect, held[0])
+
+    effect.missed("no loader that feeds the steps has workers")
+    loaders(torch).tell(effect.safely(limit), effect.safely(share))
+
+
+def _on_one_thread(then: Callable[[int], None] | None, worker: int) -> None:
+    """In a worker, where torch's ops are on one already. The job's own choice comes last, and stands."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for what is imported from now on
+    with contextlib.suppress(Exception):  # fail open: a library without the switch keeps its threads
+        if "cv2" in sys.modules:
+            sys.modules["cv2"].setNumThreads(0)
+    with contextlib.suppress(Exception):  # few have it; it reaches libraries that are already there
+        importlib.import_module("threadpoolctl").threadpool_limits(1)
+    if then is not None:
+        then(worker)
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply)

@@ -22,11 +22,16 @@ epoch must be told so by other means than its own fields (shared memory, the sam
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.kinds_told import often_text, restarting_ms, restarts
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.loaders import loaders, workers_of
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
 from findwall.replay.change import Change
 from findwall.units import format_ms, ms
@@ -64,4 +69,29 @@ def _likely(facts: Facts) -> Likely | None:
     return None
 
 
-FIX = Fix(MOVES, "safe", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """Loaders that feed the steps keep their workers; they are seen when the second pass has the same."""
+    all_loaders = loaders(torch)
+    first: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # pass's workers
+
+    def keep(loader: Any) -> None:
+        all_loaders.keep_workers(loader)  # without workers it means nothing
+        if not all_loaders.keeps(loader):
+            effect.missed("a loader keeps its workers already")
+
+    def look(loader: Any, iterator: Any) -> None:
+        if effect.seen or not all_loaders.keeps(loader):
+            return
+        workers = workers_of(iterator)
+        if not workers:
+            effect.missed("a loader has no workers to keep")
+        elif loader not in first:
+            first[loader] = workers
+        elif first[loader] == workers:
+            effect.saw(f"the same {len(workers)} workers in a loader's second pass")
+
+    effect.missed("no loader that feeds the steps is gone through twice")
+    all_loaders.tell(effect.safely(keep), effect.safely(look))
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply)

@@ -18,12 +18,19 @@ must not be overwritten before its copy is done.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.host_link import at_link_rate
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
+from findwall.measure.applying import Effect
+from findwall.measure.loaders import loaders, show_first_batch
+from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.units import format_bytes
 
@@ -52,4 +59,40 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "safe", advise, tried=7)
+def apply(torch: Any, effect: Effect) -> None:
+    """The loaders that feed the steps pin their batches, and copies of pinned tensors do not block."""
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here to pin memory for")
+        return
+    pinned: list[bool] = []
+    changed: list[Any] = []
+
+    def pin(loader: Any) -> None:
+        if loader.pin_memory:
+            effect.missed("a loader pins its batches already")
+            return
+        loader.pin_memory = True
+        changed.append(weakref.ref(loader))
+
+    def look(loader: Any, iterator: Any) -> None:
+        if not pinned and any(known() is loader for known in changed):
+            show_first_batch(iterator, effect.safely(see))
+
+    def see(batch: Any) -> None:
+        if _is_pinned(torch, batch):
+            pinned.append(True)
+
+    copies = pinned_copies(torch)
+    loaders(torch).tell(effect.safely(pin), effect.safely(look))
+    effect.at_end(lambda: "; ".join(filter(None, ("batches are pinned", copies.told()))) if pinned else "")
+
+
+def _is_pinned(torch: Any, batch: Any) -> bool:
+    """Whether any tensor of a batch is."""
+    if isinstance(batch, torch.Tensor):
+        return bool(batch.is_pinned())
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    return any(_is_pinned(torch, part) for part in parts)
+
+
+FIX = Fix(MOVES, "safe", advise, tried=7, apply=apply)

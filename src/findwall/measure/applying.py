@@ -18,7 +18,7 @@ class Effect:
 
     def __init__(self, number: int | None = None) -> None:
         self.number = number  # that a person gave, as in loader-workers=4
-        self.seen = self.trouble = ""
+        self.seen = self.trouble = self._missed = ""
         self._checks: list[Callable[[], str]] = []
 
     def saw(self, what: str) -> None:
@@ -29,15 +29,32 @@ class Effect:
         """It cannot be made in this job, or no longer is."""
         self.trouble = self.trouble or why
 
+    def missed(self, why: str) -> None:
+        """It passed something by (one loader of several): counts where nothing else took effect."""
+        self._missed = why
+
+    def safely(self, call: Callable[..., None]) -> Callable[..., None]:
+        """The same call, which raises nothing into the job: what breaks cannot be made."""
+
+        def called(*args: Any) -> None:
+            try:
+                call(*args)
+            except Exception as error:  # noqa: BLE001 - fail open: the job runs on without this fix
+                self.cannot(f"{type(error).__name__}: {error}")
+
+        return called
+
     def at_end(self, check: Callable[[], str]) -> None:
         """Look once more when the job ends: what it sees then, or nothing."""
         self._checks.append(check)
 
     def told(self) -> AppliedFix:
+        """As of now: it is asked for when all is measured, and again when the job ends."""
+        seen = self.seen
         for check in self._checks:
             with contextlib.suppress(Exception):  # a check is a look: one that fails has seen nothing
-                self.saw(check())
-        return AppliedFix(self.seen, self.trouble)
+                seen = seen or check()
+        return AppliedFix(seen, self.trouble or ("" if seen else self._missed))
 
 
 Apply = Callable[[Any, Effect], None]

@@ -7,39 +7,70 @@ through without gradients, while it has an optimizer, is its evaluation, and lef
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-Found = Callable[[Any], None]
+Found = Callable[[Any], None]  # with the loader
+Began = Callable[[Any, Any], None]  # with the loader and its iterator
 
 
 class Loaders:
-    """Tells of each loader that feeds the steps once, right before its first pass."""
+    """Tells of each loader that feeds the steps once, right before its first pass; and of each pass."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._found: list[Found] = []
-        self._known: set[int] = set()
+        self._began: list[Began] = []
+        # By id, and gone with the loader: one that is made later may get the same id.
+        self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._kept: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._trains = False
 
-    def tell(self, found: Found) -> None:
+    def tell(self, found: Found, began: Began | None = None) -> None:
+        """None of these may raise into the job."""
         if not self._found:
             loader = self._torch.utils.data.DataLoader
             loader.__iter__ = self._watched(loader.__iter__)
             optimizer = self._torch.optim.Optimizer
             optimizer.__init__ = self._noted(optimizer.__init__)
         self._found.append(found)
+        if began is not None:
+            self._began.append(began)
+
+    def keep_workers(self, loader: Any) -> None:
+        """From pass to pass, with the order of samples that workers which start anew would give."""
+        if not loader.persistent_workers:
+            set_on(loader, persistent_workers=True)
+            self._kept[id(loader)] = loader
+
+    def keeps(self, loader: Any) -> bool:
+        """Whether its workers are kept by us."""
+        return self._kept.get(id(loader)) is loader
 
     def _watched(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def iterate(loader: Any) -> Any:
-            if id(loader) not in self._known and self._feeds_steps():
-                self._known.add(id(loader))
+            known = self._known.get(id(loader)) is loader
+            if not known and self._feeds_steps():
+                known = True
+                self._known[id(loader)] = loader
                 for found in self._found:
                     found(loader)
-            return original(loader)
+            if self.keeps(loader) and loader._iterator is not None:
+                self._draw_seed(loader)
+            iterator = original(loader)
+            if known:
+                for began in self._began:
+                    began(loader, iterator)
+            return iterator
 
         return iterate
+
+    def _draw_seed(self, loader: Any) -> None:
+        """A pass that starts workers draws their seed; one that keeps them does not, and all that is drawn
+        after it, the order of samples first of all, would be other numbers."""
+        self._torch.empty((), dtype=self._torch.int64).random_(generator=loader.generator)
 
     def _noted(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
@@ -64,3 +95,21 @@ def loaders(torch: Any) -> Loaders:
 def set_on(loader: Any, **values: Any) -> None:
     """Attributes of a loader that forbids to set them once it is made."""
     loader.__dict__.update(values)
+
+
+def workers_of(iterator: Any) -> list[int]:
+    """The processes that make this pass's batches, by id: those that are there."""
+    return [worker.pid for worker in getattr(iterator, "_workers", ()) if worker.is_alive()]
+
+
+def show_first_batch(iterator: Any, seen: Callable[[Any], None]) -> None:
+    """Show the next batch of this pass once; then the iterator is as it was."""
+    take = iterator._next_data
+
+    def shown() -> Any:
+        iterator.__dict__.pop("_next_data", None)
+        batch = take()
+        seen(batch)
+        return batch
+
+    iterator._next_data = shown

@@ -25,11 +25,20 @@ class Roots:
         self._known: set[int] = set()
         self._inside = threading.local()
         self._left = SEEN_CALLS
+        self._last: list[Callable[[], None]] = []
 
     def tell(self, found: Found) -> None:
-        if not self._found:
-            self._module.__call__ = self._watched()
+        self._watch()
         self._found.append(found)
+
+    def at_last(self, call: Callable[[], None]) -> None:
+        """Call this with the last call that is seen: by then the job has warmed up."""
+        self._watch()
+        self._last.append(call)
+
+    def _watch(self) -> None:
+        if not self._found and not self._last:
+            self._module.__call__ = self._watched()
 
     def _watched(self) -> Callable[..., Any]:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -48,6 +57,8 @@ class Roots:
         self._left -= 1
         if self._left <= 0:
             self._module.__call__ = self._call
+            for call in self._last:
+                call()
         # A loss is a module as well: only what has parameters is a model.
         if id(module) not in self._known and next(module.parameters(), None) is not None:
             self._known.add(id(module))

@@ -1,0 +1,67 @@
+"""Copies from pinned memory to the GPU, for fixes that keep the host from waiting for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class PinnedCopies:
+    """Makes `tensor.to(device)` and `tensor.cuda()` non-blocking where the tensor is pinned, and counts them.
+
+    Those that the job itself asked not to block are neither changed nor counted.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.count = 0
+        tensor = torch.Tensor
+        tensor.to = self._unblocked(tensor.to, self._place_in_to)
+        tensor.cuda = self._unblocked(tensor.cuda, lambda args, kwargs: 1)
+
+    def told(self) -> str:
+        if not self.count:
+            return ""
+        return f"{self.count} cop{'ies' if self.count > 1 else 'y'} from pinned memory made non-blocking"
+
+    def _unblocked(
+        self, original: Callable[..., Any], place_of: Callable[[tuple[Any, ...], dict[str, Any]], int | None]
+    ) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if tensor.is_cuda:  # most calls: casts of what is on the device already
+                return original(tensor, *args, **kwargs)
+            place = place_of(args, kwargs)
+            if place is None:
+                return original(tensor, *args, **kwargs)
+            asked = args[place] if len(args) > place else kwargs.get("non_blocking", False)
+            if asked or not tensor.is_pinned():
+                return original(tensor, *args, **kwargs)
+            self.count += 1
+            if len(args) > place:
+                return original(tensor, *args[:place], True, *args[place + 1 :], **kwargs)
+            return original(tensor, *args, **{**kwargs, "non_blocking": True})
+
+        return copy
+
+    def _place_in_to(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+        """Where non_blocking stands among what `to` is called with; None if it does not go to a GPU."""
+        where = args[0] if args else kwargs.get("device", kwargs.get("other"))
+        if isinstance(where, str):
+            return 2 if where.startswith("cuda") else None
+        if isinstance(where, self._torch.device):
+            return 2 if where.type == "cuda" else None
+        if isinstance(where, self._torch.Tensor):  # to where that one is
+            return 1 if where.is_cuda else None
+        return 2 if isinstance(where, int) else None
+
+
+_of_torch: dict[int, PinnedCopies] = {}
+
+
+def pinned_copies(torch: Any) -> PinnedCopies:
+    """One for all fixes of a process."""
+    if id(torch) not in _of_torch:
+        _of_torch[id(torch)] = PinnedCopies(torch)
+    return _of_torch[id(torch)]

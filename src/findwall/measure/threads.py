@@ -1,0 +1,38 @@
+"""How many threads torch's ops use in the job's own process, for fixes that change it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from findwall.measure.applying import Effect
+
+
+def usable_cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def hold_threads(torch: Any, effect: Effect, threads: int) -> None:
+    """Set this number, and keep it where the job sets another one. Workers choose for themselves."""
+    set_threads, before, process = torch.set_num_threads, torch.get_num_threads(), os.getpid()
+    asked: list[int] = []
+
+    def hold(wanted: int) -> None:
+        if os.getpid() != process:
+            set_threads(wanted)
+            return
+        asked.append(wanted)
+        set_threads(threads)
+
+    torch.set_num_threads = hold
+    set_threads(threads)
+    effect.missed(f"torch has {threads} threads here as it is")
+
+    def look() -> str:
+        other = next((number for number in (*asked, before) if number != threads), None)
+        if other is None or torch.get_num_threads() != threads:
+            return ""
+        return f"{threads} threads in torch's ops, where there would be {other}"
+
+    effect.at_end(look)

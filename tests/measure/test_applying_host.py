@@ -1,0 +1,301 @@
+"""Fixes of the host's side, made in a job's own process: each took effect on a real toy job."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from findwall.fixes import all_fixes
+from findwall.measure.applying import Effect
+from findwall.measure.loaders import show_first_batch
+from findwall.measure.pinned import PinnedCopies
+
+torch = pytest.importorskip("torch")
+_spec = importlib.util.spec_from_file_location("applying", Path(__file__).with_name("test_applying.py"))
+assert _spec is not None and _spec.loader is not None
+_applying = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_applying)
+run = _applying.run
+
+TRAIN = """
+import gc
+import os
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+class Rows(Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return index, -1 if info is None else info.id, os.getpid()
+
+collect = gc.collect
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Linear(1, 1)
+optimizer = torch.optim.NAdam(model.parameters(), lr=1e-3)
+loader = DataLoader(Rows(), 2, shuffle=True, num_workers=WORKERS)
+evaluation = DataLoader(Rows(), 6)
+order, processes = [], []
+for epoch in range(3):
+    for index, worker, process in loader:
+        order += index.tolist()
+        optimizer.zero_grad()
+        model(index[:, None].float()).sum().backward()
+        optimizer.step()
+        gc.collect()
+    processes.append(tuple(sorted(set(process.tolist()))))
+    with torch.no_grad():
+        for index, *_ in evaluation:
+            model(index[:, None].float())
+print("order", order)
+print("drawn after", torch.rand(2).tolist())
+print("worker", worker.max().item() >= 0, "kept", processes[0] == processes[-1])
+print("evaluation", evaluation.num_workers, evaluation.persistent_workers)
+print("foreach", optimizer.param_groups[0]["foreach"])
+print("collector", gc.isenabled(), gc.get_freeze_count() > 0, gc.collect is collect)
+print("threads", torch.get_num_threads())
+"""
+
+
+def train(workers: int) -> str:
+    return TRAIN.replace("WORKERS", str(workers))
+
+
+def lines(said: str) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, str]]:
+    """What the job prints of itself without findwall, with no workers and with two."""
+    found = {}
+    for workers in (0, 2):
+        script = tmp_path_factory.mktemp("plain") / "job.py"
+        script.write_text(train(workers))
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        found[workers] = lines(done.stdout)
+    return found
+
+
+def test_without_fixes_nothing_of_them_is_there(plain: dict[int, dict[str, str]]) -> None:
+    assert plain[0]["worker"] == "False kept True" and plain[2]["worker"] == "True kept False"
+    assert plain[0]["foreach"] == "None" and plain[0]["collector"] == "True False True"
+    assert plain[0]["threads"] == "1"
+
+
+def test_samples_keep_their_order_with_workers(tmp_path: Path, plain: dict[int, dict[str, str]]) -> None:
+    """In every epoch, and whatever is drawn at random after them is the same."""
+    found, said = run(tmp_path, "loader-workers=2,foreach-optimizer,freeze-gc", train(0))
+    told = lines(said)
+    assert told["order"] == plain[0]["order"] and told["drawn"] == plain[0]["drawn"]
+    assert found["loader-workers"] == {"seen": "2 workers in a loader of 6 batches", "trouble": ""}
+    assert told["worker"].startswith("True") and told["evaluation"] == "0 False"
+    assert found["foreach-optimizer"] == {"seen": "foreach=True in NAdam", "trouble": ""}
+    assert told["foreach"] == "True"
+    # The third step's own collection is the first one skipped, the last step's the sixteenth.
+    assert found["freeze-gc"]["seen"].endswith("objects; skipped 16 of the job's own collections")
+    assert told["collector"] == "False True False"
+
+
+def test_workers_are_kept_with_the_same_order(tmp_path: Path, plain: dict[int, dict[str, str]]) -> None:
+    found, said = run(tmp_path, "persistent-workers,more-threads", train(2))
+    told = lines(said)
+    assert found["persistent-workers"]["seen"] == "the same 2 workers in a loader's second pass"
+    assert told["worker"].endswith("kept True") and told["evaluation"] == "0 False"
+    assert told["order"] == plain[2]["order"] and told["drawn"] == plain[2]["drawn"]
+    threads = int(told["threads"])
+    if threads > 1:
+        expected = f"{threads} threads in torch's ops, where there would be 1"
+        assert found["more-threads"] == {"seen": expected, "trouble": ""}
+
+
+def test_what_has_nothing_to_do_says_so(tmp_path: Path) -> None:
+    names = "persistent-workers,omp-threads,broadcast-buffers,bucket-collectives,pin-memory,non-blocking-copy"
+    found, said = run(tmp_path, names, train(0))
+    assert not any(one["seen"] for one in found.values())
+    assert found["persistent-workers"]["trouble"] == "a loader has no workers to keep"
+    assert found["omp-threads"]["trouble"] == "no loader that feeds the steps has workers"
+    assert "wraps no model" in found["broadcast-buffers"]["trouble"]
+    assert "wraps no model" in found["bucket-collectives"]["trouble"]
+    if not torch.cuda.is_available():
+        assert (
+            "no GPU" in found["pin-memory"]["trouble"] and "no GPU" in found["non-blocking-copy"]["trouble"]
+        )
+    assert lines(said)["threads"] == "1"
+
+
+ODD = """
+import os
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+class Endless(Sampler):
+    def __iter__(self):
+        yield from [3, 1, 2, 0]
+
+class Rows(Dataset):
+    def __init__(self):
+        self.read = lambda index: index
+    def __getitem__(self, index):
+        return self.read(index), int(os.environ.get("MINE", 0)), os.environ.get("OMP_NUM_THREADS") == "1"
+
+def begin(worker):
+    os.environ["MINE"] = "7"
+
+os.environ.pop("OMP_NUM_THREADS", None)
+torch.set_num_threads(2)
+for epoch in range(3):
+    for batch in DataLoader(Rows(), 2, sampler=Endless(), worker_init_fn=begin):
+        print("batch", [part.tolist() for part in batch])
+print("threads", torch.get_num_threads())
+"""
+
+
+def test_a_loader_of_another_kind_keeps_what_is_its_own(tmp_path: Path) -> None:
+    """No length, no pickling, a sampler and a worker_init_fn of its own, made anew in every epoch."""
+    found, said = run(tmp_path, "omp-threads,loader-workers=3", ODD)
+    assert found["loader-workers"] == {"seen": "3 workers in a loader", "trouble": ""}
+    batches = [line for line in said.splitlines() if line.startswith("batch")]
+    assert (
+        batches == ["batch [[3, 1], [7, 7], [True, True]]", "batch [[2, 0], [7, 7], [True, True]]"] * 3
+    )  # each epoch's workers are of a new loader
+    assert "threads in torch's ops, where there would be" in found["omp-threads"]["seen"]
+
+
+CALLS = """
+import gc
+import torch
+model = torch.nn.Linear(2, 2)
+before = gc.get_threshold()
+with torch.no_grad():
+    for _ in range(164):
+        model(torch.ones(1, 2))
+        gc.collect()
+print("collector", gc.isenabled(), gc.get_threshold()[0] // before[0])
+print("left", "watched" in torch.nn.Module.__call__.__qualname__)
+"""
+
+
+def test_a_job_without_optimizer_collects_more_seldom(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "freeze-gc", CALLS)
+    assert found["freeze-gc"]["seen"].endswith("skipped 99 of the job's own collections")  # of 101
+    assert lines(said)["collector"] == "True 50" and lines(said)["left"] == "False"
+
+
+PARALLEL = """
+import os
+import torch
+from torch import nn
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+store = torch.distributed.HashStore()
+torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(600, 600), nn.BatchNorm1d(600)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    model(torch.randn(4, 600)).sum().backward()
+    optimizer.step()
+print("sends", model.will_sync_module_buffers(), "cap", model.bucket_bytes_cap >> 20)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_data_parallel_gets_its_arguments(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "broadcast-buffers,bucket-collectives", PARALLEL)
+    assert found["broadcast-buffers"] == {
+        "seen": "3 buffers are not sent before a forward pass",
+        "trouble": "",
+    }
+    assert found["bucket-collectives"]["seen"].startswith("buckets of 100 MB for 1.4")
+    assert lines(said)["sends"] == "False cap 100"
+
+
+class Tensor:
+    """A stand-in: pinned memory needs a GPU."""
+
+    def __init__(self, pinned: bool, on_gpu: bool = False) -> None:
+        self.is_cuda, self._pinned, self.asked = on_gpu, pinned, ()
+
+    def is_pinned(self) -> bool:
+        return self._pinned
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    def cuda(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+
+@pytest.fixture
+def copies() -> Any:
+    kind = type("Kind", (Tensor,), {})
+    return kind, PinnedCopies(SimpleNamespace(Tensor=kind, device=torch.device))
+
+
+def test_copies_of_pinned_tensors_do_not_block(copies: Any) -> None:
+    kind, counted = copies
+    pinned, wait = kind(pinned=True), {"non_blocking": True}
+    gpu = torch.device("cuda", 0)
+    assert pinned.to("cuda") == (("cuda",), wait)
+    assert pinned.to(gpu, torch.half) == ((gpu, torch.half), wait)
+    assert pinned.to(gpu, torch.half, False) == ((gpu, torch.half, True), {})
+    assert pinned.to(device=gpu, non_blocking=False) == ((), {"device": gpu, **wait})
+    there = kind(pinned=False, on_gpu=True)
+    assert pinned.to(there, False) == ((there, True), {})
+    assert pinned.to(0) == ((0,), wait)
+    assert pinned.cuda() == ((), wait) and pinned.cuda(0, False) == ((0, True), {})
+    assert counted.told() == "8 copies from pinned memory made non-blocking"
+
+
+def test_other_copies_are_left_alone(copies: Any) -> None:
+    kind, counted = copies
+    pinned, pageable, there = kind(pinned=True), kind(pinned=False), kind(pinned=False, on_gpu=True)
+    for tensor, *args in ((pinned, "cpu"), (pinned, torch.half), (pageable, "cuda"), (there, "cuda")):
+        assert tensor.to(*args) == (tuple(args), {})
+    assert pinned.to("cuda", non_blocking=True) == (("cuda",), {"non_blocking": True})
+    assert pinned.to() == ((), {}) and counted.told() == ""
+
+
+def test_a_batch_is_looked_at_once() -> None:
+    loader = torch.utils.data.DataLoader(list(range(4)), 2)
+    seen: list[Any] = []
+    iterator = iter(loader)
+    show_first_batch(iterator, seen.append)
+    assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
+    assert len(seen) == 1 and "_next_data" not in vars(iterator)
+
+
+def test_a_look_that_breaks_is_told_and_not_raised() -> None:
+    effect = Effect()
+    effect.safely(lambda: [][0])()
+    assert "IndexError" in effect.told().trouble
+
+
+def test_what_was_passed_by_counts_where_nothing_took_effect() -> None:
+    effect = Effect()
+    effect.missed("one has it already")
+    assert effect.told().trouble == "one has it already" and not effect.told().took_effect
+    effect.saw("another")
+    assert effect.told().took_effect
+
+
+def test_a_look_at_the_end_tells_what_is_so_then() -> None:
+    effect, counted = Effect(), [0]
+    effect.at_end(lambda: f"{counted[0]} times")
+    counted[0] = 1
+    assert effect.told().seen == "1 times"
+    counted[0] = 2
+    assert effect.told().seen == "2 times"
+
+
+def test_no_fix_is_applied_that_only_guesses() -> None:
+    """Which backward pass is the last before a step is known only afterwards."""
+    assert all_fixes()["no-sync-accumulation"].apply is None
