@@ -23,6 +23,7 @@ its peak about the size of the parameters.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,9 @@ def _why_not(torch: Any, optimizer: Any) -> str:
     if any(isinstance(group.get("lr"), torch.Tensor) for group in groups):
         return "has a learning rate in a tensor, which lists do not take"
     # Where the job did not choose, torch does: lists on the GPU, one by one elsewhere.
-    by_torch = torch.optim.optimizer._default_to_fused_or_foreach
+    by_torch = sys.modules[
+        "torch.optim.optimizer"
+    ]._default_to_fused_or_foreach  # no attribute of torch.optim
     if all(
         by_torch(group["params"], False)[1] if group["foreach"] is None else group["foreach"]
         for group in groups

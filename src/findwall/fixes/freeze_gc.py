@@ -17,6 +17,7 @@ Objects in reference cycles live until the next planned collection: memory grows
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 from findwall.attribute.facts import Facts
@@ -73,7 +74,8 @@ def apply(torch: Any, effect: Effect) -> None:
         if not steps:
             collector.after_calls()
 
-    torch.optim.optimizer.register_optimizer_step_post_hook(effect.safely(stepped))
+    module = sys.modules["torch.optim.optimizer"]  # no attribute of torch.optim
+    module.register_optimizer_step_post_hook(effect.safely(stepped))
     roots(torch).at_last(effect.safely(called))
     effect.missed(f"the job ended before its step {WARM_STEPS}")
     effect.at_end(collector.told)
