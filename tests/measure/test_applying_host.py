@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from findwall.fixes import all_fixes
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import show_first_batch
 from findwall.measure.pinned import PinnedCopies
@@ -23,7 +22,7 @@ _applying = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_applying)
 run = _applying.run
 
-TRAIN = """
+ROWS = """
 import gc
 import os
 import torch
@@ -36,13 +35,16 @@ class Rows(Dataset):
     def __getitem__(self, index):
         info = get_worker_info()
         return index, -1 if info is None else info.id, os.getpid()
-
+"""
+TRAIN = (
+    ROWS
+    + """
 collect = gc.collect
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = nn.Linear(1, 1)
 optimizer = torch.optim.NAdam(model.parameters(), lr=1e-3)
-loader = DataLoader(Rows(), 2, shuffle=True, num_workers=WORKERS)
+loader = DataLoader(Rows(), 2, shuffle=True, num_workers=0)
 evaluation = DataLoader(Rows(), 6)
 order, processes = [], []
 for epoch in range(3):
@@ -65,10 +67,22 @@ print("foreach", optimizer.param_groups[0]["foreach"])
 print("collector", gc.isenabled(), gc.get_freeze_count() > 0, gc.collect is collect)
 print("threads", torch.get_num_threads())
 """
-
-
-def train(workers: int) -> str:
-    return TRAIN.replace("WORKERS", str(workers))
+)
+PASSES = (
+    ROWS
+    + """
+torch.manual_seed(0)
+order, processes = [], set()
+loader = DataLoader(Rows(), 2, shuffle=True, num_workers=2)
+for epoch in range(3):
+    for index, worker, process in loader:
+        order += index.tolist()
+        processes |= set(process.tolist())
+print("order", order)
+print("drawn after", torch.rand(2).tolist())
+print("processes", len(processes))
+"""
+)
 
 
 def lines(said: str) -> dict[str, str]:
@@ -76,45 +90,48 @@ def lines(said: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, str]]:
-    """What the job prints of itself without findwall, with no workers and with two."""
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """What the job prints of itself without findwall."""
     script = tmp_path_factory.mktemp("plain") / "job.py"
-    script.write_text(train(0) + "print('---')" + train(2))
+    script.write_text(TRAIN + "print('---')" + PASSES)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-    none, two = done.stdout.split("---")
-    return {0: lines(none), 2: lines(two)}
+    train, passes = done.stdout.split("---")
+    return {"train": lines(train), "passes": lines(passes)}
 
 
-def test_without_fixes_nothing_of_them_is_there(plain: dict[int, dict[str, str]]) -> None:
-    assert plain[0]["worker"] == "False kept True" and plain[2]["worker"] == "True kept False"
-    assert plain[0]["foreach"] == "None" and plain[0]["collector"] == "True False True"
-    assert plain[0]["threads"] == "1"
+def test_without_fixes_nothing_of_them_is_there(plain: dict[str, dict[str, str]]) -> None:
+    told = plain["train"]
+    assert told["worker"] == "False kept True" and told["foreach"] == "None"
+    assert told["collector"] == "True False True" and told["threads"] == "1"
+    assert plain["passes"]["processes"] == "6"
 
 
-def test_samples_keep_their_order_with_workers(tmp_path: Path, plain: dict[int, dict[str, str]]) -> None:
+def test_samples_keep_their_order_with_workers(tmp_path: Path, plain: dict[str, dict[str, str]]) -> None:
     """In every epoch, and whatever is drawn at random after them is the same."""
-    found, said = run(tmp_path, "loader-workers=2,foreach-optimizer,freeze-gc", train(0))
+    names = "persistent-workers,loader-workers=2,foreach-optimizer,freeze-gc,more-threads"
+    found, said = run(tmp_path, names, TRAIN)
     told = lines(said)
-    assert told["order"] == plain[0]["order"] and told["drawn"] == plain[0]["drawn"]
+    assert told["order"] == plain["train"]["order"] and told["drawn"] == plain["train"]["drawn"]
     assert found["loader-workers"] == {"seen": "2 workers in a loader of 6 batches", "trouble": ""}
-    assert told["worker"].startswith("True") and told["evaluation"] == "0 False"
+    assert found["persistent-workers"]["seen"] == "the same 2 workers in a loader's second pass"
+    assert told["worker"] == "True kept True" and told["evaluation"] == "0 False"
     assert found["foreach-optimizer"] == {"seen": "foreach=True in NAdam", "trouble": ""}
     assert told["foreach"] == "True"
     # Of the first epoch's six collections, the third step's is the first one skipped.
     assert found["freeze-gc"]["seen"].endswith("objects; skipped 4 of the job's own collections")
     assert told["collector"] == "False True False"
-
-
-def test_workers_are_kept_with_the_same_order(tmp_path: Path, plain: dict[int, dict[str, str]]) -> None:
-    found, said = run(tmp_path, "persistent-workers,more-threads", train(2))
-    told = lines(said)
-    assert found["persistent-workers"]["seen"] == "the same 2 workers in a loader's second pass"
-    assert told["worker"].endswith("kept True") and told["evaluation"] == "0 False"
-    assert told["order"] == plain[2]["order"] and told["drawn"] == plain[2]["drawn"]
     threads = int(told["threads"])
     if threads > 1:
         expected = f"{threads} threads in torch's ops, where there would be 1"
         assert found["more-threads"] == {"seen": expected, "trouble": ""}
+
+
+def test_workers_are_kept_with_the_same_order(tmp_path: Path, plain: dict[str, dict[str, str]]) -> None:
+    found, said = run(tmp_path, "persistent-workers", PASSES)
+    told = lines(said)
+    assert found["persistent-workers"]["seen"] == "the same 2 workers in a loader's second pass"
+    assert told["processes"] == "2"
+    assert told["order"] == plain["passes"]["order"] and told["drawn"] == plain["passes"]["drawn"]
 
 
 ONE_PASS = """
@@ -155,7 +172,7 @@ def begin(worker):
     os.environ["MINE"] = "7"
 
 os.environ.pop("OMP_NUM_THREADS", None)
-torch.set_num_threads(2)
+torch.set_num_threads(len(os.sched_getaffinity(0)) + 1)
 for epoch in range(3):
     for batch in DataLoader(Rows(), 2, sampler=Endless(), worker_init_fn=begin):
         print("batch", [part.tolist() for part in batch])
@@ -203,8 +220,7 @@ os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE
 store = torch.distributed.HashStore()
 torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(600, 600), nn.BatchNorm1d(600)))
-for _ in range(3):
-    model(torch.randn(4, 600)).sum().backward()
+model(torch.randn(4, 600)).sum().backward()
 print("sends", model.will_sync_module_buffers(), "cap", model.bucket_bytes_cap >> 20)
 torch.distributed.destroy_process_group()
 """
@@ -296,8 +312,3 @@ def test_a_look_at_the_end_tells_what_is_so_then() -> None:
     assert effect.told().seen == "1 times"
     counted[0] = 2
     assert effect.told().seen == "2 times"
-
-
-def test_no_fix_is_applied_that_only_guesses() -> None:
-    """Which backward pass is the last before a step is known only afterwards."""
-    assert all_fixes()["no-sync-accumulation"].apply is None
