@@ -191,6 +191,30 @@ def test_a_loader_of_another_kind_keeps_what_is_its_own(tmp_path: Path) -> None:
     assert "threads in torch's ops, where there would be" in found["omp-threads"]["seen"]
 
 
+BROKEN = """
+import torch
+from torch.utils.data import DataLoader, default_collate, get_worker_info
+
+def collate(rows):
+    if get_worker_info() is not None:
+        raise RuntimeError("cannot use the GPU in a forked process")
+    return default_collate(rows)
+
+torch.manual_seed(0)
+loader = DataLoader(list(range(8)), 2, shuffle=True, collate_fn=collate)
+for epoch in range(2):
+    print("batches", epoch, [batch.tolist() for batch in loader])
+print("after", torch.rand(1).item(), loader.num_workers, loader.persistent_workers)
+"""
+
+
+def test_workers_that_cannot_make_a_batch_are_taken_back(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "loader-workers=2,persistent-workers", BROKEN)
+    assert found["loader-workers"]["trouble"] == "RuntimeError in a worker that made the first batch"
+    plain = subprocess.run([sys.executable, tmp_path / "job.py"], capture_output=True, text=True, check=True)
+    assert said == plain.stdout
+
+
 CALLS = """
 import gc
 import torch

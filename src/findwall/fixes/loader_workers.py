@@ -22,6 +22,7 @@ The order of samples stays.
 from __future__ import annotations
 
 import multiprocessing
+import weakref
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from findwall.attribute.loader import (
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Fix, Likely, NoUse, Outcome, Use, use
 from findwall.measure.applying import Effect
-from findwall.measure.loaders import loaders, set_on, workers_of
+from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
@@ -144,16 +145,20 @@ def apply(torch: Any, effect: Effect) -> None:
     """The loaders that feed the steps get workers: as many as asked for, else as many as make sense here."""
     workers = effect.number or max(min(MOST_UNASKED, usable_cores() - 1), 1)
     all_loaders = loaders(torch)
+    changed: weakref.WeakKeyDictionary[Any, Unchanged] = weakref.WeakKeyDictionary()
 
     def feed(loader: Any) -> None:
         if why := _why_not(torch, loader, workers):
             effect.missed(why)
             return
+        changed[loader] = Unchanged(torch, loader)
         set_on(loader, num_workers=workers)
         loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
         all_loaders.keep_workers(loader)
 
     def look(loader: Any, iterator: Any) -> None:
+        if loader in changed:
+            changed.pop(loader).return_if_broken(iterator, effect.cannot)
         there = len(workers_of(iterator))
         if there == workers:
             effect.saw(f"{there} workers in a loader{_length(loader)}")

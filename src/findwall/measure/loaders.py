@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+_OF_WORKERS = ("num_workers", "persistent_workers", "prefetch_factor", "_iterator")
 Found = Callable[[Any], None]  # with the loader
 Began = Callable[[Any, Any], None]  # with the loader and its iterator
 
@@ -57,7 +58,7 @@ class Loaders:
                 self._known[id(loader)] = loader
                 for found in self._found:
                     found(loader)
-            if self.keeps(loader) and loader._iterator is not None:
+            if self.keeps(loader) and loader.persistent_workers and loader._iterator is not None:
                 self._draw_seed(loader)
             iterator = original(loader)
             if known:
@@ -113,3 +114,45 @@ def show_first_batch(iterator: Any, seen: Callable[[Any], None]) -> None:
         return batch
 
     iterator._next_data = shown
+
+
+class Unchanged:
+    """A loader as it was before it got workers, to go back to where they cannot make its first batch.
+
+    What a dataset does in another process may fail there: a forked one cannot use the GPU.
+    """
+
+    def __init__(self, torch: Any, loader: Any) -> None:
+        self._torch, self._loader = torch, weakref.ref(loader)
+        self._had = {name: loader.__dict__[name] for name in _OF_WORKERS}
+        self._drawn = torch.get_rng_state()
+        self._own_drawn = None if loader.generator is None else loader.generator.get_state()
+
+    def return_if_broken(self, iterator: Any, tell: Callable[[str], None]) -> None:
+        """Watch the first batch of this pass: the job sees none of it if it cannot be made."""
+        take = iterator._next_data
+
+        def first() -> Any:
+            iterator.__dict__.pop("_next_data", None)  # another fix may look at it too
+            try:
+                return take()
+            except StopIteration:
+                raise
+            except Exception as error:
+                loader = self._loader()
+                if loader is None:
+                    raise
+                tell(f"{type(error).__name__} in a worker that made the first batch")
+                iterator._shutdown_workers()
+                iterator._next_data = self._made_here(loader)._next_data
+                return iterator._next_data()
+
+        iterator._next_data = first
+
+    def _made_here(self, loader: Any) -> Any:
+        """The same pass as the job would have made it, from the same random numbers."""
+        set_on(loader, **self._had)
+        self._torch.set_rng_state(self._drawn)
+        if self._own_drawn is not None:
+            loader.generator.set_state(self._own_drawn)
+        return loader._get_iterator()
