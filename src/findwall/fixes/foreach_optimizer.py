@@ -140,7 +140,7 @@ def _why_not(torch: Any, optimizer: Any) -> str:
     if "foreach" not in defaults or not type(optimizer).step.__module__.startswith("torch.optim."):
         return "has no foreach=True"
     if any(group.get("fused") for group in groups):
-        return "is fused already, which saves more"
+        return "has fused=True, which saves more"
     if any(group.get("differentiable") for group in groups):
         return "is differentiable, which lists are not"
     if any(isinstance(group.get("lr"), torch.Tensor) for group in groups):
