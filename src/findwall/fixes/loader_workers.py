@@ -21,7 +21,6 @@ The order of samples stays.
 
 from __future__ import annotations
 
-import multiprocessing
 import weakref
 from typing import Any
 
@@ -174,9 +173,10 @@ def _why_not(torch: Any, loader: Any, workers: int) -> str:
         return ""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return "its dataset is a stream, which every worker would repeat"
-    if (multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]) != "fork":
+    processes = torch.multiprocessing
+    if (processes.get_start_method(True) or processes.get_all_start_methods()[0]) != "fork":
         return "workers would begin as new processes here, for which a script must be written"
-    if multiprocessing.current_process().daemon:
+    if processes.current_process().daemon:
         return "the job runs in a process that may start none itself"
     held = getattr(loader.dataset, "__dict__", {}).values()
     each = [one for value in held for one in (value if isinstance(value, list | tuple) else (value,))]
