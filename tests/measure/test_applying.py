@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from applied_jobs import run
 from findwall.fixes import all_fixes
-from findwall.model.applied import APPLIED_FILE
 
 APPLIED = {name: fix for name, fix in all_fixes().items() if fix.apply is not None}
 JOB = """
@@ -38,33 +36,20 @@ print("loss", loss.item() == loss.item())
 """
 
 
-def run(folder: Path, fixes: str, job: str = JOB, *more: str) -> tuple[dict[str, Any], str]:
-    """What the fixes did, and what the job printed."""
-    script = folder / "job.py"
-    script.write_text(job)
-    command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
-    done = subprocess.run(
-        [*command, "--apply", fixes, *more, str(script)], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads((folder / "out" / "rank0" / APPLIED_FILE).read_text())
-    return found["fixes"], done.stdout
-
-
 def test_workers_feed_the_training_and_not_the_evaluation(tmp_path: Path) -> None:
-    found, said = run(tmp_path, "loader-workers=2")
+    found, said = run(tmp_path, "loader-workers=2", JOB)
     assert found["loader-workers"] == {"seen": "2 workers in a loader of 250 batches", "trouble": ""}
     assert "evaluation workers 0" in said
 
 
 def test_several_fixes_are_made_together(tmp_path: Path) -> None:
-    found, said = run(tmp_path, "fused-optimizer,torch-compile")
+    found, said = run(tmp_path, "fused-optimizer,torch-compile", JOB)
     assert found["fused-optimizer"]["seen"] == "fused=True in AdamW" and "fused True" in said
     assert "compiled graph" in found["torch-compile"]["seen"]
 
 
 def test_what_cannot_be_made_here_says_why_and_the_job_runs(tmp_path: Path) -> None:
-    found, said = run(tmp_path, "tf32")
+    found, said = run(tmp_path, "tf32", JOB)
     assert found["tf32"]["seen"] == "" and "no GPU" in found["tf32"]["trouble"]
     assert "loss True" in said
 

@@ -21,6 +21,8 @@ loss curve. GPUs without bfloat16 (V100, T4) need float16 and a scaler: fp16-aut
 
 from __future__ import annotations
 
+from typing import Any
+
 from findwall.attribute.autocast import (
     NO_SHAPES,
     autocast_at_best,
@@ -40,6 +42,8 @@ from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.autocasting import autocast_models
 
 MOVES = (
     "fast-path-off",
@@ -96,4 +100,8 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=2)
+def apply(torch: Any, effect: Effect) -> None:
+    autocast_models(torch, effect, torch.bfloat16)
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=2, apply=apply)

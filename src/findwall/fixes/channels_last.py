@@ -19,6 +19,11 @@ None for the results beyond rounding. Code that calls `.view` on activations or 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.copies import turned_by_library
@@ -29,6 +34,8 @@ from findwall.attribute.layouts import channels_last, convolves, on_images, unde
 from findwall.attribute.likely import compiles, in_layout, narrows, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.models import Call, Model, each_model
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.replay.change import Change
 
@@ -85,4 +92,101 @@ def _likely(facts: Facts, made: Made) -> Change:
     return change + turned(facts) + in_layout(facts, "nhwc")
 
 
-FIX = Fix(MOVES, "safe", advise, tried=9)
+def apply(torch: Any, effect: Effect) -> None:
+    """Models with convolutions at their first call, and the images they are given at each."""
+
+    by_us: set[int] = set()  # what was turned before it was shared among ranks, by its first convolution
+
+    def turn(model: Model) -> str:
+        convolutions = _convolutions(torch, model.module)
+        if not convolutions:
+            return "the model has no Conv2d"
+        weights = [one.weight for one in convolutions]
+        last = all(_is_last(torch, one) for one in weights)
+        if last and not all(one.is_contiguous() for one in weights) and id(convolutions[0]) not in by_us:
+            return "the model is channels-last already"
+        _turn(torch, model.module)
+        model.around(lambda call: _with_images(torch, call))
+        turned_ones = sum(_is_last(torch, one.weight) for one in convolutions)
+        if turned_ones == 0:
+            return "no weight of a convolution could be turned"
+        turned = f"{turned_ones} of {len(convolutions)} convolution weights"
+        if model.can_look:
+            model.look_at_first_call(_first_input(torch, effect, convolutions, turned))
+        else:
+            effect.saw(f"{turned} are channels-last")
+        return ""
+
+    def before(module: Any) -> None:
+        if convolutions := _convolutions(torch, module):
+            _turn(torch, module)
+            by_us.add(id(convolutions[0]))
+
+    _before_sharing(torch.nn.parallel.DistributedDataParallel, before)
+    each_model(torch, effect, turn)
+
+
+def _convolutions(torch: Any, module: Any) -> list[Any]:
+    return [one for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
+
+
+def _turn(torch: Any, module: Any) -> None:
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):  # a first call that infers must not keep others from training
+        module.to(memory_format=torch.channels_last)
+
+
+def _before_sharing(kind: Any, before: Callable[[Any], None]) -> None:
+    """The buckets of gradients that ranks share have the layout that the weights have when they are made."""
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def share(shared: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        with suppress(Exception):  # fail open: it is shared as it is
+            before(module)
+        original(shared, module, *args, **kwargs)
+
+    kind.__init__ = share
+
+
+def _is_last(torch: Any, tensor: Any) -> bool:
+    """Also what has one channel or one pixel, and is both ways at once."""
+    return tensor.dim() == 4 and bool(tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def _with_images(torch: Any, call: Call) -> Call:
+    def turned(given: Any) -> Any:
+        if isinstance(given, torch.Tensor) and given.dim() == 4 and given.is_floating_point():
+            return given.to(memory_format=torch.channels_last)
+        return given
+
+    def on_images(*args: Any, **kwargs: Any) -> Any:
+        return call(*map(turned, args), **{name: turned(one) for name, one in kwargs.items()})
+
+    return on_images
+
+
+@contextmanager
+def _first_input(torch: Any, effect: Effect, convolutions: list[Any], turned: str) -> Iterator[None]:
+    """What the first convolution that runs is given: the job may turn images back on the way to it."""
+    inputs: list[bool] = []
+
+    def look(_module: Any, given: tuple[Any, ...]) -> None:
+        if given and not inputs:
+            inputs.append(_is_last(torch, given[0]))
+
+    hooks = [one.register_forward_pre_hook(look) for one in convolutions]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if inputs and inputs[0]:
+        effect.saw(f"{turned} and the first convolution's input are channels-last")
+    elif inputs:
+        effect.cannot("the job turns its images back before the first convolution")
+
+
+FIX = Fix(MOVES, "safe", advise, tried=9, apply=apply)

@@ -22,6 +22,7 @@ memory for its workspace. The first steps are slow.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from findwall.attribute.layouts import slow_convolutions, under_convolution
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
 from findwall.model.intervals import F64, I64
 
 MOVES = ("slow-kernels", "fast-path-off")
@@ -77,4 +79,21 @@ def _own_floor(facts: Facts, atoms: I64) -> F64:
     return found
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here, and only convolutions of GPUs are timed")
+        return
+    if torch.backends.cudnn.benchmark:
+        effect.cannot("cudnn.benchmark is on already")
+        return
+    torch.backends.cudnn.benchmark = True
+    effect.at_end(lambda: _still_on(torch))
+
+
+def _still_on(torch: Any) -> str:
+    """The job may have set it back, or ask for results that are the same in every run."""
+    on = torch.backends.cudnn.benchmark and not torch.backends.cudnn.deterministic
+    return "cudnn.benchmark is on at the end" if on else ""
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply)

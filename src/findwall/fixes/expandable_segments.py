@@ -20,7 +20,9 @@ older versions of torch.
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +32,11 @@ from findwall.attribute.figures import a_step, calls_text
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
 
 MOVES = ("allocator",)
+SETTING = "expandable_segments:True"
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the second from torch 2.9 on
 _FETCHES = re.compile(r"^(cuda|hip)Malloc(Async)?$")
 _GROWS = re.compile(r"^(cu|hip)Mem(Map|Create|SetAccess)")
 
@@ -61,4 +66,32 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "safe", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """Beside what the job's environment sets, for this process and those it starts."""
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here")
+        return
+    if torch.cuda.is_initialized():
+        effect.cannot("the allocator is in use already")
+        return
+    was = os.environ.get(VARIABLES[0]) or os.environ.get(VARIABLES[1]) or ""
+    if "expandable_segments" in was:
+        effect.cannot(f"the environment sets it already: {was}")
+        return
+    settings = ",".join(one for one in (was, SETTING) if one)
+    for name in VARIABLES:
+        os.environ[name] = settings
+    # Versions that read the environment when they are imported have done so by now.
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    (change or torch.cuda.memory._set_allocator_settings)(settings)
+    effect.at_end(lambda: _growing(torch))
+
+
+def _growing(torch: Any) -> str:
+    """Segments as the allocator itself describes them."""
+    segments = torch.cuda.memory_snapshot() if torch.cuda.is_initialized() else []
+    growing = sum(bool(one.get("is_expandable")) for one in segments)
+    return f"{growing} of {len(segments)} segments can grow" if growing else ""
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply)

@@ -16,14 +16,17 @@ None for the results. Another process on the same GPU gets none of the memory ba
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, listed
+from findwall.attribute.figures import a_step, calls_text, listed
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.measure.applying import Effect
 
 MOVES = ("allocator",)
 CALLS_NAMED = 3  # in one sentence
@@ -54,4 +57,18 @@ def _way(facts: Facts, calls: dict[str, float]) -> str:
     return "Warm up with the largest batch first, so that later steps find their memory"
 
 
-FIX = Fix(MOVES, "safe", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    """Calls that would give the cache away do nothing."""
+    skipped = 0
+
+    def keep() -> None:
+        nonlocal skipped
+        skipped += 1
+
+    for home in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
+        if home is not None and hasattr(home, "empty_cache"):
+            home.empty_cache = keep
+    effect.at_end(lambda: f"skipped {calls_text(skipped)} of empty_cache" if skipped else "")
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply)

@@ -18,19 +18,26 @@ The order of sums differs, so results differ in the last bits. Attention weights
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.carriers import carriers
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
+from findwall.attribute.figures import a_step, calls_text
 from findwall.attribute.job import calls_around, has_shapes
 from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.models import Model, each_model
+from findwall.measure.seenops import seen_ops
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
@@ -178,4 +185,39 @@ def _why_not(facts: Facts) -> Outcome:
     return NoUse("no attention is written out in this step")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=4)
+def apply(torch: Any, effect: Effect) -> None:
+    """Models of Hugging Face have it as a setting; what a job writes out itself needs an edit."""
+
+    def switch(model: Model) -> str:
+        eager = [one for one in model.module.modules() if _implementation(one) == "eager"]
+        if not eager:
+            return "attention that a job writes out needs an edit"
+        for one in eager:
+            if _implementation(one) != "eager":  # part of one that was switched
+                continue
+            if hasattr(one, "set_attn_implementation"):
+                one.set_attn_implementation("sdpa")
+            else:
+                one.config._attn_implementation = "sdpa"
+        if model.can_look:
+            model.look_at_first_call(_fused_seen(torch, effect))
+            return ""
+        return "the job compiled its model, so it cannot be seen whether attention is fused"
+
+    each_model(torch, effect, switch)
+
+
+def _implementation(module: Any) -> str | None:
+    return getattr(getattr(module, "config", None), "_attn_implementation", None)
+
+
+@contextmanager
+def _fused_seen(torch: Any, effect: Effect) -> Iterator[None]:
+    fused: list[str] = []
+    with seen_ops(torch, lambda name, _: fused.append(name) if "scaled_dot_product" in name else None):
+        yield
+    if fused:
+        effect.saw(f"{calls_text(len(fused))} of scaled_dot_product_attention in the first forward pass")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=4, apply=apply)

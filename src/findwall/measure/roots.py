@@ -6,7 +6,9 @@ calls; then torch is as it was, and what stays is what a fix did to the models t
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,14 +24,16 @@ class Roots:
         self._module = torch.nn.Module
         self._call = torch.nn.Module.__call__
         self._found: list[Found] = []
-        self._known: set[int] = set()
+        self._outside: list[Found] = []
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         self._inside = threading.local()
         self._left = SEEN_CALLS
         self._last: list[Callable[[], None]] = []
 
-    def tell(self, found: Found) -> None:
+    def tell(self, found: Found, outside: bool = False) -> None:
+        """`outside`: after the others, for what stands around what they make of the module."""
         self._watch()
-        self._found.append(found)
+        (self._outside if outside else self._found).append(found)
 
     def at_last(self, call: Callable[[], None]) -> None:
         """Call this with the last call that is seen: by then the job has warmed up."""
@@ -37,7 +41,7 @@ class Roots:
         self._last.append(call)
 
     def _watch(self) -> None:
-        if not self._found and not self._last:
+        if not (self._found or self._outside or self._last):
             self._module.__call__ = self._watched()
 
     def _watched(self) -> Callable[..., Any]:
@@ -60,10 +64,11 @@ class Roots:
             for call in self._last:
                 call()
         # A loss is a module as well: only what has parameters is a model.
-        if id(module) not in self._known and next(module.parameters(), None) is not None:
-            self._known.add(id(module))
-            for found in self._found:
-                found(module, args)
+        if module not in self._known and next(module.parameters(), None) is not None:
+            self._known.add(module)
+            for found in (*self._found, *self._outside):
+                with contextlib.suppress(Exception):  # a fix that fails here is one that nothing shows of
+                    found(module, args)
 
 
 _of_torch: dict[int, Roots] = {}

@@ -1,0 +1,223 @@
+"""Autocast around a job's models and their losses.
+
+It begins with the call of a model and lasts, where gradients are wanted, until the backward pass begins: the
+loss in between is the job's own code. Without gradients it lasts for the call.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from findwall.measure.applying import Effect
+from findwall.measure.models import Call, Model, each_model
+from findwall.measure.seenops import PRODUCTS, seen_ops
+
+KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
+OWN = "the job uses autocast itself"
+LOOKS_AT_COMPILED = (
+    8  # calls of a model that the job compiled, until something of it is seen. Chosen by hand.
+)
+
+
+def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
+    """Every model that is in fp32. The number format that its products read is the proof."""
+    span = _Span(torch, dtype)
+    told = str(dtype).removeprefix("torch.")
+
+    def cast(model: Model) -> str:
+        parameters = [one for one in model.module.parameters() if one.is_floating_point()]
+        if not parameters:
+            return "the model has no parameters of floating point"
+        kind, wide = parameters[0].device.type, [one for one in parameters if one.dtype == torch.float32]
+        if kind not in KINDS:
+            return f"the model lies on {kind}, and that was not tried"
+        if 2 * len(wide) < len(parameters):
+            return f"the model is in {str(parameters[0].dtype).removeprefix('torch.')} already"
+        if kind == "cuda" and dtype is torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
+            return "this GPU has no bfloat16"
+        if torch.is_autocast_enabled(kind) and not span.is_open:
+            return OWN
+        trains = any(one.requires_grad for one in parameters)
+        model.around(lambda call: span.around(call, kind, trains, effect))
+        if model.can_look:
+            model.look_at_first_call(_products_seen(torch, effect, told))
+        else:
+            model.around(lambda call: _kept_seen(torch, effect, call, dtype))
+        return ""
+
+    span.end_at_backward()
+    each_model(torch, effect, cast)
+
+
+class _Span:
+    """Where autocast is on, in each thread."""
+
+    def __init__(self, torch: Any, dtype: Any) -> None:
+        self._torch, self._dtype = torch, dtype
+        self._here = threading.local()
+
+    @property
+    def is_open(self) -> bool:
+        return getattr(self._here, "open", None) is not None
+
+    def begin(self, kind: str) -> None:
+        self._here.open = self._torch.autocast(kind, dtype=self._dtype)
+        self._here.open.__enter__()
+
+    def end(self) -> None:
+        now = getattr(self._here, "open", None)
+        if now is not None and not getattr(self._here, "inside", False):
+            self._here.open = None
+            now.__exit__(None, None, None)
+
+    def around(self, call: Call, kind: str, trains: bool, effect: Effect) -> Call:
+        torch = self._torch
+
+        def under_autocast(*args: Any, **kwargs: Any) -> Any:
+            if getattr(self._here, "inside", False):  # a model that is part of another one today
+                return call(*args, **kwargs)
+            self.end()  # casts of weights are kept while it is on: none from before may be used
+            if torch.is_autocast_enabled(kind):
+                effect.cannot(OWN)
+                return call(*args, **kwargs)
+            wants_loss = trains and torch.is_grad_enabled() and not _in_backward(torch)
+            self.begin(kind)
+            self._here.inside = True
+            done = False
+            try:
+                result = call(*args, **kwargs)
+                done = True
+            finally:
+                self._here.inside = False
+                if not (done and wants_loss):
+                    self.end()
+            return _widened(torch, result, self._dtype, deep=not wants_loss)
+
+        return under_autocast
+
+    def end_at_backward(self) -> None:
+        """Or when an optimizer's step begins: what comes then is not the loss."""
+        autograd = self._torch.autograd
+        for name in ("backward", "grad"):
+            setattr(autograd, name, self._ending(getattr(autograd, name)))
+        optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides it
+        optimizers.register_optimizer_step_pre_hook(lambda *_: self.end())
+        functional = self._torch.nn.functional
+        functional.binary_cross_entropy = self._without(functional.binary_cross_entropy)
+
+    def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def ended(*args: Any, **kwargs: Any) -> Any:
+            self.end()
+            return original(*args, **kwargs)
+
+        return ended
+
+    def _without(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A loss that autocast refuses: of probabilities, which 16 bits are too few for."""
+
+        @functools.wraps(original)
+        def wide(*args: Any, **kwargs: Any) -> Any:
+            now = getattr(self._here, "open", None)
+            if now is None:
+                return original(*args, **kwargs)
+            with self._torch.autocast(now.device, enabled=False):
+                return original(
+                    *(_wide(self._torch, one, self._dtype) for one in args),
+                    **{name: _wide(self._torch, one, self._dtype) for name, one in kwargs.items()},
+                )
+
+        return wide
+
+
+def _in_backward(torch: Any) -> bool:
+    """A forward pass that is recomputed there."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _wide(torch: Any, value: Any, dtype: Any) -> Any:
+    return value.float() if type(value) is torch.Tensor and value.dtype == dtype else value
+
+
+def _widened(torch: Any, result: Any, dtype: Any, deep: bool) -> Any:
+    """What a model gives is in fp32 as before, for code that goes on with it (numpy knows no bfloat16). With
+    gradients wanted, only where it is all that the model gives: losses read fp32 in any case."""
+    if deep and type(result) in (tuple, list):
+        return type(result)(_wide(torch, one, dtype) for one in result)
+    if deep and type(result) is dict:
+        return {name: _wide(torch, one, dtype) for name, one in result.items()}
+    return _wide(torch, result, dtype)
+
+
+@contextmanager
+def _products_seen(torch: Any, effect: Effect, told: str) -> Iterator[None]:
+    formats: list[str] = []
+    with _own_autocast(torch) as own, seen_ops(torch, _note(formats)):
+        yield
+    narrow = formats.count(told)
+    if own:
+        effect.cannot(OWN)
+    elif narrow:
+        products = "product" if narrow == 1 else "products"
+        effect.saw(f"{narrow:,} {products} ran in {told} in the first forward pass")
+
+
+def _note(formats: list[str]) -> Callable[[str, str], None]:
+    def note(name: str, number_format: str) -> None:
+        if PRODUCTS.search(name):
+            formats.append(number_format)
+
+    return note
+
+
+@contextmanager
+def _own_autocast(torch: Any) -> Iterator[list[Any]]:
+    """Autocast that a model turns on inside."""
+    seen: list[Any] = []
+    kind = torch.autocast
+    original = kind.__enter__
+
+    def enter(one: Any) -> Any:
+        if getattr(one, "_enabled", False):
+            seen.append(one)
+        return original(one)
+
+    kind.__enter__ = enter
+    try:
+        yield seen
+    finally:
+        kind.__enter__ = original
+
+
+def _kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:
+    """What a compiled model gives, or keeps for its backward pass."""
+    left = LOOKS_AT_COMPILED
+
+    def looked_at(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        result = call(*args, **kwargs)
+        if left > 0 and not effect.seen:
+            left -= 1
+            kept = _kept(torch, result, dtype)
+            if kept:
+                told = str(dtype).removeprefix("torch.")
+                effect.saw(f"{kept} tensors that the compiled model gives or keeps are in {told}")
+        return result
+
+    return looked_at
+
+
+def _kept(torch: Any, result: Any, dtype: Any) -> int:
+    values = result.values() if isinstance(result, dict) else result
+    given = list(values) if isinstance(result, (dict, tuple, list)) else [result]
+    try:
+        nodes = {one.grad_fn for one in given if isinstance(one, torch.Tensor) and one.grad_fn is not None}
+        kept = [one for node in nodes for one in getattr(node, "saved_tensors", ())]
+    except RuntimeError:  # they are gone, or were changed since
+        kept = []
+    return sum(isinstance(one, torch.Tensor) and one.dtype == dtype for one in (*given, *kept))

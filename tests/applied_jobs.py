@@ -1,0 +1,23 @@
+"""Runs a toy job with fixes made in its process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from findwall.model.applied import APPLIED_FILE
+
+
+def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any], str]:
+    """What the fixes did, and what the job printed. No fix: the job as it is."""
+    script = folder / "job.py"
+    script.write_text(job)
+    command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
+    apply = ["--apply", fixes] if fixes else []
+    done = subprocess.run([*command, *apply, *more, str(script)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    told = folder / "out" / "rank0" / APPLIED_FILE
+    return json.loads(told.read_text())["fixes"] if fixes else {}, done.stdout

@@ -1,0 +1,180 @@
+"""Fixes around a job's models: each took effect, as the job itself sees it, and left its results usable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from applied_jobs import run
+
+DENSE = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        h = self.first(x)
+        inner.add(str(h.dtype))
+        return self.last(h.relu())
+
+
+inner, losses, during, after = set(), [], set(), set()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+x, y = torch.randn(64, 16), torch.rand(64, 4)
+for step in range(12):
+    out = model(x)
+    during.add(torch.is_autocast_enabled("cpu"))
+    bce, mse = nn.functional.binary_cross_entropy, nn.functional.mse_loss
+    loss = bce(out.sigmoid(), y) if step % 2 else mse(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    after.add(torch.is_autocast_enabled("cpu"))
+    optimizer.step()
+    losses.append(loss.item())
+    if step == 5:
+        with torch.no_grad():
+            model(x).numpy()
+        with torch.inference_mode():
+            model(x).numpy()
+        after.add(torch.is_autocast_enabled("cpu"))
+print("inner", *sorted(inner))
+print("out", out.dtype, loss.dtype, model.first.weight.grad.dtype)
+print("autocast", during, after)
+print("finite", all(map(torch.isfinite, torch.tensor(losses))), losses[10] < losses[0])
+"""
+# What the compiler traces may not count: it would be part of the graph.
+COMPILED = DENSE.replace("        inner.add(str(h.dtype))\n", "")
+
+IMAGES = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten(), nn.Linear(288, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+given = set()
+model[0].register_forward_pre_hook(lambda _, args: given.add(args[0].stride()))
+for _ in range(4):
+    loss = model(torch.randn(5, 3, 8, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    torch.cuda.empty_cache()
+print("weight", model[0].weight.stride(), "given", *given)
+print("benchmark", torch.backends.cudnn.benchmark)
+"""
+
+ATTENTION = """
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+
+class Pretrained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(_attn_implementation="eager")
+        self.qkv = nn.Linear(8, 24)
+
+    def set_attn_implementation(self, name):
+        self.config._attn_implementation = name
+
+    def forward(self, x):
+        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
+        if self.config._attn_implementation == "sdpa" and WORKS:
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+        return (q @ k.mT / 8**0.5).softmax(-1) @ v
+
+
+model = Pretrained()
+for _ in range(3):
+    model(torch.randn(2, 6, 8)).sum().backward()
+print("implementation", model.config._attn_implementation)
+"""
+
+
+def test_autocast_spans_the_model_and_its_loss_and_ends_with_the_backward_pass(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "bf16-autocast", DENSE)
+    assert found["bf16-autocast"] == {
+        "seen": "2 products ran in bfloat16 in the first forward pass",
+        "trouble": "",
+    }
+    assert "inner torch.bfloat16\n" in said  # with gradients, without, and in inference mode
+    assert "out torch.float32 torch.float32 torch.float32" in said
+    assert "autocast {True} {False}" in said and "finite True True" in said
+
+
+def test_nothing_of_it_is_there_unless_it_is_asked_for(tmp_path: Path) -> None:
+    _, said = run(tmp_path, "", DENSE + IMAGES)
+    assert "inner torch.float32\n" in said and "autocast {False} {False}" in said
+    assert "weight (27, 9, 3, 1) given (192, 64, 8, 1)" in said and "finite True True" in said
+
+
+@pytest.mark.parametrize("fixes", ["torch-compile,bf16-autocast", "bf16-autocast,torch-compile"])
+def test_autocast_stands_around_a_compiled_model(tmp_path: Path, fixes: str) -> None:
+    found, said = run(tmp_path, fixes, COMPILED)
+    assert "bfloat16" in found["bf16-autocast"]["seen"] and not found["bf16-autocast"]["trouble"]
+    assert "compiled graph" in found["torch-compile"]["seen"]
+    assert "autocast {True} {False}" in said and "finite True True" in said
+
+
+def test_autocast_is_seen_in_a_model_that_the_job_compiled(tmp_path: Path) -> None:
+    job = COMPILED.replace("model = Net()", 'model = torch.compile(Net(), backend="aot_eager")')
+    found, said = run(tmp_path, "bf16-autocast", job)
+    assert "that the compiled model gives or keeps are in bfloat16" in found["bf16-autocast"]["seen"]
+    assert "finite True True" in said
+
+
+@pytest.mark.parametrize(
+    ("was", "instead", "why"),
+    [
+        ("out = model(x)", "with torch.autocast('cpu', torch.bfloat16):\n        out = model(x)", "itself"),
+        ("h = self.first(x)", "with torch.autocast('cpu', torch.bfloat16): h = self.first(x)", "itself"),
+        ("model = Net()", "model = Net().double(); x = x.double(); y = y.double()", "float64 already"),
+    ],
+    ids=["around", "inside", "other format"],
+)
+def test_a_job_with_number_formats_of_its_own_is_left_alone(
+    tmp_path: Path, was: str, instead: str, why: str
+) -> None:
+    job = COMPILED.replace("x, y = torch.randn(64, 16), torch.rand(64, 4)\n", "")
+    job = job.replace("model = Net()", "x, y = torch.randn(64, 16), torch.rand(64, 4)\nmodel = Net()")
+    job = job.replace(was, instead, 1).replace("out.sigmoid()", "out.to(y.dtype).sigmoid()")
+    found, _ = run(tmp_path, "bf16-autocast", job.split("    if step == 5")[0])
+    assert why in found["bf16-autocast"]["trouble"]
+
+
+def test_images_and_weights_are_channels_last_and_the_cache_is_kept(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "channels-last,keep-cache,cudnn-benchmark,expandable-segments,sdpa", IMAGES)
+    assert found["channels-last"] == {
+        "seen": "2 of 2 convolution weights and the first convolution's input are channels-last",
+        "trouble": "",
+    }
+    assert "weight (27, 1, 9, 3) given (192, 1, 24, 3)" in said
+    assert found["keep-cache"] == {"seen": "skipped 4 calls of empty_cache", "trouble": ""}
+    assert "no GPU" in found["cudnn-benchmark"]["trouble"] and "benchmark False" in said
+    assert "no GPU" in found["expandable-segments"]["trouble"]
+    assert found["sdpa"] == {"seen": "", "trouble": "attention that a job writes out needs an edit"}
+
+
+def test_fused_attention_is_seen_and_not_only_asked_for(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "sdpa,channels-last,keep-cache", ATTENTION.replace("WORKS", "True"))
+    assert "1 call of scaled_dot_product_attention" in found["sdpa"]["seen"] and not found["sdpa"]["trouble"]
+    assert "implementation sdpa" in said
+    assert found["channels-last"] == {"seen": "", "trouble": "the model has no Conv2d"}
+    assert found["keep-cache"] == {"seen": "", "trouble": ""}  # never called
+
+
+def test_a_switch_that_a_model_does_not_heed_is_no_fused_attention(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "sdpa", ATTENTION.replace("WORKS", "False"))
+    assert found["sdpa"]["seen"] == "" and "implementation sdpa" in said
