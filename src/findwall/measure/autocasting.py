@@ -43,11 +43,11 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
         if torch.is_autocast_enabled(kind) and not span.is_open:
             return OWN
         trains = any(one.requires_grad for one in parameters)
-        model.around(lambda call: span.around(call, kind, trains, effect))
         if model.can_look:
             model.look_at_first_call(_products_seen(torch, effect, told))
         else:
             model.around(lambda call: _kept_seen(torch, effect, call, dtype))
+        model.around(lambda call: span.around(call, kind, trains, effect))
         return ""
 
     span.end_at_backward()
