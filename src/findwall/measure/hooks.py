@@ -90,15 +90,24 @@ def install(torch: Any, sink: Sink) -> list[str]:
 def _hide_from_compiler(dynamo: ModuleType) -> None:
     """Code that runs beside a compiled region is offered to the compiler too: ours is not for it."""
     try:
-        for name, module in list(sys.modules.items()):
-            if (
-                name.startswith("findwall.")
-                and module is not optimizerhooks
-                and not hasattr(module, "__path__")
-            ):
-                dynamo.trace_rules.add(name)
+        for name in _ours():
+            dynamo.trace_rules.add(name)
     except Exception:  # noqa: BLE001 - this runs inside the job's import: better a slower compile than a failed one
         return
+
+
+def _ours() -> set[str]:
+    """The modules that run beside a job; the other stages as a whole, as each name more makes all the others
+    slower to add."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        stage = ".".join(name.split(".")[:2])
+        if stage == "findwall.measure":
+            if module is not optimizerhooks and not hasattr(module, "__path__"):
+                found.add(name)
+        elif name.startswith("findwall."):
+            found.add(stage)
+    return found
 
 
 def _wrap_optimizers(torch: Any, relay: Relay) -> None:
