@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from applied_jobs import run
+from findwall.fixes import all_fixes
+from findwall.measure.applying import Effect
+from findwall.model.applied import AppliedFix
 
 DENSE = """
 import torch
@@ -172,3 +177,23 @@ def test_fused_attention_is_seen_and_not_only_asked_for(tmp_path: Path) -> None:
     assert found["channels-last"] == {"seen": "", "trouble": "the model has no Conv2d"}
     assert found["keep-cache"] == {"seen": "", "trouble": ""}  # never called
     assert "float64 already" in found["bf16-autocast"]["trouble"]
+
+
+def test_segments_grow_beside_what_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for a torch that has a GPU."""
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    given: list[str] = []
+    segments = [{"is_expandable": True}, {"is_expandable": False}, {}]
+    memory = SimpleNamespace(is_available=lambda: True, memory_snapshot=lambda: segments)
+    in_use = iter([False, True, True])
+    memory.is_initialized = lambda: next(in_use)
+    torch = SimpleNamespace(cuda=memory, _C=SimpleNamespace(_accelerator_setAllocatorSettings=given.append))
+    apply = all_fixes()["expandable-segments"].apply
+    assert apply is not None
+    first, second = Effect(), Effect()
+    apply(torch, first)
+    assert given == ["max_split_size_mb:64,expandable_segments:True"] == [os.environ["PYTORCH_ALLOC_CONF"]]
+    assert first.told() == AppliedFix("1 of 3 segments can grow")
+    apply(torch, second)
+    assert second.told() == AppliedFix(trouble="the allocator is in use already")
