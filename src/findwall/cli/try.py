@@ -17,7 +17,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.command(
     "try",
     context_settings={"allow_interspersed_args": False},
-    epilog="Each trial runs the script anew, with everything it does: what it writes, it writes each time.",
+    epilog="Each trial runs the script again, with everything it does: what it writes, it writes each time.",
 )
 @click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
 @click.option("--fixes", metavar="A,B", default="", help="Try only these.")

@@ -5,7 +5,6 @@ Every process is `findwall run` of the script, unedited; each is told its seed, 
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from findwall.errors import FindwallError
 from findwall.model.arms import SEED
 from findwall.model.diagnosis import Diagnosis
 from findwall.verify.judge import bare
-from findwall.verify.search import AGAIN, Candidate, Found, Stack, View, search
+from findwall.verify.search import AGAIN, PLAIN, Candidate, Found, Stack, View, search
 from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
 
 OTHER_SEED = "1"
@@ -83,7 +82,8 @@ def try_fixes(job: Job, say: Say) -> Tried:
         return view_of(looks[stack], job.numerics)
 
     def measure(arms: dict[str, Stack]) -> Trial:
-        say(f"trying {len(arms) - 2} fixes beside the plain job, {job.rounds} times each in turn")
+        names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
+        say(f"trying {names} beside the plain job, {job.rounds} times each in turn")
         left = job.budget_s - (time.monotonic() - begun)
         return run_trial(_arms(job, arms), _plan(job, left, say))
 
@@ -137,7 +137,7 @@ def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:
 
 def _plan(job: Job, left_s: float, say: Say) -> Plan:
     def tell(name: str, sample: Sample) -> None:
-        told = f"{sample.step_ms:.3g} ms a step" if sample.failure is None else sample.failure.trouble
+        told = f"{sample.step_ms:.3g} ms per step" if sample.failure is None else sample.failure.trouble
         say(f"  {name}: {told} ({sample.seconds:.0f} s)")
 
     return Plan(rounds=job.rounds, deadline_s=left_s, read=step_in_report, tell=tell)
@@ -148,17 +148,22 @@ def _diagnosis(job: Job, stack: Stack) -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="findwall-try-") as folder:
         document = Path(folder, "diagnosis.json")
         command = job.command(stack, "--brief", "--out", str(Path(folder, "run")), "--json", str(document))
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=LOOK_S,
-            cwd=job.cwd,
-            env={**os.environ},
-        )
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                timeout=LOOK_S,
+                cwd=job.cwd,
+            )
+        except subprocess.TimeoutExpired:
+            raise FindwallError(
+                f"The job gave no diagnosis in {LOOK_S:.0f} s.",
+                "Run `findwall run` on it first; it shows how far it comes.",
+            ) from None
         if not document.exists():
             last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
             raise FindwallError(

@@ -82,7 +82,7 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
     then = ""
     if after is not None and after.wall.cause:
         then = f" It stood at {wall}, and stands at {after.wall.wall} / {after.wall.cause} now."
-    step = f"{format_ms(found.total.step_ms)} a step instead of {format_ms(found.plain_ms)}"
+    step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
     return f"{total.ratio:.2f} times faster ({between}), {step}, with {' + '.join(found.stack)}.{then}"
 
@@ -91,7 +91,7 @@ def _row(one: Trial) -> str:
     parts = [f"{one.fix}: {one.verdict}{', kept' if one.kept else ''}"]
     if one.measured.mid is not None and one.speedup.mid is not None:
         ends = format_interval(one.speedup.low, one.speedup.high).replace(" ms", "")
-        parts.append(f"{format_ms(one.measured.mid)} a step, {one.speedup.mid:.2f}× ({ends})")
+        parts.append(f"{format_ms(one.measured.mid)} per step, {one.speedup.mid:.2f}× ({ends})")
     if one.predicted.mid is not None:
         parts.append(f"predicted {format_ms(one.predicted.mid)}")
     if one.verdict != "failed":
