@@ -59,7 +59,7 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
 # FINDWALL_FUZZ_EXAMPLES set how many.
