@@ -47,13 +47,12 @@ def _trial(one: Attempt, predicted: Range, kept: bool) -> Trial:
 
 
 def to_text(diagnosis: Diagnosis, found: Found, after: Diagnosis | None, command: str) -> str:
-    lines = [sentence(diagnosis, found, after), ""]
+    lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), ""]
     for one in diagnosis.trials:
         lines += textwrap.wrap(_row(one), WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    if not diagnosis.trials:
-        lines.append("  nothing was tried: no fix that is prescribed here can be made without an edit")
     noise = f"two plain arms differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
-    lines += ["", f"  {found.seconds:.0f} s in all{f'; {noise}' if noise else ''}; {found.ended}."]
+    lines += [""] * bool(diagnosis.trials)
+    lines.append(f"  {found.seconds:.0f} s in all{f'; {noise}' if noise else ''}; {found.ended}.")
     if found.stack:
         lines += [
             "",
@@ -73,9 +72,12 @@ def _wrapped(line: str) -> str:
 
 def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str:
     """The number first, then what made it, then where the job stands."""
-    wall = (
-        f"{diagnosis.wall.wall} / {diagnosis.wall.cause}" if diagnosis.wall.cause else "no wall that is known"
-    )
+    if not diagnosis.wall.cause:
+        return f"Nothing was tried, because no wall was found. {diagnosis.wall.sentence}"
+    wall = f"{diagnosis.wall.wall} / {diagnosis.wall.cause}"
+    if not diagnosis.trials:
+        why = "no fix that is prescribed for it can be made without an edit"
+        return f"Nothing was tried. The job stands at {wall}, and {why}."
     if not found.stack or found.total is None or found.total.faster is None:
         return f"Nothing that was tried is proven to make the job faster. It stands at {wall}."
     total = found.total.faster

@@ -1,0 +1,58 @@
+"""What `try` prints: the number first, one row for each attempt, and what to do to keep it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from captures import FIXTURES
+from findwall.model.diagnosis import Diagnosis
+from findwall.report.trials import WIDTH, to_text, with_trials
+from findwall.verify.equivalence import Losses
+from findwall.verify.judge import Attempt
+from findwall.verify.search import Found, Stage, View
+from findwall.verify.statistics import Comparison
+
+
+@pytest.fixture
+def diagnosis() -> Diagnosis:
+    return msgspec.json.decode((FIXTURES / "documents" / "full.json").read_bytes(), type=Diagnosis)
+
+
+def found(*attempts: Attempt, stack: tuple[str, ...] = ()) -> Found:
+    total = next((one for one in attempts if one.fixes == stack), None)
+    view = View("data / loader-starved", 20.0, [])
+    return Found([Stage((), view, list(attempts))], stack, total, 0.012, 20.0, "nothing is left to try", 90.0)
+
+
+def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> None:
+    faster = Comparison(2.0, 1.9, 2.1, (6, 3))
+    kept = Attempt(("tf32",), "faster", 10.0, faster, Losses("same"), why="TF32 is on")
+    failed = Attempt(("sdpa",), "failed", why="sdpa did not take effect")
+    tried = found(kept, failed, stack=("tf32",))
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py --lr 1")
+    assert text.startswith(
+        "2.00 times faster (1.90 to 2.10), 10.0 ms per step instead of 20.0 ms, with tf32."
+    )
+    assert "tf32: faster, kept; 10.0 ms per step, 2.00× (1.90–2.10)" in text
+    assert "sdpa: failed (sdpa did not take effect)" in text
+    assert "findwall run --apply tf32 train.py --lr 1" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_losses_that_differ_are_named_and_not_kept(diagnosis: Diagnosis) -> None:
+    wrong = Attempt(("tf32",), "incorrect", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), Losses("differs"))
+    tried = found(wrong)
+    shown = with_trials(diagnosis, tried)
+    assert not shown.trials[0].kept and shown.trials[0].measured.mid == 10.0
+    text = to_text(shown, tried, None, "train.py")
+    assert "incorrect" in text and "other losses" in text
+    assert text.startswith("Nothing that was tried is proven")
+
+
+def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> None:
+    blind = replace(diagnosis, wall=replace(diagnosis.wall, wall=None, cause=None, sentence="Run longer."))
+    tried = Found(ended="nothing is left to try", seconds=36.0)
+    text = to_text(with_trials(blind, tried), tried, None, "train.py")
+    assert text.startswith("Nothing was tried, because no wall was found. Run longer.")
