@@ -94,6 +94,7 @@ def command(
         brief=brief,
         top=top,
         verdict=not report,  # a trial reads the figures, not the words
+        last="timing" if report else "control",
         apply=tuple(effects.names),
         probe=probe,
     )

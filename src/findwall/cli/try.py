@@ -53,6 +53,7 @@ def command(
     from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
+    from findwall.verify.search import joined
 
     job = Job(
         target=str(Path(target).absolute()) if not is_module and sandbox_dir else target,
@@ -67,7 +68,10 @@ def command(
     )
     if dry_run:
         view = view_of(first_look(job, _say), job.numerics)
-        show("\n".join([f"wall: {view.wall}", *(f"would try {one.name}" for one in view.candidates)]) + "\n")
+        show(
+            "\n".join([f"wall: {view.wall}", *(f"would try {joined(one.fixes)}" for one in view.candidates)])
+            + "\n"
+        )
         return
     tried = try_fixes(job, _say)
     diagnosis = with_trials(tried.before, tried.found)

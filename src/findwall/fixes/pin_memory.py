@@ -60,7 +60,8 @@ def advise(facts: Facts) -> Outcome:
 
 
 def apply(torch: Any, effect: Effect) -> None:
-    """The loaders that feed the steps pin their batches, and copies of pinned tensors do not block."""
+    """The loaders that feed the steps pin their batches, what the job copies from pageable memory is pinned on
+    the way, and neither blocks."""
     if not torch.cuda.is_available():
         effect.cannot("there is no GPU here to pin memory for")
         return
@@ -83,8 +84,16 @@ def apply(torch: Any, effect: Effect) -> None:
             pinned.append(True)
 
     copies = pinned_copies(torch)
+    copies.pins = True
     loaders(torch).tell(effect.safely(pin), effect.safely(look))
-    effect.at_end(lambda: "; ".join(filter(None, ("batches are pinned", copies.told()))) if pinned else "")
+
+    def told() -> str:
+        seen = ("batches are pinned" if pinned else "", copies.told() if pinned or copies.pinned else "")
+        if not any(seen):
+            effect.missed("no loader and no large copy from pageable memory was seen")
+        return "; ".join(filter(None, seen))
+
+    effect.at_end(told)
 
 
 def _is_pinned(torch: Any, batch: Any) -> bool:

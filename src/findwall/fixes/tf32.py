@@ -33,6 +33,7 @@ from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
@@ -105,15 +106,24 @@ def apply(torch: Any, effect: Effect) -> None:
     if not torch.cuda.is_available():
         effect.cannot("there is no GPU here, and only GPUs have TF32")
         return
+    _turn_on(torch)
+    roots(torch).tell(
+        lambda *_: _turn_on(torch)
+    )  # a job that turned it off did so before its model is called
+    effect.at_end(lambda: _still_on(torch, effect))
+
+
+def _turn_on(torch: Any) -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    effect.at_end(lambda: _still_on(torch))
 
 
-def _still_on(torch: Any) -> str:
+def _still_on(torch: Any, effect: Effect) -> str:
     """The job may have set it back."""
-    on = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
-    return "TF32 is on for matmuls and convolutions at the end" if on else ""
+    if torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32:
+        return "TF32 is on for matmuls and convolutions at the end"
+    effect.missed("the job turns TF32 off itself")
+    return ""
 
 
 FIX = Fix(MOVES, "changes-numerics", advise, tried=8, apply=apply)

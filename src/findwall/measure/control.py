@@ -166,21 +166,31 @@ class Control:
 
     def finish(self, engine: Engine) -> None:
         self.close(engine)
-        engine.telemetry.stop()
-        engine.finished()
+        finish(engine)
 
     def close(self, engine: Engine) -> None:
-        engine.gate.open()
-        engine.take_passed()
-        engine.timer = None
+        _let_go(engine)
         self.ends.resolve()
-        if engine.timed is not None:
-            engine.timed.resolve()
         record = engine.record
         record.control = self.ends.columns  # a row a block
         record.cost.update(
             cost.describe(record.steps.hook_ns, record.steps.times(), self._shadow(), self._steps_after())
         )
+
+
+def finish(engine: Engine) -> None:
+    """All that was asked for is measured."""
+    _let_go(engine)
+    engine.telemetry.stop()
+    engine.finished()
+
+
+def _let_go(engine: Engine) -> None:
+    engine.gate.open()
+    engine.take_passed()
+    engine.timer = None
+    if engine.timed is not None:
+        engine.timed.resolve()
 
 
 def settling_steps(engine: Engine) -> int:

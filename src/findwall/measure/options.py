@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 # Who asks for a measurement; trainers' callbacks say their own name.
 COMMAND = "findwall run"
 LOOP = "findwall.measure"
+
+
+Last = Literal["timing", "lines", "control"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Options:
     out: str | None = None  # the run folder, instead of findwall-runs/<script>-<n>
     json: str | None = None
     verdict: bool = True
+    last: Last = "control"  # the stage it ends after
     brief: bool = False  # of the verdict only what matters most is printed
     top: int | None = None  # with a table of so many ops and kernels
     apply: tuple[str, ...] = ()  # fixes that are made in the job without an edit

@@ -7,15 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 
+LARGE_BYTES = 1 << 20  # smaller ones are staged by the driver without a wait to speak of. Chosen by hand.
+
+
 class PinnedCopies:
     """Makes `tensor.to(device)` and `tensor.cuda()` non-blocking where the tensor is pinned, and counts them.
 
-    Those that the job itself asked not to block are neither changed nor counted.
+    Those that the job itself asked not to block are neither changed nor counted. With `pins`, large tensors
+    that are not pinned are copied to pinned memory first, which the device's copy then reads: the job may
+    write to its own at once.
     """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self.count = 0
+        self.count = self.pinned = 0
+        self.pins = False
         tensor = torch.Tensor
         tensor.to = self._unblocked(tensor.to, self._place_in_to)
         tensor.cuda = self._unblocked(tensor.cuda, lambda args, kwargs: 1)
@@ -23,7 +29,8 @@ class PinnedCopies:
     def told(self) -> str:
         if not self.count:
             return ""
-        return f"{self.count} cop{'ies' if self.count > 1 else 'y'} from pinned memory made non-blocking"
+        on_the_way = f", {self.pinned} of them pinned on the way" if self.pinned else ""
+        return f"{self.count} cop{'ies' if self.count > 1 else 'y'} from pinned memory made non-blocking{on_the_way}"
 
     def _unblocked(
         self, original: Callable[..., Any], place_of: Callable[[tuple[Any, ...], dict[str, Any]], int | None]
@@ -36,7 +43,14 @@ class PinnedCopies:
             if place is None:
                 return original(tensor, *args, **kwargs)
             asked = args[place] if len(args) > place else kwargs.get("non_blocking", False)
-            if asked or not tensor.is_pinned():
+            if asked and not self.pins:
+                return original(tensor, *args, **kwargs)
+            if not tensor.is_pinned():
+                if not self._can_pin(tensor):
+                    return original(tensor, *args, **kwargs)
+                tensor = tensor.pin_memory()
+                self.pinned += 1
+            elif asked:
                 return original(tensor, *args, **kwargs)
             self.count += 1
             if len(args) > place:
@@ -44,6 +58,15 @@ class PinnedCopies:
             return original(tensor, *args, **{**kwargs, "non_blocking": True})
 
         return copy
+
+    def _can_pin(self, tensor: Any) -> bool:
+        return (
+            self.pins
+            and tensor.device.type == "cpu"
+            and tensor.layout is self._torch.strided
+            and not tensor.requires_grad
+            and tensor.numel() * tensor.element_size() >= LARGE_BYTES
+        )
 
     def _place_in_to(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
         """Where non_blocking stands among what `to` is called with; None if it does not go to a GPU."""

@@ -13,7 +13,7 @@ import msgspec
 from findwall.files import write_atomically
 from findwall.measure import cost, machine
 from findwall.measure.captures import CAPTURES
-from findwall.measure.control import Control, settling_steps
+from findwall.measure.control import Control, finish, settling_steps
 from findwall.measure.engine import Engine
 from findwall.measure.inputs import Inputs, count_inputs, micro_steps
 from findwall.measure.kinds import Kind, Window, find_kinds, labels, told_by
@@ -245,6 +245,9 @@ def _check_clocks(engine: Engine) -> None:
 
 
 def after_timing(engine: Engine) -> None:
+    if engine.options.last == "timing":
+        finish(engine)
+        return
     look_around(engine)
     engine.save()
     why = "" if engine.options.trace else engine.options.why_no_trace
@@ -474,7 +477,10 @@ class Lines:
                 self.began = now
         elif self.sampler.finished or now - self.began > 2 * self.lasts:
             self.close(engine)
-            engine.enter(Control(engine))
+            if engine.options.last == "lines":
+                finish(engine)
+            else:
+                engine.enter(Control(engine))
 
     def close(self, engine: Engine) -> None:
         self.sampler.stop()

@@ -17,16 +17,12 @@ WORDS = {"same": "same losses", "differs": "other losses", "not-checked": "losse
 
 def with_trials(diagnosis: Diagnosis, found: Found) -> Diagnosis:
     """The document of the plain job, with what was tried on it."""
-    predicted = {tuple(one.fixes): one.step_ms for one in diagnosis.prescriptions}
-    rows = []
-    for stage in found.stages:
-        for one in stage.attempts:
-            said = predicted.get(tuple(map(bare, one.fixes)), Range())
-            rows.append(_trial(one, said, found.stack[: len(one.fixes)] == one.fixes))
+    kept = set(found.stack)
+    rows = [_trial(one, kept) for stage in found.stages for one in stage.attempts]
     return replace(diagnosis, trials=rows)
 
 
-def _trial(one: Attempt, predicted: Range, kept: bool) -> Trial:
+def _trial(one: Attempt, kept: set[str]) -> Trial:
     measured = speedup = Range()
     if one.faster is not None and one.step_ms is not None:
         speedup = Range(one.faster.low, one.faster.ratio, one.faster.high)
@@ -34,7 +30,7 @@ def _trial(one: Attempt, predicted: Range, kept: bool) -> Trial:
         measured = Range(plain / one.faster.high, one.step_ms, plain / one.faster.low)
     return Trial(
         fix=" + ".join(one.fixes),
-        predicted=predicted,
+        predicted=one.predicted,
         measured=measured,
         verdict=one.verdict,
         speedup=speedup,
@@ -42,7 +38,7 @@ def _trial(one: Attempt, predicted: Range, kept: bool) -> Trial:
         peak_memory=one.peak_memory,
         seconds=one.seconds,
         why=one.why,
-        kept=kept and one.verdict == "faster",
+        kept=set(one.fixes) <= kept and one.verdict == "faster",
     )
 
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from findwall.model.diagnosis import Range
 from findwall.verify.equivalence import Losses, compare_losses
-from findwall.verify.statistics import Comparison, compare, verdict
+from findwall.verify.statistics import PROOF, Comparison, compare, verdict
 from findwall.verify.trial import Outcome
 
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
@@ -24,18 +25,25 @@ class Attempt(msgspec.Struct, frozen=True):
     peak_memory: int | None = None
     seconds: float = 0.0  # that its processes took
     why: str = ""  # of a failure, or of losses that differ; else what was seen to have taken effect
+    predicted: Range = msgspec.field(default_factory=Range)
 
 
-def judge(
-    fixes: tuple[str, ...], arm: Outcome, plain: Outcome, other_seed: Outcome, exact: bool, floor: float
-) -> Attempt:
-    """`other_seed`: the plain job again, from another seed. `floor`: the noise of two plain arms."""
+class Plain(msgspec.Struct, frozen=True):
+    """The job as it is, as far as it was measured."""
+
+    runs_ms: list[float]
+    losses: list[list[float]]  # of the processes that start from the seed of all arms
+    other_seed: list[list[float]]
+
+
+def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor: float) -> Attempt:
+    """`exact`: the fixes promise the same numbers. `floor`: the noise of two plain arms."""
     spent = sum(one.seconds for one in arm.samples)
-    trouble = _trouble(fixes, arm)
+    trouble = trouble_of(fixes, arm)
     if trouble:
         return Attempt(fixes, "failed", seconds=spent, why=trouble)
-    losses = compare_losses(_losses(plain), _losses(other_seed), _losses(arm), exact)
-    faster = compare([*plain.runs_ms, *other_seed.runs_ms], arm.runs_ms)
+    losses = compare_losses(plain.losses, plain.other_seed, losses_of(arm), exact)
+    faster = compare(plain.runs_ms, arm.runs_ms, PROOF)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
     return Attempt(fixes, found, arm.median_ms, faster, losses, peak_of(arm), spent, seen)
@@ -50,11 +58,11 @@ def peak_of(arm: Outcome) -> int | None:
     return max((one.peak_memory for one in arm.reports if one.peak_memory is not None), default=None)
 
 
-def _losses(arm: Outcome) -> list[list[float]]:
+def losses_of(arm: Outcome) -> list[list[float]]:
     return [one.losses for one in arm.reports]
 
 
-def _trouble(fixes: tuple[str, ...], arm: Outcome) -> str:
+def trouble_of(fixes: tuple[str, ...], arm: Outcome) -> str:
     """Why nothing can be said of the fixes: no process went through, or one of them did nothing."""
     if not arm.runs_ms:
         first = arm.failures[0] if arm.failures else None

@@ -1,20 +1,29 @@
 """The way to the fastest stack: try what is predicted best, keep what is proven, look at the job anew, go on.
 
-Who runs the processes and who looks at the job is the caller's matter.
+The first candidates are the fixes that are predicted best, and the stack of them that is: where it holds what
+is predicted, one stage is enough. A fix that came with a stack and was not proven by itself must prove itself
+by what the stack is without it. Who runs the processes and who looks at the job is the caller's matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from findwall.verify.judge import Attempt, bare, judge
-from findwall.verify.statistics import LEAST_DIFFERENCE, compare, noise_floor, verdict
+from findwall.model.diagnosis import Range
+from findwall.verify.judge import Attempt, Plain, bare, judge, losses_of, trouble_of
+from findwall.verify.statistics import LEAST_DIFFERENCE, PROOF, compare, noise_floor, verdict
 from findwall.verify.trial import Outcome, Trial
 
-AT_ONCE = 3  # candidates in one trial, so that each turn of the arms stays short. Chosen by hand.
+# All chosen by hand.
+AT_ONCE = 3  # candidates in one trial, so that each turn of the arms stays short
+FEWEST = 2  # processes of an arm: one has no spread
+CLEAR = 1.05  # times: a gain proven to be more needs no further processes
+PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
+WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
 PLAIN, AGAIN = "plain", "plain, from another seed"
 
@@ -22,11 +31,11 @@ Stack = tuple[str, ...]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A fix that can be made without an edit."""
+    """Fixes that can be made without an edit, alone or together."""
 
-    name: str
-    exact: bool  # it promises the same numbers
-    predicted_ms: float | None = None
+    fixes: Stack
+    exact: bool  # they promise the same numbers
+    predicted: Range = msgspec.field(default_factory=Range)  # the step in ms
 
 
 class View(msgspec.Struct, frozen=True):
@@ -34,7 +43,7 @@ class View(msgspec.Struct, frozen=True):
 
     wall: str
     step_ms: float | None
-    candidates: list[Candidate]
+    candidates: list[Candidate]  # the best first
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -57,77 +66,192 @@ class Found(msgspec.Struct):
     seconds: float = 0.0
 
 
-Measure = Callable[[dict[str, Stack]], Trial]  # arms by name, with what is made in each
+Settled = Callable[[Trial, str], bool]
+Measure = Callable[[dict[str, Stack], Settled], Trial]  # arms by name, with what is made in each
 Look = Callable[[Stack], View | None]
 Conflict = Callable[[Stack, str], bool]  # whether a fix is another way to what a stack does already
 
 
-def search(measure: Measure, look: Look, conflict: Conflict, only: Sequence[str] = ()) -> Found:
-    """`only`: the fixes a person named; else all that a view offers."""
-    found = Found()
+def search(
+    measure: Measure, look: Look, conflict: Conflict, only: Sequence[str] = (), rounds: int = 3
+) -> Found:
+    """`only`: the fixes a person named; else all that a view offers. `rounds`: processes of an arm that are
+    usually enough; twice as many where a gain shows that is not proven."""
+    way = _Way(measure, conflict, only, rounds)
     try:
-        _search(found, measure, look, conflict, only)
+        way.go(look)
     except KeyboardInterrupt:  # between two trials: within one it is noted
-        found.ended = "interrupted"
-    return found
+        way.found.ended = "interrupted"
+    return way.found
 
 
-def _search(found: Found, measure: Measure, look: Look, conflict: Conflict, only: Sequence[str]) -> None:
-    tried: set[str] = set()
-    exact: dict[str, bool] = {}
-    view = look(())
-    while view is not None:
-        exact |= {one.name: one.exact for one in view.candidates}
-        wanted = [one for one in view.candidates if not only or bare(one.name) in only]
-        todo = [one for one in wanted if one.name not in tried and not conflict(found.stack, one.name)]
-        todo = todo[:AT_ONCE]
-        if not todo:
-            found.ended = "nothing is left to try"
-            return
-        attempts, ended = _stage(found, measure, todo, exact)
-        found.stages.append(Stage(found.stack, view, attempts))
-        tried |= {one.name for one in todo}
-        proven = sorted((one for one in attempts if one.verdict == "faster"), key=_gain, reverse=True)
+def joined(stack: Stack) -> str:
+    return " + ".join(stack)
+
+
+class _Way:
+    def __init__(self, measure: Measure, conflict: Conflict, only: Sequence[str], rounds: int) -> None:
+        self.found = Found()
+        self._measure, self._conflict, self._only, self._rounds = measure, conflict, set(only), rounds
+        self._tried: set[Stack] = set()
+        self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
+        self._proven: set[str] = set()  # fixes that made the job faster by themselves
+        self._exact: dict[str, bool] = {}
+        self._plain = Plain([], [], [])
+        self._floor = LEAST_DIFFERENCE
+
+    def go(self, look: Look) -> None:
+        view = look(())
+        while view is not None:
+            found = self.found
+            for one in view.candidates:
+                self._exact |= {name: one.exact for name in one.fixes if len(one.fixes) == 1}
+            todo, doubts = self._wanted(view), self._doubts()
+            if not todo and not doubts:
+                found.ended = "nothing is left to try"
+                return
+            before = found.stack
+            attempts, ended = self._stage(todo, doubts)
+            found.stages.append(Stage(before, view, attempts))
+            if ended:
+                found.ended = ended
+                return
+            if found.stack != before:
+                view = look(found.stack)
+                if view is not None:
+                    self._allow_again(view)
+        self.found.ended = "the job could not be looked at again"
+
+    def _wanted(self, view: View) -> list[Candidate]:
+        """The stack that is predicted best, if there is one, and the best fixes."""
+        free = [one for one in view.candidates if self._may_be_tried(one)]
+        singles = [one for one in free if len(one.fixes) == 1]
+        stacks = [one for one in free if len(one.fixes) > 1 and one.predicted.mid is not None]
+        best = sorted(stacks, key=lambda one: one.predicted.mid or 0.0)[:1]
+        chosen = {*(one.fixes for one in best), *(one.fixes for one in singles[: AT_ONCE - len(best)])}
+        return [one for one in free if one.fixes in chosen]
+
+    def _may_be_tried(self, one: Candidate) -> bool:
+        if one.fixes in self._tried or (self._only and not {bare(name) for name in one.fixes} <= self._only):
+            return False
+        made = self.found.stack
+        for name in one.fixes:  # on top of what is made, and of each other
+            if self._conflict(made, name):
+                return False
+            made = (*made, name)
+        return True
+
+    def _doubts(self) -> list[str]:
+        """Fixes of the stack that were never proven by themselves."""
+        return [name for name in self.found.stack if name not in self._proven][: AT_ONCE - 1]
+
+    def _stage(self, todo: list[Candidate], doubts: list[str]) -> tuple[list[Attempt], str]:
+        """Every candidate on top of the stack, and the stack without what is in doubt, beside the plain job;
+        the first time also beside the plain job from another seed."""
+        found = self.found
+        first, base = not found.stages, found.stack
+        tops = {joined((*base, *one.fixes)): one for one in todo}
+        lacks = {f"{joined(base)} without {name}": name for name in doubts}
+        arms: dict[str, Stack] = {PLAIN: (), **({AGAIN: ()} if first else {})}
+        arms |= {joined(base): base} if base else {}
+        arms |= {name: (*base, *one.fixes) for name, one in tops.items()}
+        arms |= {name: tuple(one for one in base if one != lack) for name, lack in lacks.items()}
+        below = joined(base) if base else PLAIN
+        trial = self._measure(arms, lambda trial, name: self._settled(trial, arms, below, name))
+        found.seconds += trial.seconds
+        self._note_plain(trial, first)
+        attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
+        self._tried |= {one.fixes for one in todo}
+        self._never |= {one.fixes[len(base) :] for one in attempts if one.verdict in ("failed", "incorrect")}
+        removed = [self._without(lack, trial, name, below) for name, lack in lacks.items()]
+        proven = [one for one in attempts if one.verdict == "faster"]
+        fresh = {one.fixes[len(base) :]: one for one in proven}
+        self._proven |= {fixes[0] for fixes in fresh if len(fixes) == 1}
         if proven:
-            found.stack, found.total = proven[0].fixes, proven[0]
-            tried -= {one.fixes[-1] for one in proven[1:]}  # proven alone: tried again on top
-        if ended:
-            found.ended = ended
-            return
-        view = look(found.stack) if proven else view
-    found.ended = "the job could not be looked at again"
+            best = max(proven, key=_gain)
+            found.stack, found.total = best.fixes, best
+            self._tried -= set(fresh)  # proven alone: tried again on top
+        useless = [one.fixes[-1] for one in removed if one.verdict != "faster"]
+        self._proven |= {one.fixes[-1] for one in removed if one.verdict == "faster"}
+        if useless and not proven:  # one at a time: the others are looked at again without it
+            self._never.add((useless[0],))
+            self._tried.add((useless[0],))
+            found.stack = tuple(one for one in base if one != useless[0])
+            name = f"{joined(base)} without {useless[0]}"
+            found.total = self._judged(found.stack, trial.arms[name])
+        return [*attempts, *removed], EARLY.get(trial.ended, "")
+
+    def _note_plain(self, trial: Trial, first: bool) -> None:
+        plain = trial.arms[PLAIN]
+        runs, seeds, losses = plain.runs_ms, self._plain.other_seed, self._plain.losses + losses_of(plain)
+        if first:
+            again = trial.arms[AGAIN]
+            self._floor = self.found.noise = self._floor_of(trial)
+            runs, seeds = [*runs, *again.runs_ms], losses_of(again)
+        if plain.median_ms is not None:
+            self.found.plain_ms = plain.median_ms
+        self._plain = Plain(runs, losses, seeds)
+
+    def _judged(self, fixes: Stack, arm: Outcome, predicted: Range | None = None) -> Attempt:
+        safe = all(self._exact.get(one, False) for one in fixes)
+        made = judge(fixes, arm, self._plain, safe, self._floor)
+        return replace(made, predicted=predicted or Range())
+
+    def _on_top(self, one: Candidate, trial: Trial, name: str, below: str) -> Attempt:
+        """A fix on top of a stack must make that stack faster, not only the plain job."""
+        attempt = self._judged((*self.found.stack, *one.fixes), trial.arms[name], one.predicted)
+        if below == PLAIN or attempt.verdict in ("failed", "incorrect"):
+            return attempt
+        return replace(attempt, verdict=self._compared(trial.arms[below], trial.arms[name]))
+
+    def _without(self, lack: str, trial: Trial, name: str, below: str) -> Attempt:
+        """The stack, with what it lacks without one fix: that one last."""
+        rest = tuple(one for one in self.found.stack if one != lack)
+        attempt = self._judged((*rest, lack), trial.arms[below])
+        if attempt.verdict in ("failed", "incorrect"):
+            return attempt
+        return replace(attempt, verdict=self._compared(trial.arms[name], trial.arms[below]))
+
+    def _compared(self, before: Outcome, after: Outcome) -> Literal["faster", "slower", "no-difference"]:
+        return verdict(compare(before.runs_ms, after.runs_ms, PROOF), self._floor)
+
+    def _settled(self, trial: Trial, arms: dict[str, Stack], below: str, name: str) -> bool:
+        """Whether an arm needs no more processes. Those that others are compared with go on with them."""
+        shared = {PLAIN, AGAIN, below}
+        if name in shared:
+            others = [one for one in arms if one not in shared]
+            return bool(others) and all(self._settled(trial, arms, below, one) for one in others)
+        arm, runs = trial.arms[name], trial.arms[below].runs_ms
+        if arm.hopeless or (arm.runs_ms and trouble_of(arms[name], arm)):
+            return True
+        if len(arm.runs_ms) < FEWEST:
+            return False
+        if below == PLAIN and AGAIN in arms:
+            runs = runs + trial.arms[AGAIN].runs_ms
+        lacks = len(arms[name]) < len(arms[below])
+        found = compare(arm.runs_ms, runs, PROOF) if lacks else compare(runs, arm.runs_ms, PROOF)
+        if found is None:
+            return False
+        if found.low > CLEAR or found.high < 1 + LEAST_DIFFERENCE:
+            return True
+        shows_more = found.ratio > PROMISING and verdict(found, self._floor_of(trial)) == "no-difference"
+        return len(arm.runs_ms) >= self._rounds and not shows_more
+
+    def _floor_of(self, trial: Trial) -> float:
+        """By the two plain arms, where this trial has both."""
+        if AGAIN not in trial.arms:
+            return self._floor
+        return max(LEAST_DIFFERENCE, noise_floor(trial.arms[PLAIN].runs_ms, trial.arms[AGAIN].runs_ms))
+
+    def _allow_again(self, view: View) -> None:
+        """What was no gain before may be one now, if the job as it is now says so."""
+        limit = WORTH_AGAIN * (view.step_ms or 0.0)
+        self._tried -= {
+            one.fixes
+            for one in view.candidates
+            if one.predicted.mid is not None and one.predicted.mid < limit and one.fixes not in self._never
+        }
 
 
 def _gain(one: Attempt) -> float:
     return one.faster.ratio if one.faster is not None else 0.0
-
-
-def _stage(
-    found: Found, measure: Measure, todo: list[Candidate], exact: dict[str, bool]
-) -> tuple[list[Attempt], str]:
-    """Every candidate on top of the stack, beside the plain job and the plain job from another seed."""
-    stacks = {"+".join((*found.stack, one.name)): (*found.stack, one.name) for one in todo}
-    arms: dict[str, Stack] = {PLAIN: (), AGAIN: (), **stacks}
-    if found.stack:
-        arms["+".join(found.stack)] = found.stack
-    trial = measure(arms)
-    found.seconds += trial.seconds
-    plain, again = trial.arms[PLAIN], trial.arms[AGAIN]
-    found.noise = noise_floor(plain.runs_ms, again.runs_ms)
-    found.plain_ms = plain.median_ms
-    floor = max(found.noise, LEAST_DIFFERENCE)
-    attempts = []
-    for name, fixes in stacks.items():
-        safe = all(exact.get(one, False) for one in fixes)
-        attempt = judge(fixes, trial.arms[name], plain, again, safe, floor)
-        if found.stack:
-            attempt = _on_top(attempt, trial.arms[name], trial.arms["+".join(found.stack)], floor)
-        attempts.append(attempt)
-    return attempts, EARLY.get(trial.ended, "")
-
-
-def _on_top(attempt: Attempt, arm: Outcome, below: Outcome, floor: float) -> Attempt:
-    """A fix on top of a stack must make that stack faster, not only the plain job."""
-    if attempt.verdict in ("failed", "incorrect"):
-        return attempt
-    return replace(attempt, verdict=verdict(compare(below.runs_ms, arm.runs_ms), floor))

@@ -22,6 +22,10 @@ from findwall.errors import InputError
 Verdict = Literal["faster", "slower", "no-difference"]
 
 LEVEL = 0.95  # chosen by hand, the usual one
+# Of what is called proven. An arm may be looked at after each of several rounds: with this, two arms that are
+# alike are told apart in less than 1 % of trials, and 3 % are found in 98 % of them where processes vary by
+# 1 % (three to six rounds; `tests/verify/test_search.py` plays it).
+PROOF = 0.99
 LEAST_SAMPLES = 2  # a side: one sample has no spread
 LEAST_NOISE = 0.001  # of the step; chosen by hand: two processes that agree better agree by chance
 LEAST_DIFFERENCE = 0.01  # of the step; chosen by hand: nobody keeps a change for less

@@ -162,22 +162,20 @@ class Plan(msgspec.Struct, frozen=True):
     stop_when_told: bool = False  # end a process as soon as it has told its step
     read: Read = step_on_stdout
     start: Start = fresh
-    enough: Callable[[Trial], bool] = lambda _: False  # asked after each round
+    settled: Callable[[Trial, str], bool] = lambda _trial, _name: False  # an arm that needs no more processes
     tell: Callable[[str, Sample], None] = lambda _name, _sample: None  # progress
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[str, ...]]:
-    """The order of the arms in each round.
+    """The order of the arms in each round: A B C, C B A, B C A, A C B, …
 
-    Two arms: A B, B A, B A, A B, …: a steady drift, and one that slows down, cancel out. More: the order is
-    turned on in each round by its share of the circle, so that each arm comes early, late and between.
+    Every second round is the one before turned round, so that a steady drift cancels out, whenever the trial
+    ends; between those the arms are turned on, so that each comes early, late and between.
     """
     for number in range(rounds):
-        if len(names) == 2:
-            yield tuple(names) if number.bit_count() % 2 == 0 else tuple(reversed(names))
-        else:
-            first = number * len(names) // rounds
-            yield (*names[first:], *names[:first])
+        first = number // 2 % len(names)
+        order = (*names[first:], *names[:first])
+        yield order if number % 2 == 0 else order[::-1]
 
 
 def run_trial(arms: Sequence[Arm], plan: Plan | None = None) -> Trial:
@@ -196,17 +194,16 @@ def run_trial(arms: Sequence[Arm], plan: Plan | None = None) -> Trial:
 def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: _Stop, until: float) -> Ended:
     turn = 0
     for order in turns(tuple(known), plan.rounds):
-        for name in order:
-            if trial.arms[name].hopeless:
-                continue
+        left = [name for name in order if not (trial.arms[name].hopeless or plan.settled(trial, name))]
+        if not left:
+            return "enough"
+        for name in left:
             sample = _sample(known[name], plan, turn, stop, until)
             if sample is None:
                 return "interrupted" if stop.asked else "deadline"
             trial.arms[name].samples.append(sample)
             plan.tell(name, sample)
             turn += 1
-        if plan.enough(trial):
-            return "enough"
     return "done"
 
 
