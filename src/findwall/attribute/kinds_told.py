@@ -61,9 +61,8 @@ def _idles_for(facts: Facts, name: str) -> str | None:
 
 
 def kinds_of(facts: Facts) -> tuple[StepKind, ...]:
-    """The kinds of steps, with the lengths they have on the device where all of them were traced.
-
-    The host's clock tells kinds apart, but a host that runs ahead makes the others' steps seem short.
+    """The kinds of steps, with the lengths they have on the device where all of them were traced and the host
+    runs ahead in one: its clock tells kinds apart, but such a step seems shorter to it than its work.
     """
     timed = facts.rank.step_times
     if timed is None or facts.reading.source != "measured":
@@ -77,12 +76,29 @@ def kinds_of(facts: Facts) -> tuple[StepKind, ...]:
         facts.graph.step[facts.graph.rows], replay.gap + replay.busy, minlength=facts.graph.steps
     )
     scale = facts.step / max(replay.step, 1.0) / NS_PER_S
+    busy = (
+        np.bincount(facts.graph.step[facts.graph.rows], replay.busy, minlength=facts.graph.steps) / NS_PER_S
+    )
+    if all(kind.mean >= float(busy[traced == kind.name].mean()) for kind in kinds if kind.name in traced):
+        return kinds
     return tuple(
         replace(kind, mean=float(length[traced == kind.name].mean()) * scale)
         if (traced == kind.name).any()
         else kind
         for kind in kinds
     )
+
+
+def step_without_rare(facts: Facts, causes: tuple[str, ...]) -> float:
+    """The mean step, ns, if steps that are long for one of these causes were as the usual ones are; as long as
+    it is now where none is. Usual steps under a profiler are longer than those that were timed."""
+    timed = facts.rank.step_times
+    kinds = timed.kinds() if timed is not None and facts.reading.source == "measured" else ()
+    usual = next((kind for kind in kinds if kind.name == USUAL), None)
+    if usual is None:
+        return facts.step
+    gone = [kind for kind in kinds if kind is not usual and any(_carries(facts, kind, one) for one in causes)]
+    return facts.step - sum(kind.share * max(kind.mean - usual.mean, 0.0) for kind in gone) * NS_PER_S
 
 
 def restarts(facts: Facts) -> StepKind | None:

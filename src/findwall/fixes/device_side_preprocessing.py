@@ -88,7 +88,7 @@ def _in_the_loop(facts: Facts) -> Outcome:
     return use(
         "Send raw bytes and augment or normalise whole batches on the device (torchvision v2, Kornia): the "
         f"device waits {a_step(spent)} while the host works{at}, most of it right before a batch is sent.",
-        ideal(facts, "host-work"),
+        ideal(facts, "host-work", "copy-exposed"),  # what is sent then is another batch, and smaller
         ("host-work",),
     )
 

@@ -11,6 +11,7 @@ import msgspec
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed, step_ms
+from findwall.attribute.kinds_told import step_without_rare
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, predict
@@ -126,7 +127,7 @@ def in_ms(found: Prediction | None, best: float) -> Range | None:
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
     """The step, in ns, with all done that a fix could do: no real one should be faster."""
     moves = outcome.moves or fix.moves
-    return best_step(facts, _at_best(facts, outcome, moves), moves)
+    return min(best_step(facts, _at_best(facts, outcome, moves), moves), step_without_rare(facts, moves))
 
 
 def together_at_best(
