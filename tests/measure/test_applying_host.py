@@ -306,6 +306,19 @@ def test_other_copies_are_left_alone(copies: Any) -> None:
     assert pinned.to() == ((), {}) and counted.told() == ""
 
 
+def test_large_pageable_tensors_are_pinned_on_the_way(copies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, counted = copies
+    counted.pins, wait = True, {"non_blocking": True}
+    monkeypatch.setattr(counted, "_can_pin", lambda tensor: not tensor.small)
+    kind.pin_memory = lambda tensor: kind(pinned=True)
+    kind.small = False
+    assert kind(pinned=False).to("cuda") == (("cuda",), wait)
+    assert kind(pinned=False).to("cuda", non_blocking=True) == (("cuda",), wait)
+    kind.small = True
+    assert kind(pinned=False).to("cuda") == (("cuda",), {})
+    assert counted.told() == "2 copies from pinned memory made non-blocking, 2 of them pinned on the way"
+
+
 def test_a_batch_is_looked_at_once() -> None:
     loader = torch.utils.data.DataLoader(list(range(4)), 2)
     seen: list[Any] = []

@@ -90,8 +90,8 @@ def kinds_of(facts: Facts) -> tuple[StepKind, ...]:
 
 
 def step_without_rare(facts: Facts, causes: tuple[str, ...]) -> float:
-    """The mean step, ns, if steps that are long for one of these causes were as the usual ones are; as long as
-    it is now where none is. Usual steps under a profiler are longer than those that were timed."""
+    """The mean step, ns, if steps that are long for one of these causes were as the usual ones are; as long
+    as it is now where none is. Usual steps under a profiler are longer than those that were timed."""
     timed = facts.rank.step_times
     kinds = timed.kinds() if timed is not None and facts.reading.source == "measured" else ()
     usual = next((kind for kind in kinds if kind.name == USUAL), None)

@@ -104,7 +104,7 @@ def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
     found = [
         Candidate(
             tuple(numbered.get(name, name) for name in one.fixes),
-            all(known[name].safety == "safe" for name in one.fixes),
+            all(known[name].exact for name in one.fixes),
             one.step_ms,
         )
         for one in diagnosis.prescriptions

@@ -73,6 +73,12 @@ class Fix(msgspec.Struct, frozen=True):
     apply: Apply | None = None  # makes it in the job's own process; None: it needs an edit
     patch: Callable[[Facts], str] | None = None  # the edit that makes it permanent
     numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
+    reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
+
+    @property
+    def exact(self) -> bool:
+        """It promises the very same numbers."""
+        return self.safety == "safe" and not self.reorders
 
 
 @cache

@@ -94,4 +94,4 @@ def _larger(original: Callable[..., None], effect: Effect) -> Callable[..., None
     return make
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+FIX = Fix(MOVES, "safe", advise, apply=apply, reorders=True)

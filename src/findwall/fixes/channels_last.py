@@ -189,4 +189,4 @@ def _first_input(torch: Any, effect: Effect, convolutions: list[Any], turned: st
         effect.cannot("the job turns its images back before the first convolution")
 
 
-FIX = Fix(MOVES, "safe", advise, tried=9, apply=apply)
+FIX = Fix(MOVES, "safe", advise, tried=9, apply=apply, reorders=True)

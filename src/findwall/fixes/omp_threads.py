@@ -104,4 +104,4 @@ def _on_one_thread(then: Callable[[int], None] | None, worker: int) -> None:
         then(worker)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+FIX = Fix(MOVES, "safe", advise, apply=apply, reorders=True)

@@ -60,8 +60,8 @@ def advise(facts: Facts) -> Outcome:
 
 
 def apply(torch: Any, effect: Effect) -> None:
-    """The loaders that feed the steps pin their batches, what the job copies from pageable memory is pinned on
-    the way, and neither blocks."""
+    """The loaders that feed the steps pin their batches, what the job copies from pageable memory is pinned
+    on the way, and neither blocks."""
     if not torch.cuda.is_available():
         effect.cannot("there is no GPU here to pin memory for")
         return

@@ -4,9 +4,11 @@ all that the trial compares in the file it was given.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,21 @@ class TrialArm:
         return cls(Path(path), int(os.environ.get(SEED, "0"))) if path else None
 
     def torch_imported(self, torch: Any) -> None:
-        """A job that sets its own seed does so after this."""
+        """A job that sets its own seed does so after this: in an arm with another seed it gets another."""
         random.seed(self._seed)
         torch.manual_seed(self._seed)
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(self._seed)
+        if self._seed:
+            torch.manual_seed = torch.random.manual_seed = self._shifted(torch.manual_seed)
         self._losses = Losses(torch)
+
+    def _shifted(self, original: Callable[[int], Any]) -> Callable[[int], Any]:
+        @functools.wraps(original)
+        def manual_seed(seed: int) -> Any:
+            return original(int(seed) + self._seed)
+
+        return manual_seed
 
     def tell(self, record: Measurement, applied: Applied) -> None:
         timed = record.steps.host_ns

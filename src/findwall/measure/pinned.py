@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-
 LARGE_BYTES = 1 << 20  # smaller ones are staged by the driver without a wait to speak of. Chosen by hand.
 
 
@@ -29,8 +28,8 @@ class PinnedCopies:
     def told(self) -> str:
         if not self.count:
             return ""
-        on_the_way = f", {self.pinned} of them pinned on the way" if self.pinned else ""
-        return f"{self.count} cop{'ies' if self.count > 1 else 'y'} from pinned memory made non-blocking{on_the_way}"
+        copies = f"{self.count} cop{'ies' if self.count > 1 else 'y'} from pinned memory made non-blocking"
+        return copies + (f", {self.pinned} of them pinned on the way" if self.pinned else "")
 
     def _unblocked(
         self, original: Callable[..., Any], place_of: Callable[[tuple[Any, ...], dict[str, Any]], int | None]
