@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from findwall.errors import InputError
 from findwall.measure.applying import Effects
 from findwall.measure.launch import launch
-from findwall.measure.options import Options
+from findwall.measure.options import Last, Options
 from findwall.model.arms import REPORT
 
 
@@ -48,6 +49,9 @@ from findwall.model.arms import REPORT
     default="",
     help="Make these fixes in the job, without an edit; rank0/applied.json says what each did.",
 )
+@click.option(  # what a look of `findwall try` leaves out: nobody asks what findwall costs it
+    "--until", type=click.Choice(get_args(Last)), default="control", hidden=True
+)
 @click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -63,6 +67,7 @@ def command(
     top: int | None,
     probe: bool,
     fixes: str,
+    until: Last,
     json_file: str | None,
     target: str,
     arguments: tuple[str, ...],
@@ -94,7 +99,7 @@ def command(
         brief=brief,
         top=top,
         verdict=not report,  # a trial reads the figures, not the words
-        last="timing" if report else "control",
+        last="timing" if report else until,
         apply=tuple(effects.names),
         probe=probe,
     )

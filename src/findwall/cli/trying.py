@@ -154,7 +154,8 @@ def _diagnosis(job: Job, stack: Stack) -> Diagnosis:
     """One traced run of the job with a stack made in it."""
     with tempfile.TemporaryDirectory(prefix="findwall-try-") as folder:
         document = Path(folder, "diagnosis.json")
-        command = job.command(stack, "--brief", "--out", str(Path(folder, "run")), "--json", str(document))
+        where = ("--out", str(Path(folder, "run")), "--json", str(document))
+        command = job.command(stack, "--brief", "--until", "lines", *where)
         try:
             done = subprocess.run(
                 command,
