@@ -8,7 +8,7 @@ import msgspec
 
 from findwall.model.diagnosis import Range
 from findwall.verify.equivalence import Losses, compare_losses
-from findwall.verify.statistics import PROOF, Comparison, compare, verdict
+from findwall.verify.statistics import Comparison, prove, verdict
 from findwall.verify.trial import Outcome
 
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
@@ -43,7 +43,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     if trouble:
         return Attempt(fixes, "failed", seconds=spent, why=trouble)
     losses = compare_losses(plain.losses, plain.other_seed, losses_of(arm), exact)
-    faster = compare(plain.runs_ms, arm.runs_ms, PROOF)
+    faster = prove(plain.runs_ms, arm.runs_ms)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
     return Attempt(fixes, found, arm.median_ms, faster, losses, peak_of(arm), spent, seen)

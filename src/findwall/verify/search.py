@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from findwall.model.diagnosis import Range
 from findwall.verify.judge import Attempt, Plain, bare, judge, losses_of, trouble_of
-from findwall.verify.statistics import LEAST_DIFFERENCE, PROOF, compare, noise_floor, verdict
+from findwall.verify.statistics import LEAST_DIFFERENCE, noise_floor, prove, verdict
 from findwall.verify.trial import Outcome, Trial
 
 # All chosen by hand.
@@ -213,7 +213,7 @@ class _Way:
         return replace(attempt, verdict=self._compared(trial.arms[name], trial.arms[below]))
 
     def _compared(self, before: Outcome, after: Outcome) -> Literal["faster", "slower", "no-difference"]:
-        return verdict(compare(before.runs_ms, after.runs_ms, PROOF), self._floor)
+        return verdict(prove(before.runs_ms, after.runs_ms), self._floor)
 
     def _settled(self, trial: Trial, arms: dict[str, Stack], below: str, name: str) -> bool:
         """Whether an arm needs no more processes. Those that others are compared with go on with them."""
@@ -229,7 +229,7 @@ class _Way:
         if below == PLAIN and AGAIN in arms:
             runs = runs + trial.arms[AGAIN].runs_ms
         lacks = len(arms[name]) < len(arms[below])
-        found = compare(arm.runs_ms, runs, PROOF) if lacks else compare(runs, arm.runs_ms, PROOF)
+        found = prove(arm.runs_ms, runs) if lacks else prove(runs, arm.runs_ms)
         if found is None:
             return False
         if found.low > CLEAR or found.high < 1 + LEAST_DIFFERENCE:
