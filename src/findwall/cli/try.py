@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from findwall.errors import InputError
+from findwall.model.patch import Patch
 from findwall.report.names import clean
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
@@ -32,6 +33,9 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option(
     "--json", "json_target", metavar="FILE", help="Write the Diagnosis with its trials; - for stdout."
 )
+@click.option(
+    "--write-patch", "patch_file", metavar="FILE", help="Write what is proven as a diff of the script."
+)
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -44,17 +48,21 @@ def command(
     sandbox_dir: str | None,
     dry_run: bool,
     json_target: str | None,
+    patch_file: str | None,
     target: str,
     arguments: tuple[str, ...],
 ) -> None:
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
     from findwall.cli.run import chosen
     from findwall.cli.trying import Job, first_look, try_fixes, view_of
+    from findwall.fixes.patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
     from findwall.verify.search import joined
 
+    if patch_file is not None and patch_file.endswith(".py"):
+        raise InputError(f"{patch_file} is a script, and no script is edited", "Write it as FILE.patch.")
     job = Job(
         target=str(Path(target).absolute()) if not is_module and sandbox_dir else target,
         arguments=arguments,
@@ -75,10 +83,14 @@ def command(
         return
     tried = try_fixes(job, _say)
     diagnosis = with_trials(tried.before, tried.found)
+    patch = patch_of(tried.found.stack, tried.applied)
+    if patch_file is not None:
+        write_patch(patch, patch_file)
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
-        show(to_text(diagnosis, tried.found, tried.after, " ".join((target, *arguments))))
+        command = " ".join((target, *arguments))
+        show(to_text(diagnosis, tried.found, tried.after, command, patch))
 
 
 def seconds(text: str) -> float:
@@ -87,6 +99,19 @@ def seconds(text: str) -> float:
     if found is None or float(found[1]) <= 0:
         raise InputError(f"'{text}' is no time", "Write it as 10m, 90s or 1h.")
     return float(found[1]) * _SECONDS[found[2]]
+
+
+def write_patch(patch: Patch, file: str) -> None:
+    """Line ends as they are in the files that it changes."""
+    if not patch.diff:
+        _say(f"there is no patch to write to {file}")
+        return
+    try:
+        Path(file).write_bytes(patch.diff.encode())
+    except OSError as error:
+        _say(f"cannot write {file}: {error.strerror}")
+        return
+    _say(f"to keep it: cd {patch.root} && git apply {Path(file).resolve()}")
 
 
 def _say(text: str) -> None:

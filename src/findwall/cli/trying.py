@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import FindwallError
+from findwall.model.applied import Applied
 from findwall.model.arms import SEED
 from findwall.model.diagnosis import Diagnosis
 from findwall.verify.judge import bare
@@ -59,6 +60,7 @@ class Tried(msgspec.Struct):
     found: Found
     before: Diagnosis
     after: Diagnosis | None = None
+    applied: Applied = Applied()  # what the stack told of itself
 
 
 def first_look(job: Job, say: Say) -> Diagnosis:
@@ -70,6 +72,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
     begun = time.monotonic()
     looks: dict[Stack, Diagnosis] = {}
+    told: dict[Stack, Applied] = {}
 
     def look(stack: Stack) -> View | None:
         say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
@@ -86,13 +89,18 @@ def try_fixes(job: Job, say: Say) -> Tried:
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
         say(f"trying {names} beside the plain job, in turn")
         left = job.budget_s - (time.monotonic() - begun)
-        return run_trial(_arms(job, arms), _plan(job, left, settled, say))
+        trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
+        for name, stack in arms.items():
+            if reports := trial.arms[name].reports:
+                told[stack] = reports[0].applied
+        return trial
 
     found = search(measure, look, _conflicts, job.only, job.rounds)
     found.seconds = time.monotonic() - begun
     if () not in looks:
         raise FindwallError("The job could not be looked at.", "Run `findwall run` on it first.")
-    return Tried(found, looks[()], looks.get(found.stack) if found.stack else None)
+    after = looks.get(found.stack) if found.stack else None
+    return Tried(found, looks[()], after, told.get(found.stack, Applied()))
 
 
 def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:

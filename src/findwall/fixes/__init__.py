@@ -14,6 +14,7 @@ import msgspec
 
 from findwall.attribute.facts import Facts
 from findwall.measure.applying import Apply
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 
 Safety = Literal["safe", "changes-numerics", "needs-review"]
@@ -71,7 +72,7 @@ class Fix(msgspec.Struct, frozen=True):
     advise: Callable[[Facts], Outcome]  # the words: how to make it in this job, or why not
     tried: int | None = None  # its place among what people try first; None: they do not
     apply: Apply | None = None  # makes it in the job's own process; None: it needs an edit
-    patch: Callable[[Facts], str] | None = None  # the edit that makes it permanent
+    patch: Callable[[Editor], None] | None = None  # edits the job's own lines, to make it permanent
     numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
     reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
 

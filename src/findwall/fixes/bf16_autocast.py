@@ -44,6 +44,8 @@ from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models
+from findwall.patches.autocast import autocast_lines
+from findwall.patches.editor import Editor
 
 MOVES = (
     "fast-path-off",
@@ -104,4 +106,8 @@ def apply(torch: Any, effect: Effect) -> None:
     autocast_models(torch, effect, torch.bfloat16)
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=2, apply=apply)
+def patch(editor: Editor) -> None:
+    autocast_lines(editor, "bfloat16", {"bf16": "True"}, "bf16")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=2, apply=apply, patch=patch)

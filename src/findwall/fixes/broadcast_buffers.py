@@ -31,9 +31,12 @@ from findwall.fixes import Fix, NoUse, Outcome, surely
 from findwall.measure.applying import Effect
 from findwall.measure.made import after_made
 from findwall.model.causes import cause_index
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
 
+# What DistributedDataParallel takes without a name.
+TAKES = ("module", "device_ids", "output_device", "dim", "broadcast_buffers")
 MOVES = ("small-collectives", "exposed-collective")
 
 
@@ -67,9 +70,16 @@ def apply(torch: Any, effect: Effect) -> None:
         model.broadcast_buffers = False
         if not model.will_sync_module_buffers():
             effect.saw(f"{len(model.modules_buffers)} buffers are not sent before a forward pass")
+            effect.at("ranks", model, takes=TAKES)
 
     effect.missed("DistributedDataParallel wraps no model here")
     after_made(torch.nn.parallel.DistributedDataParallel, effect.safely(keep))
 
 
-FIX = Fix(MOVES, "needs-review", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("ranks"):
+        trainer = {"transformers": {"ddp_broadcast_buffers": "False"}}
+        editor.set_arguments(place, trainer, broadcast_buffers="False")
+
+
+FIX = Fix(MOVES, "needs-review", advise, apply=apply, patch=patch)

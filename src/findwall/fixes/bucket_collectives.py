@@ -26,6 +26,8 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step
 from findwall.fixes import Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.places import passed
+from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 
 MOVES = ("small-collectives", "exposed-collective")
@@ -66,6 +68,8 @@ def _larger(original: Callable[..., None], effect: Effect) -> Callable[..., None
     def asked(model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The job's own arguments, but for the bucket's."""
         bound = signature.bind(model, *args, **kwargs)
+        takes, given = passed(original, args, kwargs)
+        effect.at("ranks", model, takes=takes, given=given, value=str(megabytes))
         mine = bound.arguments.get("bucket_cap_mb") or DEFAULT_MB
         if mine >= megabytes or bound.arguments.get("bucket_cap_mb_list"):
             effect.missed("the job has chosen its buckets, or they are as large already")
@@ -94,4 +98,10 @@ def _larger(original: Callable[..., None], effect: Effect) -> Callable[..., None
     return make
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, reorders=True)
+def patch(editor: Editor) -> None:
+    for place in editor.places("ranks"):
+        trainer = {"transformers": {"ddp_bucket_cap_mb": place.value}}
+        editor.set_arguments(place, trainer, bucket_cap_mb=place.value)
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, reorders=True)

@@ -19,6 +19,7 @@ None for the results beyond rounding. Code that calls `.view` on activations or 
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,7 +37,12 @@ from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.models import Call, Model, each_model
+from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
+from findwall.patches import NoPatch
+from findwall.patches.calls import keyword_of
+from findwall.patches.editor import Editor
+from findwall.patches.models import named
 from findwall.replay.change import Change
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
@@ -106,7 +112,9 @@ def apply(torch: Any, effect: Effect) -> None:
         if last and not all(one.is_contiguous() for one in weights) and id(convolutions[0]) not in by_us:
             return "the model is channels-last already"
         _turn(torch, model.module)
-        model.around(lambda call: _with_images(torch, call))
+        if not isinstance(model.module, torch.nn.parallel.DistributedDataParallel):
+            effect.at("model")
+        model.around(lambda call: _with_images(torch, call, effect))
         turned_ones = sum(_is_last(torch, one.weight) for one in convolutions)
         if turned_ones == 0:
             return "no weight of a convolution could be turned"
@@ -121,6 +129,7 @@ def apply(torch: Any, effect: Effect) -> None:
         if convolutions := _convolutions(torch, module):
             _turn(torch, module)
             by_us.add(id(convolutions[0]))
+            effect.at("ranks")
 
     _before_sharing(torch.nn.parallel.DistributedDataParallel, before)
     each_model(torch, effect, turn)
@@ -156,13 +165,18 @@ def _is_last(torch: Any, tensor: Any) -> bool:
     return tensor.dim() == 4 and bool(tensor.is_contiguous(memory_format=torch.channels_last))
 
 
-def _with_images(torch: Any, call: Call) -> Call:
+def _with_images(torch: Any, call: Call, effect: Effect) -> Call:
+    def is_image(given: Any) -> bool:
+        return isinstance(given, torch.Tensor) and given.dim() == 4 and given.is_floating_point()
+
     def turned(given: Any) -> Any:
-        if isinstance(given, torch.Tensor) and given.dim() == 4 and given.is_floating_point():
-            return given.to(memory_format=torch.channels_last)
-        return given
+        return given.to(memory_format=torch.channels_last) if is_image(given) else given
 
     def on_images(*args: Any, **kwargs: Any) -> Any:
+        if effect.looks:
+            each = {**{str(at): one for at, one in enumerate(args)}, **kwargs}
+            learns = "trains" if torch.is_grad_enabled() else ""
+            effect.at("input", given=[name for name, one in each.items() if is_image(one)], value=learns)
         return call(*map(turned, args), **{name: turned(one) for name, one in kwargs.items()})
 
     return on_images
@@ -189,4 +203,36 @@ def _first_input(torch: Any, effect: Effect, convolutions: list[Any], turned: st
         effect.cannot("the job turns its images back before the first convolution")
 
 
-FIX = Fix(MOVES, "safe", advise, tried=9, apply=apply, reorders=True)
+def patch(editor: Editor) -> None:
+    for place in editor.some("model"):
+        model = named(editor, place)
+        torch = model.edits.module("torch")
+        model.then(f"{model.name}.to(memory_format={torch}.channels_last)")
+    for place in editor.some("ranks"):  # their buckets have the layout that the weights have then
+        _turn_argument(editor, place, "0", "module")
+    inputs = editor.places("input")
+    for place in [one for one in inputs if one.value] or inputs:
+        for name in place.given:
+            _turn_argument(editor, place, name, name)
+
+
+def _turn_argument(editor: Editor, place: Place, at: str, name: str) -> None:
+    """`model(x)` becomes `model(x.to(memory_format=torch.channels_last))`."""
+    if place.library:
+        raise NoPatch(f"{place.library} calls the model, not the job's own code")
+    call, edits = editor.call(place.spots[0]), editor.file(place.spots[0].file)
+    given: ast.expr | None = None
+    if at.isdigit() and int(at) < len(call.args):
+        given = call.args[int(at)]
+        if any(isinstance(one, ast.Starred) for one in call.args[: int(at) + 1]):
+            given = None
+    elif (keyword := keyword_of(call, name)) is not None:
+        given = keyword.value
+    if given is None:
+        raise NoPatch("the call does not show the images that it passes")
+    if not isinstance(given, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        edits.enclose(given)
+    edits.append(given, f".to(memory_format={edits.module('torch')}.channels_last)")
+
+
+FIX = Fix(MOVES, "safe", advise, tried=9, apply=apply, patch=patch, reorders=True)

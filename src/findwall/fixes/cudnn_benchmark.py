@@ -37,6 +37,7 @@ from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.model.intervals import F64, I64
+from findwall.patches.editor import Editor
 
 MOVES = ("slow-kernels", "fast-path-off")
 _NOT_CUDNN = re.compile("conv_depthwise")  # torch's own kernels, which it has one of
@@ -87,6 +88,7 @@ def apply(torch: Any, effect: Effect) -> None:
         effect.cannot("cudnn.benchmark is on already")
         return
     torch.backends.cudnn.benchmark = True
+    effect.at("script")
     effect.at_end(lambda: _still_on(torch))
 
 
@@ -96,4 +98,8 @@ def _still_on(torch: Any) -> str:
     return "cudnn.benchmark is on at the end" if on else ""
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    editor.at_start(editor.places("script")[0], "{torch}.backends.cudnn.benchmark = True")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)

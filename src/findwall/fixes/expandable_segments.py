@@ -33,6 +33,7 @@ from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.patches.editor import Editor
 
 MOVES = ("allocator",)
 SETTING = "expandable_segments:True"
@@ -84,6 +85,7 @@ def apply(torch: Any, effect: Effect) -> None:
     # Versions that read the environment when they are imported have done so by now.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     (change or torch.cuda.memory._set_allocator_settings)(settings)
+    effect.at("script", value=settings)
     effect.at_end(lambda: _growing(torch))
 
 
@@ -94,4 +96,11 @@ def _growing(torch: Any) -> str:
     return f"{growing} of {len(segments)} segments can grow" if growing else ""
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    """Before torch is imported: versions read it then."""
+    place = editor.places("script")[0]
+    lines = [f'os.environ["{name}"] = "{place.value}"' for name in VARIABLES]
+    editor.file(place.spots[-1].file).before_imports("import os", "", *lines)
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

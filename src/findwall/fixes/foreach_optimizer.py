@@ -39,6 +39,7 @@ from findwall.measure.applying import Effect
 from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import F64, I64
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Launch, Ready, Scale
 from findwall.replay.curves import curves
 from findwall.structure.steps import optimizers
@@ -133,6 +134,7 @@ def _take_lists(torch: Any, optimizer: Any, effect: Effect) -> None:
         one["foreach"] = True
     if all(group["foreach"] for group in groups):
         effect.saw(f"foreach=True in {name}")
+        effect.at("optimizer", optimizer)
 
 
 def _why_not(torch: Any, optimizer: Any) -> str:
@@ -157,4 +159,9 @@ def _why_not(torch: Any, optimizer: Any) -> str:
     return ""
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("optimizer"):
+        editor.set_arguments(place, foreach="True")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)

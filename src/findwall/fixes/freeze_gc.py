@@ -28,6 +28,9 @@ from findwall.fixes import Fix, NoUse, Outcome, surely, use
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.catalogue import WORTH_IT
+from findwall.patches import NoPatch
+from findwall.patches.editor import Editor
+from findwall.patches.loops import counted_by, loops_around
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 COLLECTED_SHARE = 0.005  # of the step: shorter pauses are not worth a change. Chosen by hand, not calibrated.
@@ -61,12 +64,13 @@ def advise(facts: Facts) -> Outcome:
 
 def apply(torch: Any, effect: Effect) -> None:
     """Once the job has warmed up: after a few steps, or calls of its model where it has no optimizer."""
-    collector = _Collector()
+    collector = _Collector(effect)
     steps = 0
 
     def stepped(*_: Any) -> None:
         nonlocal steps
         steps += 1
+        effect.at("step")
         if steps == WARM_STEPS or steps % COLLECTED_STEPS == 0:
             collector.after_step()
 
@@ -84,7 +88,8 @@ def apply(torch: Any, effect: Effect) -> None:
 class _Collector:
     """Python's, for the rest of the job."""
 
-    def __init__(self) -> None:
+    def __init__(self, effect: Effect) -> None:
+        self._effect = effect
         self._collect, self._frozen, self._asked, self._skipped = gc.collect, 0, 0, 0
         self._off = False
 
@@ -117,10 +122,31 @@ class _Collector:
 
     def _seldom(self, *args: Any, **kwargs: Any) -> int:
         self._asked += 1
+        self._effect.at("collect")
         if self._asked % COLLECTED_TIMES:
             self._skipped += 1
             return 0
         return self._collect(*args, **kwargs)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    """Where the loop counts its steps; the job's own collections give way to the planned ones."""
+    for place in editor.places("step")[:1]:
+        if place.library:
+            raise NoPatch(f"{place.library} runs the loop, not the job's own code")
+        edits = editor.file(place.spots[0].file)
+        step = edits.source.statement(editor.call(place.spots[0]))
+        inner, outer = loops_around(edits.source, step)
+        counter = counted_by(inner)
+        collector = edits.module("gc")
+        edits.insert_before(outer, *(f"{collector}.{name}()" for name in ("collect", "freeze", "disable")))
+        last = COLLECTED_STEPS - 1
+        unit = edits.source.indent_unit
+        edits.insert_after(
+            step, f"if {counter} % {COLLECTED_STEPS} == {last}:", f"{unit}{collector}.collect()"
+        )
+    for place in editor.some("collect"):
+        editor.remove_call(place)
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

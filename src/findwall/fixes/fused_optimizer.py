@@ -33,7 +33,9 @@ from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.places import passed
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Launch, Ready
 from findwall.replay.curves import curves
 from findwall.structure.steps import optimizers
@@ -131,8 +133,17 @@ def _fused(original: Callable[..., None], effect: Effect) -> Callable[..., None]
             return
         if all(group.get("fused") for group in optimizer.param_groups):
             effect.saw(f"fused=True in {type(optimizer).__name__}")
+            takes, given = passed(original, args, kwargs)
+            effect.at("optimizer", optimizer, takes=takes, given=given, value=type(optimizer).__name__)
 
     return make
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=5, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("optimizer"):
+        trainer = {"optim": '"adamw_torch_fused"'} if place.value == "AdamW" else {}
+        values = {"fused": "True"} | ({"foreach": "None"} if "foreach" in place.given else {})
+        editor.set_arguments(place, {"transformers": trainer}, **values)
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=5, apply=apply, patch=patch)

@@ -27,6 +27,7 @@ from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, surely
 from findwall.measure.applying import Effect
+from findwall.patches.editor import Editor
 
 MOVES = ("allocator",)
 CALLS_NAMED = 3  # in one sentence
@@ -64,6 +65,7 @@ def apply(torch: Any, effect: Effect) -> None:
     def keep() -> None:
         nonlocal skipped
         skipped += 1
+        effect.at("empty-cache")
 
     for home in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
         if home is not None and hasattr(home, "empty_cache"):
@@ -71,4 +73,9 @@ def apply(torch: Any, effect: Effect) -> None:
     effect.at_end(lambda: f"skipped {calls_text(skipped)} of empty_cache" if skipped else "")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("empty-cache"):
+        editor.remove_call(place)
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

@@ -46,6 +46,7 @@ from findwall.measure.applying import Effect
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
 
@@ -154,6 +155,7 @@ def apply(torch: Any, effect: Effect) -> None:
         set_on(loader, num_workers=workers)
         loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
         all_loaders.keep_workers(loader)
+        effect.keep_value(all_loaders.made_at(loader), str(workers))
 
     def look(loader: Any, iterator: Any) -> None:
         if loader in changed:
@@ -193,4 +195,14 @@ def _length(loader: Any) -> str:
         return ""
 
 
-FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("loader"):
+        workers, ahead = place.value, editor.written(place, "prefetch_factor")
+        values = {"num_workers": workers, "persistent_workers": "True"}
+        if not isinstance(ahead, int) or ahead < AHEAD:
+            values["prefetch_factor"] = str(AHEAD)
+        trainer = {f"dataloader_{name}": value for name, value in values.items()}
+        editor.set_arguments(place, {"transformers": trainer}, **values)
+
+
+FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply, patch=patch)

@@ -24,6 +24,8 @@ from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.threads import hold_threads, usable_cores
+from findwall.patches.editor import Editor
+from findwall.patches.threads import hold_in_script
 
 MOVES = ("slow-kernels",)
 
@@ -48,4 +50,8 @@ def apply(torch: Any, effect: Effect) -> None:
     hold_threads(torch, effect, effect.number or usable_cores())
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    hold_in_script(editor)
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)

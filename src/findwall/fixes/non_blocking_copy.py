@@ -33,6 +33,7 @@ from findwall.measure.applying import Effect
 from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
 from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import SYNCHRONIZE, rows_matching
@@ -83,7 +84,14 @@ def apply(torch: Any, effect: Effect) -> None:
         effect.cannot("there is no GPU here to copy to")
         return
     effect.missed("no copy from pinned memory was seen that made the host wait")
-    effect.at_end(pinned_copies(torch).told)
+    copies = pinned_copies(torch)
+    copies.note(effect)
+    effect.at_end(copies.told)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("copy"):
+        editor.set_arguments(place, non_blocking="True")
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

@@ -38,6 +38,8 @@ from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, workers_of
 from findwall.measure.threads import hold_threads, usable_cores
 from findwall.model.catalogue import MENTION_SHARE
+from findwall.patches.editor import Editor
+from findwall.patches.threads import hold_in_script
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
 from findwall.units import format_share
@@ -104,4 +106,13 @@ def _on_one_thread(then: Callable[[int], None] | None, worker: int) -> None:
         then(worker)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, reorders=True)
+def patch(editor: Editor) -> None:
+    """Workers of torch are on one thread already; OpenCV in them has a switch of its own."""
+    hold_in_script(editor)
+    for path in dict.fromkeys(spot.file for place in editor.places("script") for spot in place.spots):
+        edits = editor.file(path)
+        if (opencv := edits.source.name_of("cv2")) is not None:
+            edits.at_start(f"{opencv}.setNumThreads(0)")
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, reorders=True)

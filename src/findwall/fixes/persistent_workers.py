@@ -33,6 +33,7 @@ from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, workers_of
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 from findwall.units import format_ms, ms
 
@@ -78,6 +79,8 @@ def apply(torch: Any, effect: Effect) -> None:
         all_loaders.keep_workers(loader)  # without workers it means nothing
         if not all_loaders.keeps(loader):
             effect.missed("a loader keeps its workers already")
+        else:
+            effect.keep(all_loaders.made_at(loader))
 
     def look(loader: Any, iterator: Any) -> None:
         if effect.seen or not all_loaders.keeps(loader):
@@ -94,4 +97,10 @@ def apply(torch: Any, effect: Effect) -> None:
     all_loaders.tell(effect.safely(keep), effect.safely(look))
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("loader"):
+        trainer = {"dataloader_persistent_workers": "True"}
+        editor.set_arguments(place, {"transformers": trainer}, persistent_workers="True")
+
+
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

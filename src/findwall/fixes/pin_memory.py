@@ -18,6 +18,7 @@ must not be overwritten before its copy is done.
 
 from __future__ import annotations
 
+import ast
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +32,10 @@ from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, show_first_batch
 from findwall.measure.pinned import pinned_copies
+from findwall.model.applied import Place
 from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.patches import NoPatch
+from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
@@ -74,6 +78,7 @@ def apply(torch: Any, effect: Effect) -> None:
             return
         loader.pin_memory = True
         changed.append(weakref.ref(loader))
+        effect.keep(all_loaders.made_at(loader))
 
     def look(loader: Any, iterator: Any) -> None:
         if not pinned and any(known() is loader for known in changed):
@@ -83,9 +88,10 @@ def apply(torch: Any, effect: Effect) -> None:
         if _is_pinned(torch, batch):
             pinned.append(True)
 
-    copies = pinned_copies(torch)
+    copies, all_loaders = pinned_copies(torch), loaders(torch)
+    copies.note(effect)
     copies.pins = True
-    loaders(torch).tell(effect.safely(pin), effect.safely(look))
+    all_loaders.tell(effect.safely(pin), effect.safely(look))
 
     def told() -> str:
         seen = ("batches are pinned" if pinned else "", copies.told() if pinned or copies.pinned else "")
@@ -104,4 +110,28 @@ def _is_pinned(torch: Any, batch: Any) -> bool:
     return any(_is_pinned(torch, part) for part in parts)
 
 
-FIX = Fix(MOVES, "safe", advise, tried=7, apply=apply)
+def patch(editor: Editor) -> None:
+    pageable = editor.some("pageable")
+    for place in editor.some("loader") if pageable else editor.places("loader"):
+        editor.set_arguments(place, {"transformers": {"dataloader_pin_memory": "True"}}, pin_memory="True")
+    for place in [*editor.some("copy"), *pageable]:
+        if not place.library:  # a library that copies pinned batches has its own way
+            editor.set_arguments(place, non_blocking="True")
+    for place in pageable:
+        _pin_on_the_way(editor, place)
+
+
+def _pin_on_the_way(editor: Editor, place: Place) -> None:
+    """`x.to(device)` becomes `x.pin_memory().to(device)`."""
+    if place.library:
+        raise NoPatch(f"{place.library} copies it, not the job's own code")
+    copied = editor.call(place.spots[0]).func
+    if not isinstance(copied, ast.Attribute):
+        raise NoPatch("the call does not show what it copies")
+    edits = editor.file(place.spots[0].file)
+    if not isinstance(copied.value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        edits.enclose(copied.value)
+    edits.append(copied.value, ".pin_memory()")
+
+
+FIX = Fix(MOVES, "safe", advise, tried=7, apply=apply, patch=patch)

@@ -35,6 +35,8 @@ from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.patches.compiled import compile_named
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue, Ready
 
 MOVES = ("launch-bound", *COMPILED_AWAY)
@@ -93,4 +95,10 @@ def apply(torch: Any, effect: Effect) -> None:
     compile_models(torch, effect, mode="reduce-overhead")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=11, apply=apply)
+def patch(editor: Editor) -> None:
+    mode = '"reduce-overhead"'
+    trainer = {"torch_compile": "True", "torch_compile_mode": mode}
+    compile_named(editor, f"mode={mode}", {"transformers": trainer})
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=11, apply=apply, patch=patch)

@@ -40,6 +40,9 @@ from findwall.measure.models import Model, each_model
 from findwall.measure.seenops import seen_ops
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
+from findwall.patches import NoPatch
+from findwall.patches.editor import Editor
+from findwall.patches.models import named
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
 
@@ -199,6 +202,7 @@ def apply(torch: Any, effect: Effect) -> None:
                 one.set_attn_implementation("sdpa")
             else:
                 one.config._attn_implementation = "sdpa"
+        effect.at("call", value="switch" if hasattr(model.module, "set_attn_implementation") else "")
         if model.can_look:
             model.look_at_first_call(_fused_seen(torch, effect))
             return ""
@@ -220,4 +224,12 @@ def _fused_seen(torch: Any, effect: Effect) -> Iterator[None]:
         effect.saw(f"{calls_text(len(fused))} of scaled_dot_product_attention in the first forward pass")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=4, apply=apply)
+def patch(editor: Editor) -> None:
+    for place in editor.places("call"):
+        if not place.value:
+            raise NoPatch('Pass `attn_implementation="sdpa"` where the model is made.')
+        model = named(editor, place)
+        model.then(f'{model.name}.set_attn_implementation("sdpa")')
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=4, apply=apply, patch=patch)

@@ -37,6 +37,8 @@ from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
+from findwall.patches import NoPatch
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 
 MOVES = ("fast-path-off",)
@@ -107,9 +109,15 @@ def apply(torch: Any, effect: Effect) -> None:
         effect.cannot("there is no GPU here, and only GPUs have TF32")
         return
     _turn_on(torch)
-    roots(torch).tell(
-        lambda *_: _turn_on(torch)
-    )  # a job that turned it off did so before its model is called
+    effect.at("script")
+
+    def again(*_: Any) -> None:
+        """A job that turned it off did so before its model is called."""
+        if not torch.backends.cuda.matmul.allow_tf32:
+            effect.at("undone")
+            _turn_on(torch)
+
+    roots(torch).tell(again)
     effect.at_end(lambda: _still_on(torch, effect))
 
 
@@ -126,4 +134,12 @@ def _still_on(torch: Any, effect: Effect) -> str:
     return ""
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=8, apply=apply)
+def patch(editor: Editor) -> None:
+    if editor.some("undone"):
+        raise NoPatch("the job turns TF32 off itself: take that line out")
+    place = editor.places("script")[0]
+    editor.at_start(place, '{torch}.set_float32_matmul_precision("high")')
+    editor.at_start(place, "{torch}.backends.cudnn.allow_tf32 = True")
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=8, apply=apply, patch=patch)

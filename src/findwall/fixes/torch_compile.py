@@ -46,6 +46,8 @@ from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
+from findwall.patches.compiled import compile_named
+from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue
 from findwall.units import format_share
 
@@ -136,4 +138,8 @@ def apply(torch: Any, effect: Effect) -> None:
     compile_models(torch, effect)
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply)
+def patch(editor: Editor) -> None:
+    compile_named(editor, "", {"transformers": {"torch_compile": "True"}})
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply, patch=patch)

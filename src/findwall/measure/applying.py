@@ -10,7 +10,13 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from findwall.model.applied import Applied, AppliedFix
+from msgspec.structs import replace
+
+from findwall.measure.places import place_now
+from findwall.model.applied import Applied, AppliedFix, Place
+
+# A job does what a fix concerns in few places, which its first steps come by. Both chosen by hand.
+MOST_PLACES, PLACES_LOOKED_FOR = 32, 256
 
 
 class Effect:
@@ -20,6 +26,32 @@ class Effect:
         self.number = number  # that a person gave, as in loader-workers=4
         self.seen = self.trouble = self._missed = ""
         self._checks: list[Callable[[], str]] = []
+        self.places: list[Place] = []
+        self._looks_left = PLACES_LOOKED_FOR
+
+    @property
+    def looks(self) -> bool:
+        """Whether places are still looked for."""
+        return self._looks_left > 0
+
+    def at(self, kind: str, of: Any = None, **more: Any) -> Place | None:
+        """The job's own lines that led here are what an edit would change."""
+        if not self.looks:
+            return None
+        self._looks_left -= 1
+        with contextlib.suppress(Exception):  # fail open: a fix without its lines is one without a patch
+            place = place_now(kind, of, **more)
+            self.keep(place)
+            return place
+        return None
+
+    def keep(self, place: Place | None) -> None:
+        if place is not None and place not in self.places and len(self.places) < MOST_PLACES:
+            self.places.append(place)
+
+    def keep_value(self, place: Place | None, value: str) -> None:
+        """One that was noted before, with what the fix set there."""
+        self.keep(replace(place, value=value) if place is not None else None)
 
     def saw(self, what: str) -> None:
         """It took effect: the first sight of it stands."""
@@ -80,4 +112,7 @@ class Effects:
         return list(self._wanted)
 
     def told(self) -> Applied:
-        return Applied({name: effect.told() for name, effect in self._effects.items()})
+        return Applied(
+            {name: effect.told() for name, effect in self._effects.items()},
+            places={name: list(effect.places) for name, effect in self._effects.items() if effect.places},
+        )

@@ -6,6 +6,7 @@ loss in between is the job's own code. Without gradients it lasts for the call.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import threading
@@ -13,11 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from findwall.measure.applying import Effect
 from findwall.measure.models import Call, Model, each_model
+from findwall.measure.places import place_now
 from findwall.measure.seenops import PRODUCTS, seen_ops
 
 KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
+# Places: calls of models, stretches from there to the backward pass, and a loss that autocast refuses.
+CALLED, SPAN, REFUSED = "call", "span", "refused"
+TRAINS, WIDENED = "trains", "widened"  # of a call: gradients are wanted; what it gave was made fp32 again
 OWN = "the job uses autocast itself"
 LOOKS_AT_COMPILED = (
     8  # calls of a model that the job compiled, until something of it is seen. Chosen by hand.
@@ -26,7 +33,7 @@ LOOKS_AT_COMPILED = (
 
 def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
     """Every model that is in fp32. The number format that its products read is the proof."""
-    span = _Span(torch, dtype)
+    span = _Span(torch, dtype, effect)
     told = str(dtype).removeprefix("torch.")
 
     def cast(model: Model) -> str:
@@ -57,8 +64,8 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
 class _Span:
     """Where autocast is on, in each thread."""
 
-    def __init__(self, torch: Any, dtype: Any) -> None:
-        self._torch, self._dtype = torch, dtype
+    def __init__(self, torch: Any, dtype: Any, effect: Effect) -> None:
+        self._torch, self._dtype, self._effect = torch, dtype, effect
         self._here = threading.local()
 
     @property
@@ -96,9 +103,29 @@ class _Span:
                 self._here.inside = False
                 if not (done and wants_loss):
                     self.end()
-            return _widened(torch, result, self._dtype, deep=not wants_loss)
+            wide = _widened(torch, result, self._dtype, deep=not wants_loss)
+            self._note(kind, wants_loss, wide is not result)
+            return wide
 
         return under_autocast
+
+    def _note(self, kind: str, wants_loss: bool, widened: bool) -> None:
+        """The job's line that calls the model; the first that a loss comes from waits for its end."""
+        if not self._effect.looks:
+            return
+        place = self._effect.at(CALLED, value=kind, given=[TRAINS] * wants_loss + [WIDENED] * widened)
+        if wants_loss and getattr(self._here, "first", None) is None:
+            self._here.first = place
+
+    def _note_backward(self) -> None:
+        first, self._here.first = getattr(self._here, "first", None), None
+        if first is not None and (last := place_now(SPAN)) is not None:
+            library = last.library or first.library
+            self._effect.keep(replace(first, kind=SPAN, given=(), library=library, until=last.spots))
+
+    def _note_end(self) -> None:
+        self._here.first = None
+        self.end()
 
     def end_at_backward(self) -> None:
         """Or when an optimizer's step begins: what comes then is not the loss."""
@@ -106,13 +133,15 @@ class _Span:
         for name in ("backward", "grad"):
             setattr(autograd, name, self._ending(getattr(autograd, name)))
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides it
-        optimizers.register_optimizer_step_pre_hook(lambda *_: self.end())
+        optimizers.register_optimizer_step_pre_hook(lambda *_: self._note_end())
         functional = self._torch.nn.functional
         functional.binary_cross_entropy = self._without(functional.binary_cross_entropy)
 
     def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def ended(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):  # fail open: its line is for a patch alone
+                self._note_backward()
             self.end()
             return original(*args, **kwargs)
 
@@ -126,6 +155,7 @@ class _Span:
             now = getattr(self._here, "open", None)
             if now is None:
                 return original(*args, **kwargs)
+            self._effect.at(REFUSED)
             with self._torch.autocast(now.device, enabled=False):
                 return original(
                     *(_wide(self._torch, one, self._dtype) for one in args),

@@ -8,6 +8,8 @@ from typing import Any
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 
+TORCHS = "torch's"  # a model of a class that torch brings
+
 
 def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
     """Each outermost module, in place; what the compiler made of it is the proof."""
@@ -21,6 +23,7 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
             # compiler begins at the first frame that is none of torch's.
             inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
             module._compiled_call_impl = torch.compile(inline(module._call_impl), **how)
+            effect.at("call", value=TORCHS if type(module).__module__.startswith("torch.") else "")
 
     roots(torch).tell(compiled)
     effect.at_end(lambda: _graphs(torch))

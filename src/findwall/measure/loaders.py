@@ -6,10 +6,14 @@ through without gradients, while it has an optimizer, is its evaluation, and lef
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
+
+from findwall.measure.places import passed, place_now
+from findwall.model.applied import Place
 
 _OF_WORKERS = ("num_workers", "persistent_workers", "prefetch_factor", "_iterator")
 Found = Callable[[Any], None]  # with the loader
@@ -27,12 +31,15 @@ class Loaders:
         self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._kept: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._trains = False
+        self._made: dict[int, tuple[weakref.ref[Any], Place]] = {}
+        self._made_on: dict[tuple[int, type], Place] = {}  # by dataset: libraries remake loaders
 
     def tell(self, found: Found, began: Began | None = None) -> None:
         """None of these may raise into the job."""
         if not self._found:
             loader = self._torch.utils.data.DataLoader
             loader.__iter__ = self._watched(loader.__iter__)
+            loader.__init__ = self._remembered(loader.__init__)
             optimizer = self._torch.optim.Optimizer
             optimizer.__init__ = self._noted(optimizer.__init__)
         self._found.append(found)
@@ -44,6 +51,33 @@ class Loaders:
         if not loader.persistent_workers:
             set_on(loader, persistent_workers=True)
             self._kept[id(loader)] = loader
+
+    def made_at(self, loader: Any) -> Place | None:
+        """The job's call that made it."""
+        known = self._made.get(id(loader))
+        place = known[1] if known is not None and known[0]() is loader else None
+        if place is None or place.library:
+            return self._made_on.get((id(loader.dataset), type(loader.dataset)), place)
+        return place
+
+    def _remembered(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def make(loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            with contextlib.suppress(Exception):  # fail open: its line is for a patch alone
+                self._remember(loader, original, args, kwargs)
+
+        return make
+
+    def _remember(self, loader: Any, original: Callable[..., None], args: Any, kwargs: Any) -> None:
+        takes, given = passed(original, args, kwargs)
+        place = place_now("loader", loader, takes, given)
+        if place is None:
+            return
+        known = id(loader)
+        self._made[known] = weakref.ref(loader, lambda _: self._made.pop(known, None)), place
+        if not place.library:
+            self._made_on[id(loader.dataset), type(loader.dataset)] = place
 
     def keeps(self, loader: Any) -> bool:
         """Whether its workers are kept by us."""

@@ -379,14 +379,15 @@ class JobFiles:
         if not own:
             return []
         between = stands[own[0] : own[-1] + 1]
-        return [(code, at) for code, at in reversed(between) if not self._is_python(code.co_filename)]
+        return [(code, at) for code, at in reversed(between) if not self.is_python(code.co_filename)]
 
     def is_own(self, file: str) -> bool:
         if self._installed and file.startswith(self._installed):
             return True
-        return not self._is_python(file) and not _is_installed(file)
+        return not self.is_python(file) and not _is_installed(file)
 
-    def _is_python(self, file: str) -> bool:
+    def is_python(self, file: str) -> bool:
+        """Python's own, a compiler's, or ours."""
         if file.startswith(("<", OWN)) or "torchinductor" in file:
             return True
         return file.startswith(self._python) and not _is_installed(file)

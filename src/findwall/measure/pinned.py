@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from findwall.measure.applying import Effect
+
 LARGE_BYTES = 1 << 20  # smaller ones are staged by the driver without a wait to speak of. Chosen by hand.
 
 
@@ -21,9 +23,14 @@ class PinnedCopies:
         self._torch = torch
         self.count = self.pinned = 0
         self.pins = False
+        self._noted: list[Effect] = []
         tensor = torch.Tensor
         tensor.to = self._unblocked(tensor.to, self._place_in_to)
         tensor.cuda = self._unblocked(tensor.cuda, lambda args, kwargs: 1)
+
+    def note(self, effect: Effect) -> None:
+        """Tell a fix where copies are made."""
+        self._noted.append(effect)
 
     def told(self) -> str:
         if not self.count:
@@ -38,7 +45,7 @@ class PinnedCopies:
         def copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if tensor.is_cuda:  # most calls: casts of what is on the device already
                 return original(tensor, *args, **kwargs)
-            place = place_of(args, kwargs)
+            place, kind = place_of(args, kwargs), "copy"
             if place is None:
                 return original(tensor, *args, **kwargs)
             asked = args[place] if len(args) > place else kwargs.get("non_blocking", False)
@@ -47,11 +54,14 @@ class PinnedCopies:
             if not tensor.is_pinned():
                 if not self._can_pin(tensor):
                     return original(tensor, *args, **kwargs)
-                tensor = tensor.pin_memory()
+                tensor, kind = tensor.pin_memory(), "pageable"
                 self.pinned += 1
             elif asked:
                 return original(tensor, *args, **kwargs)
             self.count += 1
+            for effect in self._noted:
+                takes = ("",) * place + ("non_blocking",)
+                effect.at(kind, takes=takes, given=takes[: len(args)] + tuple(kwargs))
             if len(args) > place:
                 return original(tensor, *args[:place], True, *args[place + 1 :], **kwargs)
             return original(tensor, *args, **{**kwargs, "non_blocking": True})

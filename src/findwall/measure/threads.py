@@ -23,10 +23,12 @@ def hold_threads(torch: Any, effect: Effect, threads: int) -> None:
             set_threads(wanted)
             return
         asked.append(wanted)
+        effect.at("threads", value=str(threads))
         set_threads(threads)
 
     torch.set_num_threads = hold
     set_threads(threads)
+    effect.at("script", value=str(threads))
     effect.missed(f"torch has {threads} threads here as it is")
 
     def look() -> str:

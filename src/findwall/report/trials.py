@@ -7,11 +7,12 @@ import textwrap
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Diagnosis, Range, Trial
+from findwall.model.patch import Patch
+from findwall.report.patch_text import WIDTH, diff_text, to_keep
 from findwall.units import format_bytes, format_interval, format_ms
 from findwall.verify.judge import Attempt, bare
 from findwall.verify.search import Found
 
-WIDTH = 80
 WORDS = {"same": "same losses", "differs": "other losses", "not-checked": "losses not checked"}
 
 
@@ -42,7 +43,9 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
     )
 
 
-def to_text(diagnosis: Diagnosis, found: Found, after: Diagnosis | None, command: str) -> str:
+def to_text(
+    diagnosis: Diagnosis, found: Found, after: Diagnosis | None, command: str, patch: Patch | None = None
+) -> str:
     lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), ""]
     for one in diagnosis.trials:
         lines += textwrap.wrap(_row(one), WIDTH, initial_indent="  - ", subsequent_indent="    ")
@@ -58,8 +61,8 @@ def to_text(diagnosis: Diagnosis, found: Found, after: Diagnosis | None, command
         said = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
         for name in found.stack:
             how = next((one.how for one in said if one.fixes == [bare(name)]), name)
-            lines += textwrap.wrap(how, WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    return "\n".join(_wrapped(line) for line in lines) + "\n"
+            lines += to_keep(name, how, patch)
+    return "\n".join(_wrapped(line) for line in lines) + "\n" + diff_text(patch)
 
 
 def _wrapped(line: str) -> str:

@@ -1,0 +1,76 @@
+"""Autocast around a model's calls and its loss, in the job's own lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from findwall.model.applied import Place, Spot
+from findwall.patches import NoPatch
+from findwall.patches.editor import Editor
+from findwall.patches.spans import under
+
+WIDE = ".float()"
+
+
+def autocast_lines(editor: Editor, dtype: str, arguments: Mapping[str, str], precision: str) -> None:
+    """`arguments`: what transformers takes for it; `precision`: what others call it."""
+    trainers = {
+        "transformers": arguments,
+        "lightning": {"precision": f'"{precision}-mixed"'},
+        "pytorch_lightning": {"precision": f'"{precision}-mixed"'},
+        "accelerate": {"mixed_precision": f'"{precision}"'},
+    }
+    calls, spans = editor.places("call"), editor.some("span")
+    by_library = next((one for one in (*spans, *calls) if one.library in trainers), None)
+    if by_library is not None:
+        editor.set_in_trainer(by_library, trainers)
+        return
+    if editor.some("refused"):
+        raise NoPatch("Use `binary_cross_entropy_with_logits`: autocast refuses a loss of probabilities.")
+    trained = [one for one in calls if "trains" in one.given]
+    wide = {one.spots[0] for one in calls if "widened" in one.given}
+    wrapped = _wrap_spans(editor, spans, dtype, wide) if trained else _wrap_calls(editor, calls, dtype)
+    for place in trained or calls:
+        _widen(editor, place, wrapped)
+
+
+def _wrap_spans(editor: Editor, spans: list[Place], dtype: str, wide: set[Spot]) -> list[tuple[str, range]]:
+    """One for each backward pass: the first that can be wrapped is how the step goes."""
+    wrapped: list[tuple[str, range]] = []
+    whys: list[str] = []
+    ended = dict.fromkeys(one.until for one in spans)
+    for until in ended:
+        for one in spans:
+            if one.until != until:
+                continue
+            try:
+                behind = WIDE if one.spots[0] in wide else ""
+                wrapped.append(under(editor, one, _header(one, dtype), behind))
+                break
+            except NoPatch as error:
+                whys.append(str(error))
+        else:
+            raise NoPatch(whys[-1])
+    if not wrapped:
+        raise NoPatch("no backward pass was seen after the model's call")
+    return wrapped
+
+
+def _wrap_calls(editor: Editor, calls: list[Place], dtype: str) -> list[tuple[str, range]]:
+    if any(one.library for one in calls):
+        raise NoPatch(f"{calls[0].library} calls the model, not the job's own code")
+    return [under(editor, one, _header(one, dtype)) for one in calls]
+
+
+def _header(place: Place, dtype: str) -> str:
+    return f'with {{torch}}.autocast("{place.value}", dtype={{torch}}.{dtype}):'
+
+
+def _widen(editor: Editor, place: Place, wrapped: list[tuple[str, range]]) -> None:
+    """As in the trial: what goes on with the model's result, numpy first of all, may know no 16 bits."""
+    if "widened" not in place.given or place.library:
+        return
+    spot = place.spots[0]
+    call = editor.call(spot)
+    if any(spot.file == file and call.lineno in lines for file, lines in wrapped):
+        editor.file(spot.file).append(call, WIDE)

@@ -1,0 +1,105 @@
+"""Statements from a model's call to the backward pass, put under `with`."""
+
+from __future__ import annotations
+
+import ast
+
+from findwall.model.applied import Place, Spot
+from findwall.patches import NoPatch
+from findwall.patches.editor import Editor
+from findwall.patches.source import Source
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def under(editor: Editor, place: Place, header: str, behind: str = "") -> tuple[str, range]:
+    """Wrap what runs from this place until it ended; `{torch}` is torch as it is called there. The file and
+    lines that are wrapped. `behind`: what is put behind the call, where a statement is written anew."""
+    if not place.until:
+        return _alone(editor, place.spots[0], header)
+    end = place.until[0]
+    edits = editor.file(end.file)
+    source = edits.source
+    last_call = source.call_at(end)
+    last = source.statement(last_call)
+    scope = source.scope(last)
+    for spot in place.spots:
+        if spot.file != end.file:
+            continue
+        call = source.call_at(spot)
+        first = source.statement(call)
+        if source.scope(first) is not scope:
+            continue
+        if first is last:
+            return _split(editor, end.file, last_call, call, header, behind)
+        begin, stop = _common(source, first, last)
+        block = source.block(begin)
+        before = _last_that_computes(block[block.index(begin) : block.index(stop)])
+        edits.wrap(begin, before, header.format(torch=edits.module("torch")))
+        return end.file, range(begin.lineno, (before.end_lineno or before.lineno) + 1)
+    raise NoPatch("the model's call and the backward pass are in different functions")
+
+
+def _last_that_computes(statements: list[ast.stmt]) -> ast.stmt:
+    """Gradients that are set to zero before the backward pass need no autocast."""
+    while len(statements) > 1 and _zeroes(statements[-1]):
+        statements = statements[:-1]
+    return statements[-1]
+
+
+def _zeroes(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"
+    )
+
+
+def _alone(editor: Editor, spot: Spot, header: str) -> tuple[str, range]:
+    """A call that nothing follows: its own statement."""
+    edits = editor.file(spot.file)
+    statement = edits.source.statement(edits.source.call_at(spot))
+    if isinstance(statement, (*_LOOPS, ast.With, ast.AsyncWith, ast.If, ast.Try)):
+        raise NoPatch("the model is called in the head of a block")
+    edits.wrap(statement, statement, header.format(torch=edits.module("torch")))
+    return spot.file, range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _common(source: Source, first: ast.stmt, last: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
+    """The neighbours in one block that hold them. A backward pass in a loop that the call is not in comes
+    after some other call as well."""
+    for stop in source.above(last):
+        if isinstance(stop, _LOOPS) and stop is not last:
+            break
+        block = source.block(stop)
+        begin = next((one for one in source.above(first) if one in block), None)
+        if begin is None:
+            continue
+        if block.index(begin) >= block.index(stop):
+            break
+        return begin, stop
+    raise NoPatch("the model's call and the backward pass are not in one block")
+
+
+def _split(
+    editor: Editor, file: str, call: ast.Call, model: ast.Call, header: str, behind: str
+) -> tuple[str, range]:
+    """`model(x).sum().backward()` becomes two statements."""
+    edits = editor.file(file)
+    source = edits.source
+    statement = source.statement(call)
+    if (
+        not isinstance(statement, ast.Expr)
+        or statement.value is not call
+        or not isinstance(call.func, ast.Attribute)
+        or statement.end_lineno != statement.lineno
+        or not source.has_own_lines(statement, statement)
+    ):
+        raise NoPatch("the model's call and the backward pass are in one statement")
+    used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    name = next(one for one in ("loss", "total_loss", "the_loss", "loss_of_step") if one not in used)
+    unit = source.indent_unit
+    top = header.format(torch=edits.module("torch"))
+    loss, at = source.code(call.func.value), source.end(model) - source.start(call.func.value)
+    edits.insert_before(statement, top, f"{unit}{name} = {loss[:at]}{behind}{loss[at:]}")
+    edits.replace(call.func.value, name)
+    return file, range(0)
