@@ -40,6 +40,8 @@ for x, y in DataLoader(Slow(), 8, shuffle=True):
     optimizer.step()
 """
 
+LOADER = "DataLoader(Slow(), 8, shuffle=True, num_workers=2, persistent_workers=True, prefetch_factor=4)"
+
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
@@ -69,7 +71,8 @@ def test_a_starved_job_gets_its_workers(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("job.py").write_text(JOB)
-    assert cli._run(["try", "--repeat", "2", "--steps", "20", "--json", "out.json", "job.py"]) == 0
+    words = ["--repeat", "2", "--steps", "20", "--json", "out.json", "--write-patch", "it.patch"]
+    assert cli._run(["try", *words, "job.py"]) == 0
     (trial,) = json.loads(Path("out.json").read_text())["trials"]
     assert trial["fix"] == "loader-workers=2" and trial["predicted"]["mid"] == 5.0
     assert trial["verdict"] == "faster" and trial["kept"] and trial["speedup"]["mid"] > 1.3
@@ -77,7 +80,10 @@ def test_a_starved_job_gets_its_workers(
     said = capsys.readouterr().out
     assert "times faster" in said and "findwall run --apply loader-workers=2 job.py" in said
     assert looked == [(), ("loader-workers=2",)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "out.json"]  # nothing is left
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["it.patch", "job.py", "out.json"] and Path("job.py").read_text() == JOB
+    added = [line for line in Path("it.patch").read_text().splitlines() if line.startswith("+for")]
+    assert added == [f"+for x, y in {LOADER}:"] and added[0] in said
 
 
 def test_a_dry_run_says_what_would_be_tried(
@@ -93,6 +99,7 @@ def test_a_dry_run_says_what_would_be_tried(
         (["--budget", "soon"], "10m, 90s or 1h"),
         (["--fixes", "remove-sync"], "needs an edit"),
         (["--fixes", "nothing"], "There is no fix"),
+        (["--write-patch", "job.py"], "no script is edited"),
     ],
 )
 def test_what_cannot_be_tried_is_said_at_once(

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from captures import FIXTURES
 from findwall.model.diagnosis import Diagnosis
+from findwall.model.patch import Patch
 from findwall.report.trials import WIDTH, to_text, with_trials
 from findwall.verify.equivalence import Losses
 from findwall.verify.judge import Attempt
@@ -37,6 +38,19 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     assert "sdpa: failed (sdpa did not take effect)" in text
     assert "findwall run --apply tf32 train.py --lr 1" in text
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_a_patch_is_shown_and_what_it_leaves_out_is_told(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32", "sdpa", "bf16-autocast"), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    left = {"sdpa": "it has no line", "bf16-autocast": "Set `Trainer(precision='bf16-mixed')`."}
+    patch = Patch(
+        "--- a/job.py\n+++ b/job.py\n@@ -1 +1,2 @@\n+\tx\x1b[31m\n" + "+y\n" * 80, "/", ["tf32"], left
+    )
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py", patch)
+    assert "tf32: in the patch below" in text and "bf16-autocast: Set `Trainer(" in text
+    assert "\n--- a/job.py\n+++ b/job.py\n@@ -1 +1,2 @@\n+\tx[31m\n" in text
+    assert text.endswith("… 24 more lines: --write-patch FILE writes them all\n")
 
 
 def test_losses_that_differ_are_named_and_not_kept(diagnosis: Diagnosis) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
-from findwall.patches.spans import under
+from findwall.patches.spans import Lines, under
 
 WIDE = ".float()"
 
@@ -34,9 +34,9 @@ def autocast_lines(editor: Editor, dtype: str, arguments: Mapping[str, str], pre
         _widen(editor, place, wrapped)
 
 
-def _wrap_spans(editor: Editor, spans: list[Place], dtype: str, wide: set[Spot]) -> list[tuple[str, range]]:
+def _wrap_spans(editor: Editor, spans: list[Place], dtype: str, wide: set[Spot]) -> list[Lines]:
     """One for each backward pass: the first that can be wrapped is how the step goes."""
-    wrapped: list[tuple[str, range]] = []
+    wrapped: list[Lines] = []
     whys: list[str] = []
     ended = dict.fromkeys(one.until for one in spans)
     for until in ended:
@@ -56,7 +56,7 @@ def _wrap_spans(editor: Editor, spans: list[Place], dtype: str, wide: set[Spot])
     return wrapped
 
 
-def _wrap_calls(editor: Editor, calls: list[Place], dtype: str) -> list[tuple[str, range]]:
+def _wrap_calls(editor: Editor, calls: list[Place], dtype: str) -> list[Lines]:
     if any(one.library for one in calls):
         raise NoPatch(f"{calls[0].library} calls the model, not the job's own code")
     return [under(editor, one, _header(one, dtype)) for one in calls]
@@ -66,11 +66,9 @@ def _header(place: Place, dtype: str) -> str:
     return f'with {{torch}}.autocast("{place.value}", dtype={{torch}}.{dtype}):'
 
 
-def _widen(editor: Editor, place: Place, wrapped: list[tuple[str, range]]) -> None:
+def _widen(editor: Editor, place: Place, wrapped: list[Lines]) -> None:
     """As in the trial: what goes on with the model's result, numpy first of all, may know no 16 bits."""
     if "widened" not in place.given or place.library:
         return
-    spot = place.spots[0]
-    call = editor.call(spot)
-    if any(spot.file == file and call.lineno in lines for file, lines in wrapped):
-        editor.file(spot.file).append(call, WIDE)
+    if any(spot.file == one.file and spot.line in one.lines for spot in place.spots for one in wrapped):
+        editor.file(place.spots[0].file).append(editor.call(place.spots[0]), WIDE)

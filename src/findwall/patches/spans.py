@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.source import Source
 
+
+class Lines(NamedTuple):
+    """Of a file, those that were wrapped."""
+
+    file: str
+    lines: range
+
+
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def under(editor: Editor, place: Place, header: str, behind: str = "") -> tuple[str, range]:
-    """Wrap what runs from this place until it ended; `{torch}` is torch as it is called there. The file and
-    lines that are wrapped. `behind`: what is put behind the call, where a statement is written anew."""
+def under(editor: Editor, place: Place, header: str, behind: str = "") -> Lines:
+    """Wrap what runs from this place until it ended; `{torch}` is torch as it is called there. What is
+    wrapped. `behind`: what is put behind the call, where a statement is written anew."""
     if not place.until:
         return _alone(editor, place.spots[0], header)
     end = place.until[0]
@@ -36,7 +45,7 @@ def under(editor: Editor, place: Place, header: str, behind: str = "") -> tuple[
         block = source.block(begin)
         before = _last_that_computes(block[block.index(begin) : block.index(stop)])
         edits.wrap(begin, before, header.format(torch=edits.module("torch")))
-        return end.file, range(begin.lineno, (before.end_lineno or before.lineno) + 1)
+        return Lines(end.file, range(begin.lineno, (before.end_lineno or before.lineno) + 1))
     raise NoPatch("the model's call and the backward pass are in different functions")
 
 
@@ -54,14 +63,14 @@ def _zeroes(statement: ast.stmt) -> bool:
     )
 
 
-def _alone(editor: Editor, spot: Spot, header: str) -> tuple[str, range]:
+def _alone(editor: Editor, spot: Spot, header: str) -> Lines:
     """A call that nothing follows: its own statement."""
     edits = editor.file(spot.file)
     statement = edits.source.statement(edits.source.call_at(spot))
     if isinstance(statement, (*_LOOPS, ast.With, ast.AsyncWith, ast.If, ast.Try)):
         raise NoPatch("the model is called in the head of a block")
     edits.wrap(statement, statement, header.format(torch=edits.module("torch")))
-    return spot.file, range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    return Lines(spot.file, range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
 
 
 def _common(source: Source, first: ast.stmt, last: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
@@ -80,9 +89,7 @@ def _common(source: Source, first: ast.stmt, last: ast.stmt) -> tuple[ast.stmt, 
     raise NoPatch("the model's call and the backward pass are not in one block")
 
 
-def _split(
-    editor: Editor, file: str, call: ast.Call, model: ast.Call, header: str, behind: str
-) -> tuple[str, range]:
+def _split(editor: Editor, file: str, call: ast.Call, model: ast.Call, header: str, behind: str) -> Lines:
     """`model(x).sum().backward()` becomes two statements."""
     edits = editor.file(file)
     source = edits.source
@@ -102,4 +109,4 @@ def _split(
     loss, at = source.code(call.func.value), source.end(model) - source.start(call.func.value)
     edits.insert_before(statement, top, f"{unit}{name} = {loss[:at]}{behind}{loss[at:]}")
     edits.replace(call.func.value, name)
-    return file, range(0)
+    return Lines(file, range(0))

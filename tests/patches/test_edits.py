@@ -1,0 +1,292 @@
+"""Edits of a job's text: what was asked for is there once, the file parses, and all else is as it was."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples import drawn
+from findwall.fixes import all_fixes
+from findwall.fixes.patch import patch_of
+from findwall.model.applied import Applied, Place, Spot
+from findwall.patches import NoPatch
+from findwall.patches.diff import to_diff
+from findwall.patches.editor import Editor
+from findwall.patches.edits import FileEdits
+from findwall.patches.source import Source
+
+TAKES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
+
+
+def calls(text: str, name: str) -> list[ast.Call]:
+    """Calls of that name, by its last part."""
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    return [one for one in found if (ast.unparse(one.func)).split(".")[-1] == name]
+
+
+def spot(path: Path, name: str, function: str = "") -> Spot:
+    """Where a call of that name ends."""
+    (call,) = calls(path.read_bytes().decode().removeprefix("\ufeff"), name)
+    return Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0, function)
+
+
+def edited(text: str, edit: Callable[[Editor, Path], None], folder: Path) -> str:
+    path = folder / "job.py"
+    path.write_bytes(text.encode())
+    editor = Editor([])
+    edit(editor, path)
+    return editor.file(str(path)).render()
+
+
+@st.composite
+def written_calls(draw: st.DrawFn) -> tuple[str, tuple[str, ...]]:
+    """A call in any format, and the parameters that it passes, those in its `**` as well."""
+    positional = draw(
+        st.lists(st.sampled_from(["data", "(8)", "f(x, y)", "'é#,)'", "a if b else c"]), max_size=6)
+    )
+    names = draw(
+        st.lists(st.sampled_from(["pin_memory", "num_workers", "timeout", "collate_fn"]), unique=True)
+    )
+    names = [one for one in names if one not in TAKES[: len(positional)]]
+    starred = draw(st.sampled_from([(), ("num_workers",), ("drop_last",)]))
+    starred = tuple(one for one in starred if one not in names and one not in TAKES[: len(positional)])
+    arguments = [
+        *positional,
+        *(f"{name}={draw(st.sampled_from(['0', '(1)', 'args.n', 'g(1,)']))}" for name in names),
+    ]
+    arguments += ["**more"] if starred or draw(st.booleans()) else []
+    newline, tab = draw(st.sampled_from(["\n", "\r\n"])), draw(st.sampled_from(["    ", "\t", "  "]))
+    comment = draw(st.sampled_from(["", "  # a (comment), with)"]))
+    comma = "," if arguments and draw(st.booleans()) else ""
+    layout = draw(st.sampled_from(["one line", "hanging", "own lines"]))
+    if layout == "one line":
+        inside = ", ".join(arguments) + comma
+    elif layout == "hanging":
+        inside = f",{comment}{newline}{tab * 3}".join(arguments) + comma
+    else:
+        rows = [f"{newline}{tab * 2}{one}," for one in arguments]
+        inside = comment.join(rows).removesuffix("" if comma else ",") + comment + newline + tab
+    text = f"if 1:{newline}{tab}x = 'ü'; loader = DataLoader({inside}); y = 2{comment}{newline}# end"
+    text += draw(st.sampled_from(["", newline]))
+    passed = (*TAKES[: len(positional)], *names, *starred)
+    return text, passed
+
+
+@drawn(150)
+@given(written_calls())
+def test_an_argument_is_there_once_in_whatever_way_a_call_is_written(
+    tmp_path_factory: pytest.TempPathFactory, written: tuple[str, tuple[str, ...]]
+) -> None:
+    text, passed = written
+    folder = tmp_path_factory.getbasetemp()
+
+    def edit(editor: Editor, path: Path) -> None:
+        place = Place("loader", (spot(path, "DataLoader"),), "", TAKES, passed or ("dataset",))
+        editor.set_arguments(place, num_workers="4", prefetch_factor="2")
+
+    after = edited(text, edit, folder)
+    (was,), (now,) = calls(text, "DataLoader"), calls(after, "DataLoader")
+    bound = {TAKES[at]: ast.unparse(one) for at, one in enumerate(now.args)}
+    bound |= {one.arg: ast.unparse(one.value) for one in now.keywords if one.arg}
+    stars = [ast.unparse(one.value) for one in now.keywords if one.arg is None]
+    if "num_workers" in passed and "num_workers" not in bound:
+        assert stars == ["{**more, 'num_workers': 4}"]
+    else:
+        assert bound.pop("num_workers") == "4" and stars in ([], ["more"])
+    assert bound.pop("prefetch_factor") == "2"
+    before = {TAKES[at]: ast.unparse(one) for at, one in enumerate(was.args)}
+    before |= {one.arg: ast.unparse(one.value) for one in was.keywords if one.arg}
+    before.pop("num_workers", None)
+    bound.pop("num_workers", None)
+    assert bound == before
+    first, last = was.lineno - 1, was.end_lineno or 0
+    old, new = text.split("\n"), after.split("\n")
+    assert new[:first] == old[:first] and new[len(new) - len(old) + last :] == old[last:]
+    assert text.count("# a") == after.count("# a")
+    assert ("\r\n" in text) <= (after.count("\n") == after.count("\r\n"))
+
+
+BODY = """\
+def fit(model, batches):
+    for x in batches:
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("loss = f(model(x))\n\n        # so\n        loss.backward()", "loss = f(model(x))"),
+        ("if x:\n            out = model(x)\n        loss = g(out)\n        loss.backward()", "if x:"),
+        ("loss = f(model(x))\n        with sync():\n            loss.backward()", "loss = f(model(x))"),
+        ("g(model(x)).backward()", "loss = g(model(x))"),
+    ],
+)
+def test_autocast_ends_before_the_backward_pass(tmp_path: Path, body: str, expected: str) -> None:
+    text = "import torch\n" + BODY.format(body)
+    after = _autocast(text, tmp_path)
+    tree = ast.parse(after)
+    (block,) = [
+        one for one in ast.walk(tree) if isinstance(one, ast.With) and "autocast" in ast.unparse(one.items[0])
+    ]
+    inside = ast.unparse(block)
+    assert ast.unparse(block.body[0]).startswith(expected) and "model(x)" in inside
+    assert ("backward" not in inside and "# so" in after) or "# so" not in text
+    assert after.count("backward") == 1 and after.count("model(x)") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "loss = f(model(x)); loss.backward()",
+        "loss = f(model(x))\n        for y in loss:\n            y.backward()",
+        "loss = yield model(x)\n        loss.backward()",
+        "if f(model(x)).backward(): pass",
+    ],
+)
+def test_what_cannot_be_wrapped_safely_is_not(tmp_path: Path, body: str) -> None:
+    with pytest.raises(NoPatch):
+        _autocast("import torch\n" + BODY.format(body), tmp_path)
+
+
+def _autocast(text: str, folder: Path) -> str:
+    path = folder / "job.py"
+    path.write_text(text)
+    call, back = spot(path, "model", "fit"), spot(path, "backward", "fit")
+    places = [
+        Place("call", (call,), given=("trains",), value="cuda"),
+        Place("span", (call,), value="cuda", until=(back,)),
+    ]
+    editor = Editor(places)
+    write = all_fixes()["bf16-autocast"].patch
+    assert write is not None
+    write(editor)
+    return editor.file(str(path)).render()
+
+
+def test_lines_go_behind_the_imports_and_torch_by_its_name_there(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text('"""Doc."""\nfrom __future__ import annotations\nimport torch as th\n\n\ndef f(): ...')
+    place = Place("script", (Spot(str(path), 3, function="<module>"),), value="expandable_segments:True")
+    stack = ["tf32", "cudnn-benchmark", "expandable-segments"]
+    patch = patch_of(stack, Applied(places={name: [place] for name in stack}))
+    assert patch.made == stack
+    _applied(tmp_path, patch.diff)
+    lines = path.read_text().splitlines()
+    assert lines.index("import os") < lines.index("import torch as th")
+    assert 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"' in lines
+    assert lines[-6:-3] == [
+        'th.set_float32_matmul_precision("high")',
+        "th.backends.cudnn.allow_tf32 = True",
+        "th.backends.cudnn.benchmark = True",
+    ]
+
+
+def _applied(folder: Path, diff: str) -> None:
+    (folder / "it.patch").write_bytes(diff.encode())
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run(["git", "apply", "it.patch"], cwd=folder, check=True)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["job.py", "my jöb.py"])
+def test_a_diff_applies_whatever_the_file_looks_like(
+    tmp_path: Path, mark: str, newline: str, name: str
+) -> None:
+    path = tmp_path / "deep" / name
+    path.parent.mkdir()
+    (tmp_path / ".git").mkdir()
+    text = newline.join(["x = 'ü'", "model = Net()", "optimizer = Adam(p)", "model(x)"])  # no last newline
+    path.write_bytes((mark + text).encode())
+    places = {
+        "fused-optimizer": [Place("optimizer", (spot(path, "Adam"),))],
+        "torch-compile": [Place("call", (spot(path, "model"),))],
+    }
+    (tmp_path / ".git").rmdir()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    patch = patch_of(list(places), Applied(places=places))
+    assert patch.root == str(tmp_path) and f"--- a/deep/{name}" in patch.diff
+    _applied(tmp_path, patch.diff)
+    expected = [mark + "x = 'ü'", "model = Net()", "model.compile()", "optimizer = Adam(p, fused=True)"]
+    assert path.read_bytes().decode() == newline.join([*expected, "model(x)"])
+
+
+TRAINER = """\
+from transformers import Trainer, Seq2SeqTrainingArguments as Arguments
+
+arguments = Arguments("out", bf16=False)
+Trainer(model, arguments).train()
+"""
+
+
+def test_where_a_library_runs_the_loop_its_own_settings_are_edited(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(TRAINER)
+    here = (spot(path, "train"),)
+    places = {
+        "loader-workers": [Place("loader", here, "transformers", value="4")],
+        "bf16-autocast": [Place("call", here, "transformers", given=("trains",), value="cuda")],
+        "torch-compile": [Place("call", here, "transformers")],
+        "sdpa": [Place("call", here, "transformers", value="switch")],
+        "foreach-optimizer": [Place("optimizer", here, "transformers")],
+    }
+    patch = patch_of(list(places), Applied(places=places))
+    assert patch.made == ["loader-workers", "bf16-autocast", "torch-compile"]
+    assert list(patch.left) == ["sdpa", "foreach-optimizer"]
+    _applied(tmp_path, patch.diff)
+    (call,) = calls(path.read_text(), "Arguments")
+    assert {one.arg: ast.unparse(one.value) for one in call.keywords} == {
+        "bf16": "True",
+        "dataloader_num_workers": "4",
+        "dataloader_persistent_workers": "True",
+        "dataloader_prefetch_factor": "4",
+        "torch_compile": "True",
+    }
+
+
+def test_where_its_settings_are_not_in_the_script_they_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(TRAINER.replace("Arguments(", "load("))
+    places = {"bf16-autocast": [Place("call", (spot(path, "train"),), "transformers", value="cuda")]}
+    patch = patch_of(["bf16-autocast"], Applied(places=places))
+    assert patch.diff == "" and patch.left == {"bf16-autocast": "Set `TrainingArguments(bf16=True)`."}
+
+
+def test_a_fix_that_cannot_be_edited_leaves_the_edits_of_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("model = Net()\nmodel.inner(x)\noptimizer = Adam(*p)\n")
+    places = {
+        "fused-optimizer": [Place("optimizer", (spot(path, "Adam"),), given=("params",))],
+        "torch-compile": [Place("call", (spot(path, "inner"),))],
+    }
+    patch = patch_of(["torch-compile", "fused-optimizer"], Applied(places=places))
+    assert patch.made == ["fused-optimizer"] and "where the model is made" in patch.left["torch-compile"]
+    assert "+optimizer = Adam(*p, fused=True)" in patch.diff and ".compile" not in patch.diff
+
+
+def test_a_file_that_has_changed_since_gives_no_diff(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("optimizer = Adam(p)\n")
+    places = {"fused-optimizer": [Place("optimizer", (spot(path, "Adam"),))]}
+    path.write_text("import torch\n\noptimizer = Adam(p)\n")
+    assert patch_of(["fused-optimizer"], Applied(places=places)).diff == ""
+
+
+def test_without_places_nothing_is_edited() -> None:
+    assert patch_of(["tf32"], Applied()).left.keys() == {"tf32"}
+
+
+def test_every_fix_that_can_be_tried_can_be_kept() -> None:
+    assert {name for name, fix in all_fixes().items() if (fix.apply is None) != (fix.patch is None)} == set()
+
+
+def test_an_unchanged_file_is_in_no_diff(tmp_path: Path) -> None:
+    edits = FileEdits(Source(b"x = 1\n"))
+    assert not edits.is_changed and to_diff({str(tmp_path / "job.py"): edits}, tmp_path) == ""
