@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -251,23 +252,25 @@ EXPECTED = {
 @pytest.fixture(scope="module")
 def patched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Patch]]:
     """Each job ran once with its fixes, and its patch was applied."""
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes long, and is not what is asked here
-    found = {}
-    for name, (job, stack) in JOBS.items():
-        folder = tmp_path_factory.mktemp(name)
-        (folder / "parts").mkdir()
-        (folder / "parts" / "data.py").write_text(DATA)
-        (folder / "parts" / "net.py").write_text(NET)
-        run(folder, stack, job)
-        report = msgspec.json.decode((folder / "report.json").read_bytes(), type=ArmReport)
-        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-        patch = patch_of(stack.split(","), report.applied)
-        (folder / "it.patch").write_bytes(patch.diff.encode())
-        subprocess.run(["git", "apply", "--check", "it.patch"], cwd=folder, check=True)
-        subprocess.run(["git", "apply", "it.patch"], cwd=folder, check=True)
-        found[name] = folder, patch
-    del os.environ["TORCHDYNAMO_DISABLE"]
-    return found
+    with pytest.MonkeyPatch.context() as patching, ThreadPoolExecutor(2) as pool:
+        patching.setenv("TORCHDYNAMO_DISABLE", "1")  # compiling takes long, and is not what is asked here
+        folders = {name: tmp_path_factory.mktemp(name) for name in JOBS}
+        return dict(zip(JOBS, pool.map(_patched, folders.values(), JOBS.values()), strict=True))
+
+
+def _patched(folder: Path, tried: tuple[str, str]) -> tuple[Path, Patch]:
+    job, stack = tried
+    (folder / "parts").mkdir()
+    (folder / "parts" / "data.py").write_text(DATA)
+    (folder / "parts" / "net.py").write_text(NET)
+    run(folder, stack, job)
+    report = msgspec.json.decode((folder / "report.json").read_bytes(), type=ArmReport)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    patch = patch_of(stack.split(","), report.applied)
+    (folder / "it.patch").write_bytes(patch.diff.encode())
+    subprocess.run(["git", "apply", "--check", "it.patch"], cwd=folder, check=True)
+    subprocess.run(["git", "apply", "it.patch"], cwd=folder, check=True)
+    return folder, patch
 
 
 @pytest.fixture(scope="module")
