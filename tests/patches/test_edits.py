@@ -290,3 +290,22 @@ def test_every_fix_that_can_be_tried_can_be_kept() -> None:
 def test_an_unchanged_file_is_in_no_diff(tmp_path: Path) -> None:
     edits = FileEdits(Source(b"x = 1\n"))
     assert not edits.is_changed and to_diff({str(tmp_path / "job.py"): edits}, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "net = Net()\nfor net in nets:\n    net(x)\n",
+        "net = Net()\nout = [net(x) for net in nets]\n",
+        "with a as net:\n    pass\nnet(x)\n",
+        "def f(net):\n    net(x)\n\nmap(f, nets)\n",
+        "(lambda net: net(x))(Net())\n",
+    ],
+)
+def test_a_model_whose_name_is_given_elsewhere_is_not_compiled(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(text)
+    (call,) = (one for one in calls(text, "net") if ast.unparse(one) == "net(x)")
+    here = Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0)
+    patch = patch_of(["torch-compile"], Applied(places={"torch-compile": [Place("call", (here,))]}))
+    assert patch.diff == "" and "where the model is made" in patch.left["torch-compile"]

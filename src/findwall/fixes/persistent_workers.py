@@ -79,8 +79,6 @@ def apply(torch: Any, effect: Effect) -> None:
         all_loaders.keep_workers(loader)  # without workers it means nothing
         if not all_loaders.keeps(loader):
             effect.missed("a loader keeps its workers already")
-        else:
-            effect.keep(all_loaders.made_at(loader))
 
     def look(loader: Any, iterator: Any) -> None:
         if effect.seen or not all_loaders.keeps(loader):
@@ -90,6 +88,7 @@ def apply(torch: Any, effect: Effect) -> None:
             effect.missed("a loader has no workers to keep")
         elif loader not in first:
             first[loader] = workers
+            effect.keep(all_loaders.made_at(loader))
         elif first[loader] == workers:
             effect.saw(f"the same {len(workers)} workers in a loader's second pass")
 

@@ -29,8 +29,11 @@ def place_now(
         file = frame.f_code.co_filename
         if _is_job(file):
             spots.append(_spot(frame))
-        elif not spots and not library and not _is_ours_or_torch(file) and not _makes(frame, of):
-            library = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        elif not spots and not library and not _is_ours_or_torch(file):
+            if _makes(frame, of) and _passes_on(type(of)):
+                takes, given = (), ()  # the job called that class, whose own parameters come first
+            else:
+                library = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         frame = frame.f_back
     return Place(kind, tuple(spots), library, tuple(takes), tuple(given), value) if spots else None
 
@@ -79,7 +82,7 @@ def _torch_folder() -> str:
 
 
 def _makes(frame: FrameType, of: Any) -> bool:
-    """A constructor of it: also of a library's own class."""
+    """Of a library's class: the constructor that is making it."""
     code = frame.f_code
     return (
         of is not None
@@ -87,3 +90,9 @@ def _makes(frame: FrameType, of: Any) -> bool:
         and code.co_argcount > 0
         and frame.f_locals.get(code.co_varnames[0]) is of
     )
+
+
+def _passes_on(kind: type) -> bool:
+    """Whether a class takes arguments that it does not name itself."""
+    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
+    return any(one.kind is one.VAR_KEYWORD for one in parameters)

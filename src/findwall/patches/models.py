@@ -38,6 +38,7 @@ def named(editor: Editor, place: Place) -> Named:
         edits = editor.file(spot.file)
         source = edits.source
         scope = _scope(source, call)
+        _refuse_other_bindings(source, scope, what)
         found = _in_scope(source, scope, what, call) or _in_class(source, scope, what)
         if found is None and isinstance(what, ast.Name) and _is_global(source, scope, what.id):
             found = _in_module(source, what, place.spots[depth:])
@@ -54,6 +55,18 @@ def _scope(source: Source, node: ast.AST) -> ast.Module | Function:
     if isinstance(scope, (ast.Lambda, ast.ClassDef)):
         raise NoPatch(UNNAMED)
     return scope
+
+
+def _refuse_other_bindings(source: Source, scope: Scope, what: ast.expr) -> None:
+    """A name that a loop, a `with` or a comprehension gives: what it stands for is made elsewhere."""
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
+            continue
+        parent = source.parents[node]
+        if isinstance(parent, (ast.Tuple, ast.List)):
+            parent = source.parents[parent]
+        if not isinstance(parent, (ast.Assign, ast.AnnAssign)) and node.id == getattr(what, "id", None):
+            raise NoPatch(UNNAMED)
 
 
 def _in_scope(source: Source, scope: Scope, what: ast.expr, call: ast.Call) -> ast.stmt | None:
