@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import click
 
@@ -18,7 +17,9 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.command(
     "try",
     context_settings={"allow_interspersed_args": False},
-    epilog="Each trial runs the script again, with everything it does: what it writes, it writes each time.",
+    epilog="Put it in front of the command you use: findwall try train.py --lr 3e-4, findwall try torchrun "
+    "--nproc-per-node 2 train.py, findwall try accelerate launch train.py. Each trial runs the script again, "
+    "with everything it does: what it writes, it writes each time.",
 )
 @click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
 @click.option("--fixes", metavar="A,B", default="", help="Try only these.")
@@ -53,6 +54,7 @@ def command(
     arguments: tuple[str, ...],
 ) -> None:
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
+    from findwall.cli.launchers import launch_of
     from findwall.cli.run import chosen
     from findwall.cli.trying import Job, first_look, try_fixes, view_of
     from findwall.fixes.patch import patch_of
@@ -63,10 +65,13 @@ def command(
 
     if patch_file is not None and patch_file.endswith(".py"):
         raise InputError(f"{patch_file} is a script, and no script is edited", "Write it as FILE.patch.")
+    launch = launch_of((target, *arguments), is_module)
+    typed, launch = launch, launch.elsewhere() if sandbox_dir else launch
     job = Job(
-        target=str(Path(target).absolute()) if not is_module and sandbox_dir else target,
-        arguments=arguments,
-        is_module=is_module,
+        target=launch.target,
+        arguments=launch.arguments,
+        is_module=launch.is_module,
+        launcher=launch.launcher,
         cwd=sandbox_dir,
         rounds=repeat,
         steps=steps,
@@ -89,8 +94,7 @@ def command(
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
-        command = " ".join((target, *arguments))
-        show(to_text(diagnosis, tried.found, tried.after, command, patch))
+        show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front))
 
 
 def seconds(text: str) -> float:

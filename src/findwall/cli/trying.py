@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from findwall.cli.launchers import Launch
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED
@@ -44,14 +44,12 @@ class Job(msgspec.Struct, frozen=True):
     budget_s: float = inf
     numerics: bool = True  # fixes that round differently may be tried
     only: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()  # what starts its processes: torchrun and its options
 
     def command(self, stack: Stack, *how: str) -> tuple[str, ...]:
         applied = ("--apply", ",".join(stack)) if stack else ()
-        module = ("-m",) if self.is_module else ()
-        return (
-            *(sys.executable, "-m", "findwall", "run", "--stop", *how, *applied, *module),
-            *(self.target, *self.arguments),
-        )
+        launch = Launch(self.launcher, self.target, self.arguments, self.is_module)
+        return launch.command(("run", "--stop", *how, *applied))
 
 
 class Tried(msgspec.Struct):

@@ -14,31 +14,34 @@ from typing import Any
 
 from findwall.files import write_atomically
 from findwall.measure.losses import Losses
+from findwall.measure.membership import Membership
 from findwall.measure.runfolder import encode
-from findwall.model.applied import Applied
+from findwall.measure.told import Told, applied_in_all
 from findwall.model.arms import REPORT, SEED, ArmReport
-from findwall.model.measurement import Measurement
 from findwall.units import NS_PER_MS
+
+APART = 1_000_003  # between the seeds of two ranks: a job that sets none has other numbers in each
 
 
 class TrialArm:
     """None of it is there in a job that is no part of a trial."""
 
-    def __init__(self, report: Path, seed: int) -> None:
-        self._report, self._seed = report, seed
+    def __init__(self, report: Path, seed: int, rank: int = 0) -> None:
+        self._report, self._seed, self._rank = report, seed, rank
         self._losses: Losses | None = None
 
     @classmethod
-    def of_environment(cls) -> TrialArm | None:
+    def of_environment(cls, rank: Membership) -> TrialArm | None:
         path = os.environ.get(REPORT)
-        return cls(Path(path), int(os.environ.get(SEED, "0"))) if path else None
+        return cls(Path(path), int(os.environ.get(SEED, "0")), rank.rank) if path else None
 
     def torch_imported(self, torch: Any) -> None:
         """A job that sets its own seed does so after this: in an arm with another seed it gets another."""
-        random.seed(self._seed)
-        torch.manual_seed(self._seed)
+        first = self._seed + APART * self._rank
+        random.seed(first)
+        torch.manual_seed(first)
         if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(self._seed)
+            sys.modules["numpy"].random.seed(first)
         if self._seed:
             torch.manual_seed = torch.random.manual_seed = self._shifted(torch.manual_seed)
         self._losses = Losses(torch)
@@ -50,14 +53,17 @@ class TrialArm:
 
         return manual_seed
 
-    def tell(self, record: Measurement, applied: Applied) -> None:
-        timed = record.steps.host_ns
-        losses = self._losses.read() if self._losses is not None else []
-        told = ArmReport(
-            step_ms=sum(timed) / len(timed) / NS_PER_MS if timed else None,
-            steps=len(timed),
-            losses=losses,
-            peak_memory=record.peak_memory,
-            applied=applied,
+    def tell(self, ranks: list[Told]) -> None:
+        """What the ranks tell, in their order, this one's first. The job is as fast as its slowest rank; the
+        losses are this one's."""
+        timed = [ns for ns in (told.measurement.steps.host_ns for told in ranks) if ns]
+        means = [sum(ns) / len(ns) / NS_PER_MS for ns in timed]
+        memory = [told.measurement.peak_memory for told in ranks]
+        report = ArmReport(
+            step_ms=max(means) if len(means) == len(ranks) else None,
+            steps=min(map(len, timed), default=0),
+            losses=self._losses.read() if self._losses is not None else [],
+            peak_memory=max((one for one in memory if one is not None), default=None),
+            applied=applied_in_all([told.applied for told in ranks]),
         )
-        write_atomically(self._report, encode(told), private=True)
+        write_atomically(self._report, encode(report), private=True)

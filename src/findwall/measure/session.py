@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
@@ -28,6 +30,9 @@ from findwall.measure.stages import Warmup
 from findwall.measure.statusline import StatusLine
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import StepEnd
+from findwall.measure.told import LOOK_S, Told, told_by_others
+
+OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
 
 _current: Session | None = None
 
@@ -40,8 +45,8 @@ class Session:
     ) -> None:
         self.script, self.argv, self.options = script, argv, options
         self._effects = effects or Effects({})
-        self._arm = TrialArm.of_environment()
         self.rank = this_rank()
+        self._arm = TrialArm.of_environment(self.rank)
         self.off = False
         self.gate = Gate()
         self.engine: Engine | None = None
@@ -52,6 +57,7 @@ class Session:
         self._again = Again(options, self.rank)
         self.thread_id = threading.get_ident()
         self._closed = self._stop_now = False
+        self._look_again = 0.0  # at what the other ranks tell
         self._appointment: Appointment | None = None
         self._status: StatusLine | None = None
 
@@ -234,8 +240,10 @@ class Session:
             engine.telemetry.stop()  # what ends the steps is still looked at
         else:
             self._stop_threads()
+        self._write_effects()
         engine.save(final=True)
-        self._tell_effects()
+        if self.rank.world_size == 1:
+            self._tell_trial()  # else when all ranks have measured
         self._begin_verdict()
         if not self.options.stop:
             self._rest(engine)
@@ -247,15 +255,18 @@ class Session:
             else:
                 self._stop()
 
-    def _tell_effects(self) -> None:
-        """What fixes that were made without an edit did, and what a trial asks for: once all is measured, and
-        when the job ends."""
-        if self._folder is None or self.engine is None:
-            return
-        if self._effects.names:
+    def _write_effects(self) -> None:
+        """What fixes that were made without an edit did: once all is measured, and when the job ends."""
+        if self._folder is not None and self._effects.names:
             self._folder.write_applied(self._effects.told())
-        if self._arm is not None and self.rank.speaks:
-            self._arm.tell(self.engine.record, self._effects.told())
+
+    def _tell_trial(self, wait_s: float = 0.0) -> None:
+        """What a trial asks for, by the rank that speaks; `wait_s`: for the others to have told it theirs."""
+        if self._arm is None or self._folder is None or self.engine is None or not self.rank.speaks:
+            return
+        others = told_by_others(self._folder.path, self.rank.world_size, wait_s)
+        if others is not None:
+            self._arm.tell([Told(self.engine.record, self._effects.told()), *others])
 
     def _begin_verdict(self) -> None:
         if self._analyst.begun:
@@ -312,11 +323,21 @@ class Session:
         assert self._folder is not None
         engine.step_number += 1
         self._appointment = self._appointment or Appointment(self._folder.path)
-        if self._analyst.is_there:
+        if self._analyst.is_there or self._all_measured():
+            self._tell_trial()
             self._analyst.end()
             self._appointment.make(engine.step_number)
         if self._appointment.is_due(engine.step_number):
             self._stop()
+
+    def _all_measured(self) -> bool:
+        """Where no verdict is worked out, the ranks' own ends are waited for, and told once."""
+        now = time.monotonic()
+        if self.options.verdict or not self.rank.speaks or self._folder is None or now < self._look_again:
+            return False
+        waits = told_by_others(self._folder.path, self.rank.world_size) is None
+        self._look_again = now + LOOK_S if waits else inf
+        return not waits
 
     def close(self, failure: str = "") -> None:
         """The job has ended. Whatever was measured is kept, and the verdict printed if the job went well."""
@@ -324,7 +345,9 @@ class Session:
             return
         self._closed = True
         if not self.off:
+            self.guard(self._write_effects)
             self.guard(lambda: self._close(failure))
+            self.guard(lambda: self._tell_trial(0.0 if failure else OTHERS_S))
         self._hide_status()
         self._switch_off()
 
@@ -334,7 +357,6 @@ class Session:
             say("the job did not import torch, so there is nothing to measure")
             return
         self._stop_threads()
-        self._tell_effects()
         if self._lookout is not None:
             self._lookout.join()
         if not engine.done and engine.takes_back(failure):

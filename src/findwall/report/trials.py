@@ -44,8 +44,14 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
 
 
 def to_text(
-    diagnosis: Diagnosis, found: Found, after: Diagnosis | None, command: str, patch: Patch | None = None
+    diagnosis: Diagnosis,
+    found: Found,
+    after: Diagnosis | None,
+    command: str,
+    patch: Patch | None = None,
+    front: str = "findwall run",
 ) -> str:
+    """`command`: the script and its arguments; `front`: what a person writes before findwall's options."""
     lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), ""]
     for one in diagnosis.trials:
         lines += textwrap.wrap(_row(one), WIDTH, initial_indent="  - ", subsequent_indent="    ")
@@ -55,7 +61,7 @@ def to_text(
     if found.stack:
         lines += [
             "",
-            f"  To run with it: findwall run --apply {','.join(found.stack)} {command}",
+            f"  To run with it: {front} --apply {','.join(found.stack)} {command}",
             "  To keep it:",
         ]
         said = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
