@@ -79,7 +79,8 @@ def test_a_script_keeps_its_place_and_a_module_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert launch_of(["python", "a.py"]).elsewhere().target == str(tmp_path / "a.py")
+    assert launch_of(["python", "a.py"]).elsewhere() == Launch(("python",), str(tmp_path / "a.py"))
+    assert launch_of(["./python", "a.py"]).elsewhere().launcher == (str(tmp_path / "python"),)
     assert launch_of(["python", "-m", "a"]).elsewhere().target == "a"
 
 

@@ -6,6 +6,7 @@ What a look at the job says is given here: a diagnosis takes longest, and has te
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,9 @@ from msgspec.structs import replace
 from captures import FIXTURES
 from findwall import cli
 from findwall.cli import trying
+from findwall.cli.launchers import launch_of
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
+from findwall.verify.trial import Plan, run_trial, step_in_report
 
 JOB = """
 import time, torch
@@ -41,6 +44,26 @@ for x, y in DataLoader(Slow(), 8, shuffle=True):
 """
 
 LOADER = "DataLoader(Slow(), 8, shuffle=True, num_workers=2, persistent_workers=True, prefetch_factor=4)"
+
+
+RANKS = (
+    JOB.replace(
+        "model = nn.Linear(8, 1)",
+        """torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))""",
+    )
+    .replace("1600", "9600")
+    .replace(
+        "DataLoader(Slow(), 8, shuffle=True)",
+        "DataLoader(Slow(), 8, sampler=torch.utils.data.distributed.DistributedSampler(Slow()))",
+    )
+    + """
+    if rank == 0:
+        torch.cuda.empty_cache()
+raise SystemExit("it was not stopped in time")
+"""
+)
 
 
 @pytest.fixture
@@ -84,6 +107,31 @@ def test_a_starved_job_gets_its_workers(
     assert left == ["it.patch", "job.py", "out.json"] and Path("job.py").read_text() == JOB
     added = [line for line in Path("it.patch").read_text().splitlines() if line.startswith("+for")]
     assert added == [f"+for x, y in {LOADER}:"] and added[0] in said
+
+
+def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them under torchrun; all end at the same step, before the job would."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").write_text(RANKS)
+    words = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "job.py")
+    launch = launch_of(words)
+    job = trying.Job(launch.target, launcher=launch.launcher, steps=10)
+    arms = trying._arms(job, {"ranks": ("loader-workers=1", "omp-threads", "keep-cache")})
+    plan = Plan(rounds=1, read=step_in_report)
+    outcome = run_trial(arms, plan).arms["ranks"]
+    if outcome.failures:  # torch's own trouble at exit: tests/measure/test_session.py tells of it
+        outcome = run_trial(arms, plan).arms["ranks"]
+    assert not outcome.failures
+    (report,) = outcome.reports
+    assert report.step_ms and report.steps == 10 and len(report.losses) >= 10
+    fixes = report.applied.fixes
+    assert fixes["loader-workers"].seen == "1 workers in a loader of 600 batches"
+    assert fixes["keep-cache"].seen.startswith("in 1 of 2 ranks: skipped ")
+    # torchrun gives each rank one thread by itself.
+    assert fixes["omp-threads"].trouble == "in rank 0: torch has 1 threads here as it is"
+    assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
 
 
 def test_a_dry_run_says_what_would_be_tried(

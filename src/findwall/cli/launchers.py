@@ -61,10 +61,10 @@ class Launch(msgspec.Struct, frozen=True):
         return (*start, "-m", "findwall", *words, *module, self.target, *self.arguments)
 
     def elsewhere(self) -> Launch:
-        """To be started from another folder: the script keeps its place."""
-        if self.is_module:
-            return self
-        return msgspec.structs.replace(self, target=str(Path(self.target).absolute()))
+        """To be started from another folder: what is named by its path keeps its place."""
+        launcher = tuple(_placed(word) if at == 0 else word for at, word in enumerate(self.launcher))
+        target = self.target if self.is_module else str(Path(self.target).absolute())
+        return msgspec.structs.replace(self, launcher=launcher, target=target)
 
     @property
     def front(self) -> str:
@@ -89,6 +89,11 @@ def launch_of(words: Sequence[str], is_module: bool = False) -> Launch:
     return msgspec.structs.replace(found, launcher=(first, *found.launcher[1:]))
 
 
+def _placed(word: str) -> str:
+    """A command that is looked for on the path has none."""
+    return word if Path(word).name == word else str(Path(word).absolute())
+
+
 def _is_script(word: str) -> bool:
     return word.endswith((".py", ".pyz")) or Path(word, "__main__.py").is_file()
 
@@ -105,9 +110,9 @@ def _launcher_at(words: Sequence[str], at: int) -> tuple[str, ...] | None:
 
 def _found(word: str) -> str:
     """Where the command is: on the path, or beside the interpreter of an environment that is not active."""
-    beside = Path(sys.executable).with_name(word)
     if Path(word).name != word or shutil.which(word) is not None:
         return word
+    beside = Path(sys.executable).with_name(word)
     if beside.is_file():
         return str(beside)
     raise InputError(f"there is no {word} here.", _HOW)

@@ -9,8 +9,10 @@ from findwall.measure.applying import Effect
 
 
 def usable_cores() -> int:
-    """Those that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Those that this process may run on, shared by the ranks of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(cores // int(ranks), 1) if ranks.isdigit() and int(ranks) else cores
 
 
 def hold_threads(torch: Any, effect: Effect, threads: int) -> None:

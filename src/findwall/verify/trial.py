@@ -38,6 +38,10 @@ TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
 TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED")
 
+# The last line of a traceback, which torchrun may put the rank before.
+ERROR = re.compile(r"(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b.*)")
+LAUNCHERS = "ChildFailedError"
+
 
 class Arm(msgspec.Struct, frozen=True):
     """One side of a trial: a command line, and what it changes in the environment."""
@@ -255,7 +259,7 @@ def _report(path: Path) -> ArmReport | None:
 
 
 def _failure(code: int | None, limit_s: float, stderr: str) -> Failure:
-    last = stderr.strip().rpartition("\n")[2][-400:]
+    last = last_words(stderr)
     if code is None:
         return Failure("timed-out", f"took more than {limit_s:.0f} s")
     if OUT_OF_MEMORY.search(stderr) and code != 0:
@@ -265,6 +269,13 @@ def _failure(code: int | None, limit_s: float, stderr: str) -> Failure:
     if code == -signal.SIGKILL:
         return Failure("out-of-memory", "was killed by the system, most often for want of memory")
     return Failure("crashed", f"exit code {code}: {last}")
+
+
+def last_words(stderr: str) -> str:
+    """Of a process that failed: its error, which a launcher may have buried under a summary of its own."""
+    lines = stderr.strip().splitlines()
+    errors = [found[1] for line in lines if (found := ERROR.match(line)) and LAUNCHERS not in line]
+    return (errors or lines or ["it said nothing"])[-1][-400:]
 
 
 def _tail(path: Path) -> str:
