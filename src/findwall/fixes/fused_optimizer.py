@@ -113,6 +113,7 @@ def _likely(facts: Facts) -> Change:
 
 def apply(torch: Any, effect: Effect) -> None:
     """Optimizers that have a fused kernel are made with it, unless the job chose a way itself."""
+    effect.missed("no optimizer of torch's own that has a fused kernel was made")
     for name in HAVE_FUSED:
         kind = getattr(torch.optim, name, None)
         if kind is not None and "fused" in inspect.signature(kind.__init__).parameters:
@@ -122,8 +123,10 @@ def apply(torch: Any, effect: Effect) -> None:
 def _fused(original: Callable[..., None], effect: Effect) -> Callable[..., None]:
     @functools.wraps(original)
     def make(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("fused") or kwargs.get("capturable") or kwargs.get("differentiable"):
+        chosen = next((way for way in ("fused", "capturable", "differentiable") if kwargs.get(way)), None)
+        if chosen is not None:
             original(optimizer, *args, **kwargs)
+            effect.missed(f"the job makes {type(optimizer).__name__} with {chosen}=True itself")
             return
         try:
             original(optimizer, *args, **{**kwargs, "fused": True, "foreach": None})
