@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 
@@ -30,6 +31,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Steps to time in each process.")
 @click.option("--sandbox-dir", type=click.Path(file_okay=False), help="Run the script in this folder.")
+@click.option("--price", type=click.FloatRange(min=0), help="Of a GPU hour: what the gain saves a day.")
 @click.option("--dry-run", is_flag=True, help="Look at the job and say what would be tried.")
 @click.option(
     "--json", "json_target", metavar="FILE", help="Write the Diagnosis with its trials; - for stdout."
@@ -47,6 +49,7 @@ def command(
     repeat: int,
     steps: int | None,
     sandbox_dir: str | None,
+    price: float | None,
     dry_run: bool,
     json_target: str | None,
     patch_file: str | None,
@@ -94,7 +97,7 @@ def command(
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
-        show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front))
+        show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front, price))
 
 
 def seconds(text: str) -> float:

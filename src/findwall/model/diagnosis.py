@@ -228,7 +228,10 @@ class Trial(msgspec.Struct):
     verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
     speedup: Range = msgspec.field(default_factory=Range)
     losses: Literal["same", "differs", "not-checked"] = "not-checked"
+    apart: float | None = None  # how far the losses of the first steps lie apart, as a share of them
+    allowed: float | None = None  # how far they may
     peak_memory: int | None = None  # bytes on the device
+    break_even_steps: int | None = None  # after which a longer start is made up for; null: it starts as fast
     seconds: float = 0.0  # that its processes took
     why: str = ""  # what was seen to have taken effect, or why it failed
     kept: bool = False

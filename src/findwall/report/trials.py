@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import textwrap
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Diagnosis, Range, Trial
 from findwall.model.patch import Patch
 from findwall.report.patch_text import WIDTH, diff_text, to_keep
-from findwall.units import format_bytes, format_interval, format_ms
+from findwall.units import format_bytes, format_ms, format_share
+from findwall.verify.equivalence import plotted
 from findwall.verify.judge import Attempt, bare
-from findwall.verify.search import Found
+from findwall.verify.search import Found, joined
 
+WIDEST_NAME = 26  # of the table's columns
+LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 WORDS = {"same": "same losses", "differs": "other losses", "not-checked": "losses not checked"}
 
 
@@ -25,10 +29,13 @@ def with_trials(diagnosis: Diagnosis, found: Found) -> Diagnosis:
 
 def _trial(one: Attempt, kept: set[str]) -> Trial:
     measured = speedup = Range()
+    even = None
     if one.faster is not None and one.step_ms is not None:
         speedup = Range(one.faster.low, one.faster.ratio, one.faster.high)
         plain = one.step_ms * one.faster.ratio
         measured = Range(plain / one.faster.high, one.step_ms, plain / one.faster.low)
+        if one.starts_s > LONGER_START_S and plain > one.step_ms:
+            even = round(one.starts_s * 1e3 / (plain - one.step_ms))
     return Trial(
         fix=" + ".join(one.fixes),
         predicted=one.predicted,
@@ -36,7 +43,10 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         verdict=one.verdict,
         speedup=speedup,
         losses=one.losses.likeness,
+        apart=one.losses.apart,
+        allowed=one.losses.allowed,
         peak_memory=one.peak_memory,
+        break_even_steps=even,
         seconds=one.seconds,
         why=one.why,
         kept=set(one.fixes) <= kept and one.verdict == "faster",
@@ -50,14 +60,11 @@ def to_text(
     command: str,
     patch: Patch | None = None,
     front: str = "findwall run",
+    price: float | None = None,
 ) -> str:
     """`command`: the script and its arguments; `front`: what a person writes before findwall's options."""
-    lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), ""]
-    for one in diagnosis.trials:
-        lines += textwrap.wrap(_row(one), WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    noise = f"two plain arms differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
-    lines += [""] * bool(diagnosis.trials)
-    lines.append(f"  {found.seconds:.0f} s in all{f'; {noise}' if noise else ''}; {found.ended}.")
+    lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), *_table(diagnosis.trials)]
+    lines += [*_road(found, after), *_curves(found), "", *_cost(found, price)]
     if found.stack:
         lines += [
             "",
@@ -69,6 +76,89 @@ def to_text(
             how = next((one.how for one in said if one.fixes == [bare(name)]), name)
             lines += to_keep(name, how, patch)
     return "\n".join(_wrapped(line) for line in lines) + "\n" + diff_text(patch)
+
+
+def _table(trials: list[Trial]) -> list[str]:
+    """A line of figures for each trial, and one of what it rests on."""
+    if not trials:
+        return []
+    wide = min(max(len(one.fix) for one in trials), WIDEST_NAME)
+    lines = ["", f"  {'fix':{wide}}  {'predicted':>9}  {'measured':>9}  faster{'':14}  verdict"]
+    for one in trials:
+        name = textwrap.wrap(one.fix, wide) or [""]
+        predicted = format_ms(one.predicted.mid) if one.predicted.mid is not None else "–"
+        measured = format_ms(one.measured.mid) if one.measured.mid is not None else "–"
+        verdict = f"{one.verdict}, kept" if one.kept else one.verdict
+        lines += [f"  {part:{wide}}" for part in name[:-1]]
+        lines.append(f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one):20}  {verdict}")
+        lines += textwrap.wrap(_rests_on(one), WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return lines
+
+
+def _times(one: Trial) -> str:
+    if one.speedup.mid is None or one.speedup.low is None or one.speedup.high is None:
+        return ""
+    return f"{one.speedup.mid:.2f}× ({one.speedup.low:.2f}–{one.speedup.high:.2f})"
+
+
+def _rests_on(one: Trial) -> str:
+    parts = []
+    if one.verdict != "failed":
+        by = f", {format_share(one.apart)} apart, {format_share(one.allowed)} allowed" if one.apart else ""
+        parts.append(WORDS[one.losses] + by)
+    if one.peak_memory:
+        parts.append(f"peak {format_bytes(one.peak_memory)}")
+    if one.break_even_steps:
+        minutes = one.break_even_steps * (one.measured.mid or 0.0) / 60e3
+        parts.append(
+            f"its longer start is made up for after {one.break_even_steps:,} steps ({minutes:.1f} min)"
+        )
+    return "; ".join([*parts, *([one.why] if one.why else [])])
+
+
+def _road(found: Found, after: Diagnosis | None) -> list[str]:
+    """From the first step to the last, with the wall that stood there."""
+    if not found.stack:
+        return []
+    steps = {one.fixes: one.step_ms for stage in found.stages for one in stage.attempts}
+    stops = [(found.plain_ms, "today", found.stages[0].view.wall)]
+    stops += [
+        (steps.get(stage.stack), joined(stage.stack), stage.view.wall)
+        for before, stage in pairwise(found.stages)
+        if stage.stack != before.stack
+    ]
+    if found.stages[-1].stack != found.stack:
+        wall = (
+            f"{after.wall.wall} / {after.wall.cause}"
+            if after is not None and after.wall.cause
+            else "not known"
+        )
+        stops.append((found.total.step_ms if found.total else None, joined(found.stack), wall))
+    return ["", *(f"  {format_ms(step):>9}  {made}: {wall}" for step, made, wall in stops)]
+
+
+def _curves(found: Found) -> list[str]:
+    """Both losses, where the numbers may differ."""
+    losses = found.total.losses if found.total is not None else None
+    if losses is None or not losses.apart or not losses.plain:
+        return []
+    plain, fixed = plotted(losses.plain, losses.fixed)
+    return [
+        "",
+        f"  losses of the first {losses.steps} steps",
+        f"    plain    {plain}",
+        f"    with it  {fixed}",
+    ]
+
+
+def _cost(found: Found, price: float | None) -> list[str]:
+    noise = f"; two plain arms differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
+    lines = [f"  The trial took {found.seconds:.0f} s of this machine{noise}; {found.ended}."]
+    if found.total is not None and found.total.faster is not None and found.stack:
+        saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
+        worth = f", {saved * price:.2f} a day at {price:g} an hour" if price is not None else ""
+        lines.append(f"  What takes a day takes {saved:.1f} hours less, on each GPU it runs on{worth}.")
+    return lines
 
 
 def _wrapped(line: str) -> str:
@@ -92,17 +182,3 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
     step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
     return f"{total.ratio:.2f} times faster ({between}), {step}, with {' + '.join(found.stack)}.{then}"
-
-
-def _row(one: Trial) -> str:
-    parts = [f"{one.fix}: {one.verdict}{', kept' if one.kept else ''}"]
-    if one.measured.mid is not None and one.speedup.mid is not None:
-        ends = format_interval(one.speedup.low, one.speedup.high).replace(" ms", "")
-        parts.append(f"{format_ms(one.measured.mid)} per step, {one.speedup.mid:.2f}× ({ends})")
-    if one.predicted.mid is not None:
-        parts.append(f"predicted {format_ms(one.predicted.mid)}")
-    if one.verdict != "failed":
-        parts.append(WORDS[one.losses])
-    if one.peak_memory:
-        parts.append(f"peak {format_bytes(one.peak_memory)}")
-    return "; ".join(parts) + (f" ({one.why})" if one.why else "")

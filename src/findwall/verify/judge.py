@@ -26,6 +26,7 @@ class Attempt(msgspec.Struct, frozen=True):
     seconds: float = 0.0  # that its processes took
     why: str = ""  # of a failure, or of losses that differ; else what was seen to have taken effect
     predicted: Range = msgspec.field(default_factory=Range)
+    starts_s: float = 0.0  # that its first process took longer than plain ones: compiling, most of all
 
 
 class Plain(msgspec.Struct, frozen=True):
@@ -34,6 +35,7 @@ class Plain(msgspec.Struct, frozen=True):
     runs_ms: list[float]
     losses: list[list[float]]  # of the processes that start from the seed of all arms
     other_seed: list[list[float]]
+    seconds: float = 0.0  # that one process takes, from start to end
 
 
 def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor: float) -> Attempt:
@@ -46,7 +48,18 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     faster = prove(plain.runs_ms, arm.runs_ms)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
-    return Attempt(fixes, found, arm.median_ms, faster, losses, peak_of(arm), spent, seen)
+    longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
+    return Attempt(
+        fixes,
+        found,
+        arm.median_ms,
+        faster,
+        losses,
+        peak_of(arm),
+        spent,
+        seen,
+        starts_s=max(longer, 0.0),
+    )
 
 
 def bare(name: str) -> str:

@@ -8,6 +8,7 @@ by what the stack is without it. Who runs the processes and who looks at the job
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Literal
 
 import msgspec
@@ -190,7 +191,8 @@ class _Way:
             runs, seeds = [*runs, *again.runs_ms], losses_of(again)
         if plain.median_ms is not None:
             self.found.plain_ms = plain.median_ms
-        self._plain = Plain(runs, losses, seeds)
+        took = median(one.seconds for one in plain.samples) if plain.samples else 0.0
+        self._plain = Plain(runs, losses, seeds, took)
 
     def _judged(self, fixes: Stack, arm: Outcome, predicted: Range | None = None) -> Attempt:
         safe = all(self._exact.get(one, False) for one in fixes)
