@@ -15,7 +15,7 @@ from findwall.verify.equivalence import plotted
 from findwall.verify.judge import Attempt, bare
 from findwall.verify.search import Found, joined
 
-WIDEST_NAME = 26  # of the table's columns
+WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 WORDS = {"same": "same losses", "differs": "other losses", "not-checked": "losses not checked"}
 
@@ -83,14 +83,14 @@ def _table(trials: list[Trial]) -> list[str]:
     if not trials:
         return []
     wide = min(max(len(one.fix) for one in trials), WIDEST_NAME)
-    lines = ["", f"  {'fix':{wide}}  {'predicted':>9}  {'measured':>9}  faster{'':14}  verdict"]
+    lines = ["", f"  {'fix':{wide}}  {'predicted':>9}  {'measured':>9}  faster{'':11}  verdict"]
     for one in trials:
         name = textwrap.wrap(one.fix, wide) or [""]
         predicted = format_ms(one.predicted.mid) if one.predicted.mid is not None else "–"
         measured = format_ms(one.measured.mid) if one.measured.mid is not None else "–"
         verdict = f"{one.verdict}, kept" if one.kept else one.verdict
-        lines += [f"  {part:{wide}}" for part in name[:-1]]
-        lines.append(f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one):20}  {verdict}")
+        lines += [f"  {part}" for part in name[:-1]]
+        lines.append(f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one):17}  {verdict}")
         lines += textwrap.wrap(_rests_on(one), WIDTH, initial_indent="    ", subsequent_indent="    ")
     return lines
 
@@ -98,7 +98,9 @@ def _table(trials: list[Trial]) -> list[str]:
 def _times(one: Trial) -> str:
     if one.speedup.mid is None or one.speedup.low is None or one.speedup.high is None:
         return ""
-    return f"{one.speedup.mid:.2f}× ({one.speedup.low:.2f}–{one.speedup.high:.2f})"
+    digits = 2 if one.speedup.high < 10 else 0
+    low, mid, high = (f"{value:.{digits}f}" for value in (one.speedup.low, one.speedup.mid, one.speedup.high))
+    return f"{mid}× ({low}–{high})"
 
 
 def _rests_on(one: Trial) -> str:
