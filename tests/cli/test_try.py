@@ -78,8 +78,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     found = replace(msgspec.json.decode(document, type=Diagnosis), prescriptions=prescribed)
     stacks: list[tuple[str, ...]] = []
 
-    def look(_job: object, stack: tuple[str, ...]) -> Diagnosis:
+    def look(_job: object, stack: tuple[str, ...], writes: list[str]) -> Diagnosis:
         stacks.append(stack)
+        writes[:] = [str(Path("log.txt").absolute())]
         return found
 
     monkeypatch.setattr(trying, "_diagnosis", look)
@@ -100,7 +101,8 @@ def test_a_starved_job_gets_its_workers(
     assert trial["fix"] == "loader-workers=2" and trial["predicted"]["mid"] == 5.0
     assert trial["verdict"] == "faster" and trial["kept"] and trial["speedup"]["mid"] > 1.3
     assert trial["losses"] == "same" and trial["why"] == "2 workers in a loader of 200 batches"
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
+    assert "each trial writes log.txt again: --sandbox-dir DIR runs them" in told
     assert "times faster" in said and "findwall run --apply loader-workers=2 job.py" in said
     assert looked == [(), ("loader-workers=2",)]
     left = sorted(path.name for path in tmp_path.iterdir())

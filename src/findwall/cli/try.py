@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -64,12 +65,14 @@ def command(
     from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
-    from findwall.verify.search import joined
+    from findwall.verify.search import EARLY, joined
 
     if patch_file is not None and patch_file.endswith(".py"):
         raise InputError(f"{patch_file} is a script, and no script is edited", "Write it as FILE.patch.")
     launch = launch_of((target, *arguments), is_module)
     typed, launch = launch, launch.elsewhere() if sandbox_dir else launch
+    if sandbox_dir:
+        Path(sandbox_dir).mkdir(parents=True, exist_ok=True)
     job = Job(
         target=launch.target,
         arguments=launch.arguments,
@@ -98,6 +101,9 @@ def command(
         document.write(diagnosis, json_target)
     if json_target != "-":
         show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front, price))
+    if tried.found.ended == EARLY["interrupted"]:
+        sys.stdout.flush()
+        raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
 
 
 def seconds(text: str) -> float:

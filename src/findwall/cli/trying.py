@@ -6,7 +6,6 @@ Every process is `findwall run` of the script, unedited; each is told its seed, 
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,17 +15,17 @@ from pathlib import Path
 import msgspec
 
 from findwall.cli.launchers import Launch
+from findwall.cli.looking import look_at, warn, written
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED
 from findwall.model.diagnosis import Diagnosis
 from findwall.verify.judge import bare
-from findwall.verify.search import AGAIN, PLAIN, Candidate, Found, Settled, Stack, View, search
+from findwall.verify.search import AGAIN, EARLY, PLAIN, Candidate, Found, Settled, Stack, View, search
 from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
 
 OTHER_SEED = "1"
 _WORKERS = re.compile(r"num_workers=([0-9]+)")
-LOOK_S = 600.0  # what one look at the job may take
 MORE_ROUNDS = 2  # times as many as usual, where a gain shows that is not proven yet. Chosen by hand.
 
 Say = Callable[[str], None]
@@ -63,19 +62,21 @@ class Tried(msgspec.Struct):
 
 def first_look(job: Job, say: Say) -> Diagnosis:
     say("looking at the job")
-    return _diagnosis(job, ())
+    return _diagnosis(job, (), [])
 
 
 def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
     begun = time.monotonic()
     looks: dict[Stack, Diagnosis] = {}
+    writes: list[str] = []
+    trials = 0
     told: dict[Stack, Applied] = {}
 
     def look(stack: Stack) -> View | None:
         say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
         try:
-            looks[stack] = _diagnosis(job, stack)
+            looks[stack] = _diagnosis(job, stack, writes)
         except FindwallError as error:
             if not stack:
                 raise
@@ -84,6 +85,10 @@ def try_fixes(job: Job, say: Say) -> Tried:
         return view_of(looks[stack], job.numerics)
 
     def measure(arms: dict[str, Stack], settled: Settled) -> Trial:
+        nonlocal trials
+        trials += 1
+        if trials == 1:
+            warn(writes, job.cwd, say)
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
         say(f"trying {names} beside the plain job, in turn")
         left = job.budget_s - (time.monotonic() - begun)
@@ -95,6 +100,9 @@ def try_fixes(job: Job, say: Say) -> Tried:
 
     found = search(measure, look, _conflicts, job.only, job.rounds)
     found.seconds = time.monotonic() - begun
+    if () not in looks and found.ended == EARLY["interrupted"]:
+        say("interrupted before anything was measured")
+        raise KeyboardInterrupt
     if () not in looks:
         raise FindwallError("The job could not be looked at.", "Run `findwall run` on it first.")
     after = looks.get(found.stack) if found.stack else None
@@ -156,32 +164,13 @@ def _plan(job: Job, left_s: float, settled: Settled, say: Say) -> Plan:
     return Plan(rounds=most, deadline_s=left_s, read=step_in_report, tell=tell, settled=settled)
 
 
-def _diagnosis(job: Job, stack: Stack) -> Diagnosis:
-    """One traced run of the job with a stack made in it."""
-    with tempfile.TemporaryDirectory(prefix="findwall-try-") as folder:
-        document = Path(folder, "diagnosis.json")
-        where = ("--out", str(Path(folder, "run")), "--json", str(document))
+def _diagnosis(job: Job, stack: Stack, writes: list[str]) -> Diagnosis:
+    """One traced run of the job with a stack made in it; `writes` becomes what it was seen to write."""
+    with tempfile.TemporaryDirectory(prefix="findwall-try-") as name:
+        folder = Path(name)
+        document, run = folder / "diagnosis.json", folder / "run"
+        where = ("--out", str(run), "--json", str(document))
         command = job.command(stack, "--brief", "--until", "lines", *where)
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                timeout=LOOK_S,
-                cwd=job.cwd,
-            )
-        except subprocess.TimeoutExpired:
-            raise FindwallError(
-                f"The job gave no diagnosis in {LOOK_S:.0f} s.",
-                "Run `findwall run` on it first; it shows how far it comes.",
-            ) from None
-        if not document.exists():
-            last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise FindwallError(
-                f"The job gave no diagnosis (exit code {done.returncode}): {last[0][:300]}",
-                "Run `findwall run` on it first; it shows what is wrong.",
-            )
-        return msgspec.json.decode(document.read_bytes(), type=Diagnosis)
+        found = look_at(command, folder, document, job.cwd)
+        writes[:] = written(run)
+        return found

@@ -38,7 +38,7 @@ class _AfterImport(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            loader.__dict__.pop("exec_module", None)  # two may watch the same import
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             execute(module)

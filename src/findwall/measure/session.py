@@ -31,6 +31,7 @@ from findwall.measure.statusline import StatusLine
 from findwall.measure.stderr import say
 from findwall.measure.stepfinder import StepEnd
 from findwall.measure.told import LOOK_S, Told, told_by_others
+from findwall.measure.writes import Writes
 
 OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
 
@@ -47,6 +48,7 @@ class Session:
         self._effects = effects or Effects({})
         self.rank = this_rank()
         self._arm = TrialArm.of_environment(self.rank)
+        self._writes = Writes.of_environment() if self.rank.speaks else None
         self.off = False
         self.gate = Gate()
         self.engine: Engine | None = None
@@ -256,7 +258,10 @@ class Session:
                 self._stop()
 
     def _write_effects(self) -> None:
-        """What fixes that were made without an edit did: once all is measured, and when the job ends."""
+        """What fixes that were made without an edit did, and what the job wrote where that is asked for: once
+        all is measured, and when the job ends."""
+        if self._folder is not None and self._writes is not None:
+            self._folder.write_writes(self._writes.paths)
         if self._folder is not None and self._effects.names:
             self._folder.write_applied(self._effects.told())
 

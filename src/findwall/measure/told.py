@@ -54,7 +54,8 @@ def applied_in_all(ranks: list[Applied]) -> Applied:
     if len(ranks) == 1:
         return ranks[0]
     names = dict.fromkeys(name for one in ranks for name in one.fixes)
-    return Applied({name: _in_all([one.fixes.get(name) for one in ranks]) for name in names})
+    together = {name: _in_all([one.fixes.get(name) for one in ranks]) for name in names}
+    return msgspec.structs.replace(ranks[0], fixes=together)
 
 
 def _in_all(told: list[AppliedFix | None]) -> AppliedFix:

@@ -8,6 +8,9 @@ from findwall.model.applied import Applied
 
 REPORT = "FINDWALL_REPORT"  # the variable that names the file a process tells it in
 SEED = "FINDWALL_SEED"  # the seed a process starts from, where the job sets none
+# In a process that is looked at, the folder of whoever looks; it then tells what it writes outside of it.
+LOOK = "FINDWALL_LOOK"
+WRITES_FILE = "writes.json"  # in rank0 of the run folder: a list of paths
 
 
 class ArmReport(msgspec.Struct, frozen=True):

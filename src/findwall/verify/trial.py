@@ -4,7 +4,7 @@ A process is one sample: it starts, warms up, times its own steps, and tells its
 `mean step ms 12.3` on stdout or in the JSON file that `FINDWALL_REPORT` names. Arms take turns, so that a
 drift of the machine hits all of them alike. One that crashes, hangs or runs out of memory costs one sample;
 the others go on. Whatever ends a trial (the last round, the deadline, Ctrl-C), what was measured is kept, and
-no process stays: each has a process group of its own, which ends with it.
+no process stays: all that one started ends with it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import re
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from findwall.model.arms import REPORT, ArmReport
+from findwall.verify.processes import LOOK_S, Process, Stop, end
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
@@ -33,7 +33,6 @@ Ended = Literal["done", "enough", "deadline", "interrupted"]
 ROUNDS = 3  # the fewest samples a side that give an interval worth reading
 PROCESS_S = 600.0  # chosen by hand: start, warm-up with compiling, and the timed steps
 HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again; chosen by hand
-LOOK_S = 0.02  # between two looks at a process
 TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
 TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED")
@@ -117,14 +116,6 @@ class Said(msgspec.Struct, frozen=True):
     report: Path  # the JSON file, if it wrote one
 
 
-class Process(Protocol):
-    """Of a subprocess.Popen, what a trial needs. Its process group has its own number."""
-
-    pid: int
-
-    def poll(self) -> int | None: ...
-
-
 Read = Callable[[Said], float | None]
 Start = Callable[[Arm, Mapping[str, str], int, int], Process]
 
@@ -188,14 +179,14 @@ def run_trial(arms: Sequence[Arm], plan: Plan | None = None) -> Trial:
     known = {arm.name: arm for arm in arms}
     trial = Trial({name: Outcome(name) for name in known})
     begin = time.monotonic()
-    with _Stop() as stop:
+    with Stop() as stop:
         until = begin + plan.deadline_s
         trial.ended = _rounds(trial, known, plan, stop, until)
     trial.seconds = time.monotonic() - begin
     return trial
 
 
-def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: _Stop, until: float) -> Ended:
+def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: Stop, until: float) -> Ended:
     turn = 0
     for order in turns(tuple(known), plan.rounds):
         left = [name for name in order if not (trial.arms[name].hopeless or plan.settled(trial, name))]
@@ -211,7 +202,7 @@ def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: _Stop, until:
     return "done"
 
 
-def _sample(arm: Arm, plan: Plan, turn: int, stop: _Stop, until: float) -> Sample | None:
+def _sample(arm: Arm, plan: Plan, turn: int, stop: Stop, until: float) -> Sample | None:
     """One process from start to end; None if the trial ended under it."""
     if stop.asked or time.monotonic() >= until:
         return None
@@ -229,7 +220,7 @@ def _sample(arm: Arm, plan: Plan, turn: int, stop: _Stop, until: float) -> Sampl
             step_ms = _watched(process, plan, lambda: Said(_tail(out), report), stop, limit)
             code = process.poll()
         finally:
-            _end(process)
+            end(process, REPORT, str(report))
         seconds = time.monotonic() - begin
         if step_ms is not None:
             return Sample(turn, seconds, step_ms=step_ms, report=_report(report))
@@ -239,7 +230,7 @@ def _sample(arm: Arm, plan: Plan, turn: int, stop: _Stop, until: float) -> Sampl
 
 
 def _watched(
-    process: Process, plan: Plan, said: Callable[[], Said], stop: _Stop, limit: float
+    process: Process, plan: Plan, said: Callable[[], Said], stop: Stop, limit: float
 ) -> float | None:
     """Wait for the process; its step if it told one and did not fail after that."""
     while (code := process.poll()) is None:
@@ -282,37 +273,3 @@ def _tail(path: Path) -> str:
     with open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
         return file.read().decode(errors="replace")
-
-
-def _end(process: Process) -> None:
-    """The process and all that it started: loader workers outlive a crash of their parent."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    while process.poll() is None:
-        time.sleep(LOOK_S / 10)
-
-
-class _Stop:
-    """Ctrl-C and the like, noted instead of raised: an exception could fall between a start and its end.
-
-    A SIGTERM ends the process as it would have, once the arm's processes are gone.
-    """
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def _note(self, number: int, _frame: object) -> None:
-        self.asked = self.asked or number
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self.asked == signal.SIGTERM:
-            signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,89 @@
+"""One traced run of a job under `findwall run`, for its Diagnosis and for what it writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from findwall.errors import FindwallError
+from findwall.model.arms import LOOK, WRITES_FILE
+from findwall.model.diagnosis import Diagnosis
+from findwall.verify.processes import LOOK_S, Stop, end
+from findwall.verify.trial import last_words
+
+LIMIT_S = 600.0  # what one look at the job may take
+NAMED = 3  # paths in a sentence
+
+
+def look_at(command: Sequence[str], folder: Path, document: Path, cwd: str | None) -> Diagnosis:
+    """Run it until it has written its document. `folder`: all of it is this look's own. Ctrl-C ends it, and
+    all that it started."""
+    code = _run(command, folder, cwd)
+    if code is None:
+        raise FindwallError(
+            f"The job gave no diagnosis in {LIMIT_S:.0f} s.",
+            "Run `findwall run` on it first; it shows how far it comes.",
+        )
+    if not document.exists():
+        last = last_words((folder / "stderr").read_text(errors="replace"))
+        raise FindwallError(
+            f"The job gave no diagnosis (exit code {code}): {last[:300]}",
+            "Run `findwall run` on it first; it shows what is wrong.",
+        )
+    return msgspec.json.decode(document.read_bytes(), type=Diagnosis)
+
+
+def _run(command: Sequence[str], folder: Path, cwd: str | None) -> int | None:
+    with Stop() as stop:
+        with open(folder / "stderr", "wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env={**os.environ, LOOK: str(folder)},
+                cwd=cwd,
+                start_new_session=True,
+            )
+        until = time.monotonic() + LIMIT_S
+        try:
+            while process.poll() is None and not stop.asked and time.monotonic() < until:
+                time.sleep(LOOK_S)
+            code = process.poll()
+        finally:
+            end(process, LOOK, str(folder))
+    if stop.asked:
+        raise KeyboardInterrupt
+    return code
+
+
+def written(run: Path) -> list[str]:
+    """What the job was seen to write."""
+    try:
+        return msgspec.json.decode((run / "rank0" / WRITES_FILE).read_bytes(), type=list[str])
+    except (OSError, msgspec.MsgspecError):
+        return []
+
+
+def warn(paths: Sequence[str], cwd: str | None, say: Callable[[str], None]) -> None:
+    """Before trials: what each of them does to a person's files. `cwd`: the folder of their own that they
+    have already, if any."""
+    here = Path.cwd()
+    kept = Path(cwd).absolute() if cwd is not None else None
+    paths = [path for path in paths if kept is None or not Path(path).is_relative_to(kept)]
+    # A folder is told by what is written in it.
+    paths = [path for path in paths if not any(other.startswith(path + os.sep) for other in paths)]
+    if not paths:
+        return
+    names = [str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path for path in paths]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    told = f"each trial writes {', '.join(names[:NAMED])}{more} again"
+    if kept is None:
+        say(f"{told}: --sandbox-dir DIR runs them in a folder of their own")
+    else:
+        say(f"{told}, outside of {cwd}: the job names the place itself")

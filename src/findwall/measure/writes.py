@@ -1,0 +1,112 @@
+"""What a job writes, where it is asked for: whoever runs a job again and again says so before.
+
+Seen are files that Python opens for writing, folders it makes, names it gives to files, and what torch and
+safetensors save, in the process that is measured; what other libraries write by themselves is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from findwall.measure.importhook import when_imported
+from findwall.model.arms import LOOK
+
+MOST = 50  # paths that are kept. Chosen by hand.
+_FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CACHES = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_HOME", "TORCH_HOME")
+_HOME = (".cache", ".triton", ".nv", ".config")  # folders that libraries fill once
+_PARTS = ("__pycache__", "torchinductor_", "findwall-runs")  # wherever they are
+
+
+class Writes:
+    """Notes paths until the process ends: Python has no way to take this back."""
+
+    def __init__(self, own: Path) -> None:
+        self._found: dict[str, None] = {}
+        self._here = Path.cwd()
+        self._outside = _outside(own, self._here)
+        self.off = False
+
+    @classmethod
+    def of_environment(cls) -> Writes | None:
+        """Where a look at the job asks for it; it names the folder that is its own."""
+        folder = os.environ.get(LOOK)
+        if not folder:
+            return None
+        writes = cls(Path(folder))
+        sys.addaudithook(writes._heard)
+        when_imported("torch", lambda torch: writes._watch(torch, "save", 1))
+        when_imported("safetensors.torch", lambda module: writes._watch(module, "save_file", 1))
+        return writes
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self._found)
+
+    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.off or event not in _EVENTS:
+            return
+        with contextlib.suppress(Exception):  # it is called inside the job's own calls: fail open
+            path = _EVENTS[event](args)
+            if path is not None:
+                self.note(path)
+
+    def note(self, path: Any) -> None:
+        if not isinstance(path, str | bytes | os.PathLike) or len(self._found) >= MOST:
+            return
+        full = (
+            self._here / os.fsdecode(path) if Path.cwd() == self._here else Path(os.fsdecode(path)).absolute()
+        )
+        text = os.path.normpath(full)
+        if any(part in text for part in _PARTS) or (text + os.sep).startswith(self._outside):
+            return
+        self._found[text] = None
+
+    def _watch(self, module: Any, name: str, position: int) -> None:
+        """A function that writes past Python, to the path it is given here."""
+        original: Callable[..., Any] = getattr(module, name)
+
+        @functools.wraps(original)
+        def saved(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                given = [*args[position : position + 1], kwargs.get("f"), kwargs.get("filename")]
+                self.note(next((one for one in given if one is not None), None))
+            return original(*args, **kwargs)
+
+        setattr(module, name, saved)
+
+
+def _opened(args: tuple[Any, ...]) -> Any:
+    path, mode, flags = args
+    writes = any(letter in mode for letter in "wax+") if isinstance(mode, str) else flags & _FOR_WRITING
+    return path if writes else None
+
+
+def _made(args: tuple[Any, ...]) -> Any:
+    return None if Path(os.fsdecode(args[0])).exists() else args[0]
+
+
+_EVENTS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "open": _opened,
+    "os.mkdir": _made,
+    "os.rename": lambda args: args[1],
+    "sqlite3.connect": lambda args: args[0] if args[0] != ":memory:" else None,
+}
+
+
+def _outside(own: Path, here: Path) -> tuple[str, ...]:
+    """Where writing does not count: what nobody keeps, caches, and what is findwall's. A job that runs in
+    such a folder keeps what it writes there all the same."""
+    temporary = {tempfile.gettempdir(), "/tmp", "/var/tmp"}
+    caches = [os.environ[name] for name in _CACHES if os.environ.get(name)]
+    homes = [str(Path.home() / name) for name in _HOME]
+    places = [str(Path(one).absolute()) for one in (*temporary, *caches, *homes)]
+    places = [one for one in places if here != Path(one) and not here.is_relative_to(one)]
+    return tuple(one + os.sep for one in (*places, str(own.absolute()), "/dev", "/proc", "/sys"))

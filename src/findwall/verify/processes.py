@@ -1,0 +1,80 @@
+"""Processes that `try` starts: what ends one ends all that it started.
+
+A process leads a group of its own, but a launcher gives each rank another, and a verdict is worked out in yet
+another: so all inherit a variable that nobody else has, and are found by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from typing import Any, Protocol
+
+import psutil
+
+LOOK_S = 0.02  # between two looks at a process
+PASSES = 5  # over all processes, until none is left: one may start another meanwhile. Chosen by hand.
+
+
+class Process(Protocol):
+    """Of a subprocess.Popen, what is needed here. Its process group has its own number."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+
+def end(process: Process, variable: str, value: str) -> None:
+    """The process, and all that have this in their environment."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    while process.poll() is None:
+        time.sleep(LOOK_S / 10)
+    end_marked(variable, value)
+
+
+def end_marked(variable: str, value: str) -> None:
+    for _ in range(PASSES):
+        found = [one for one in psutil.process_iter() if _is_marked(one, variable, value)]
+        for one in found:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        if not found:
+            return
+        psutil.wait_procs(found, timeout=1.0)
+
+
+def _is_marked(process: psutil.Process, variable: str, value: str) -> bool:
+    try:
+        return process.pid != os.getpid() and bool(process.environ().get(variable) == value)
+    except (psutil.Error, OSError):  # gone, a zombie, or another person's
+        return False
+
+
+class Stop:
+    """Ctrl-C and the like, noted instead of raised: an exception could fall between a start and its end.
+
+    A SIGTERM ends the process as it would have, once what it started is gone.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.asked = self.asked or number
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self.asked == signal.SIGTERM:
+            signal.raise_signal(signal.SIGTERM)

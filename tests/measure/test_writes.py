@@ -1,0 +1,81 @@
+"""What a job is seen to write, in the process of a look at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from findwall.cli.looking import warn, written
+from findwall.model.arms import LOOK, WRITES_FILE
+
+AWAY = ": --sandbox-dir DIR runs them in a folder of their own"
+NAMED = ": the job names the place itself"
+JOB = """
+import os, tempfile, torch
+from pathlib import Path
+
+Path("made").mkdir()
+Path("made").mkdir(exist_ok=True)
+os.makedirs("was/there", exist_ok=True)
+with open("log.txt", "a") as log, open("job.py") as own, open(os.devnull, "w") as nowhere:
+    log.write(own.read())
+os.replace("log.txt", "moved.txt")
+torch.save({}, "made/model.pt")
+torch.save({}, f=Path("made/named.pt"))
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x")
+Path(os.environ["XDG_CACHE_HOME"], "cached").write_text("x")
+Path("__pycache__").mkdir()
+os.chdir("was")
+os.close(os.open("here", os.O_CREAT | os.O_WRONLY))
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(30):
+    model(torch.randn(4, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_job_writes_is_seen_where_it_is_asked_for(tmp_path: Path) -> None:
+    home, temporary, own, cache = (tmp_path / name for name in ("home", "temporary", "own", "cache"))
+    for folder in (home / "was" / "there", temporary, own, cache):
+        folder.mkdir(parents=True)
+    (home / "job.py").write_text(JOB)
+    environ = {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache), LOOK: str(own)}
+    command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(own / "run"), "job.py"]
+    done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    names = ["made", "log.txt", "moved.txt", "made/model.pt", "made/named.pt", "was/here"]
+    assert written(own / "run") == [str(home / name) for name in names]
+
+
+def test_without_a_look_nothing_is_written_about_it(tmp_path: Path) -> None:
+    assert written(tmp_path) == []
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0" / WRITES_FILE).write_text(json.dumps(["/a"]))
+    assert written(tmp_path) == ["/a"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "folder", "told"),
+    [
+        ([], None, []),
+        (["a"], None, [f"each trial writes a again{AWAY}"]),
+        (["b", "b/c"], None, [f"each trial writes b/c again{AWAY}"]),
+        (list("abcde"), None, [f"each trial writes a, b, c and 2 more again{AWAY}"]),
+        (["sand/a"], "sand", []),
+        (["/data/a"], "sand", ["each trial writes /data/a again, outside of sand" + NAMED]),
+    ],
+)
+def test_a_person_is_told_before(
+    paths: list[str], folder: str | None, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    warn([str(tmp_path / path) for path in paths], folder, said.append)
+    assert said == told
