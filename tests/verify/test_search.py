@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.model.applied import Applied, AppliedFix
-from findwall.model.arms import ArmReport
+from findwall.model.arms import ArmReport, Around
 from findwall.model.diagnosis import Range
-from findwall.verify.judge import Plain, judge
+from findwall.verify.judge import Plain, disturbed, judge
 from findwall.verify.search import AGAIN, PLAIN, Candidate, Found, Settled, Stack, View, search
 from findwall.verify.trial import Ended, Failure, Outcome, Sample, Trial
 
@@ -147,6 +147,13 @@ def test_a_fix_that_came_with_a_stack_must_prove_itself() -> None:
     assert any("a + b + c without c" in trial for trial in job.trials)
     assert found.total is not None and found.total.faster is not None
     assert abs(found.total.faster.ratio - 3.0) < 0.05
+
+
+def test_what_else_changed_is_said() -> None:
+    plain, hot = Around(clock_mhz=1980.0), Around(clock_mhz=1600.0, neighbours=2, others_busy=3.5)
+    said = disturbed([plain, plain], [hot])
+    assert said.startswith("the clocks were 19 % lower") and "2 other processes used the device" in said
+    assert "3.5 cores busy" in said and disturbed([plain], [plain]) == disturbed([], [Around()]) == ""
 
 
 class Noisy(Pretended):

@@ -17,7 +17,8 @@ from findwall.measure.losses import Losses
 from findwall.measure.membership import Membership
 from findwall.measure.runfolder import encode
 from findwall.measure.told import Told, applied_in_all
-from findwall.model.arms import REPORT, SEED, ArmReport
+from findwall.model.arms import REPORT, SEED, ArmReport, Around
+from findwall.model.machine import Telemetry
 from findwall.units import NS_PER_MS
 
 APART = 1_000_003  # between the seeds of two ranks: a job that sets none has other numbers in each
@@ -65,5 +66,14 @@ class TrialArm:
             losses=self._losses.read() if self._losses is not None else [],
             peak_memory=max((one for one in memory if one is not None), default=None),
             applied=applied_in_all([told.applied for told in ranks]),
+            around=_around(ranks[0].measurement.telemetry),
         )
         write_atomically(self._report, encode(report), private=True)
+
+
+def _around(said: Telemetry) -> Around:
+    return Around(
+        clock_mhz=said.sm_clock_mhz.mean if said.sm_clock_mhz is not None else None,
+        neighbours=said.other_processes,
+        others_busy=said.cpu.others_busy if said.cpu is not None else None,
+    )

@@ -13,6 +13,14 @@ LOOK = "FINDWALL_LOOK"
 WRITES_FILE = "writes.json"  # in rank0 of the run folder: a list of paths
 
 
+class Around(msgspec.Struct, frozen=True):
+    """What else could have changed the step while it was timed. None: nobody could tell."""
+
+    clock_mhz: float | None = None  # of the device's cores
+    neighbours: int | None = None  # other processes on the device
+    others_busy: float | None = None  # cores that other processes kept busy
+
+
 class ArmReport(msgspec.Struct, frozen=True):
     """The file, as JSON."""
 
@@ -21,3 +29,4 @@ class ArmReport(msgspec.Struct, frozen=True):
     losses: list[float] = []  # of the first steps, in their order
     peak_memory: int | None = None  # bytes on the device
     applied: Applied = Applied()
+    around: Around = Around()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
 from typing import Literal
 
 import msgspec
 
+from findwall.model.arms import Around
 from findwall.model.diagnosis import Range
 from findwall.verify.equivalence import Losses, compare_losses
 from findwall.verify.statistics import Comparison, prove, verdict
 from findwall.verify.trial import Outcome
 
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
+
+
+# Both chosen by hand.
+OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
+OTHERS_BUSY = 1.0  # cores
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -36,6 +44,7 @@ class Plain(msgspec.Struct, frozen=True):
     losses: list[list[float]]  # of the processes that start from the seed of all arms
     other_seed: list[list[float]]
     seconds: float = 0.0  # that one process takes, from start to end
+    around: list[Around] = []
 
 
 def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor: float) -> Attempt:
@@ -48,6 +57,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     faster = prove(plain.runs_ms, arm.runs_ms)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
+    seen = "; ".join(filter(None, (seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
         fixes,
@@ -69,6 +79,28 @@ def bare(name: str) -> str:
 
 def peak_of(arm: Outcome) -> int | None:
     return max((one.peak_memory for one in arm.reports if one.peak_memory is not None), default=None)
+
+
+def around_of(arm: Outcome) -> list[Around]:
+    return [one.around for one in arm.reports]
+
+
+def disturbed(plain: Sequence[Around], arm: Sequence[Around]) -> str:
+    """What else than the fixes may have changed the step, in words; mostly nothing."""
+    clocks = [[one.clock_mhz for one in many if one.clock_mhz] for many in (plain, arm)]
+    said = []
+    if all(clocks):
+        ratio = median(clocks[1]) / median(clocks[0])
+        if abs(ratio - 1.0) > OTHER_CLOCK:
+            how = "higher" if ratio > 1.0 else "lower"
+            said.append(f"the clocks were {100 * abs(ratio - 1.0):.0f} % {how} than the plain job's")
+    neighbours = max((one.neighbours or 0 for one in (*plain, *arm)), default=0)
+    if neighbours:
+        said.append(f"{neighbours} other process{'es' if neighbours > 1 else ''} used the device")
+    busy = max((one.others_busy or 0.0 for one in (*plain, *arm)), default=0.0)
+    if busy > OTHERS_BUSY:
+        said.append(f"other processes kept up to {busy:.1f} cores busy")
+    return "; ".join(said)
 
 
 def losses_of(arm: Outcome) -> list[list[float]]:

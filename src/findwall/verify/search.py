@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Range
-from findwall.verify.judge import Attempt, Plain, bare, judge, losses_of, trouble_of
+from findwall.verify.judge import Attempt, Plain, around_of, bare, judge, losses_of, trouble_of
 from findwall.verify.statistics import LEAST_DIFFERENCE, noise_floor, prove, verdict
 from findwall.verify.trial import Outcome, Trial
 
@@ -192,7 +192,7 @@ class _Way:
         if plain.median_ms is not None:
             self.found.plain_ms = plain.median_ms
         took = median(one.seconds for one in plain.samples) if plain.samples else 0.0
-        self._plain = Plain(runs, losses, seeds, took)
+        self._plain = Plain(runs, losses, seeds, took, self._plain.around + around_of(plain))
 
     def _judged(self, fixes: Stack, arm: Outcome, predicted: Range | None = None) -> Attempt:
         safe = all(self._exact.get(one, False) for one in fixes)
