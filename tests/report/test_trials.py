@@ -29,7 +29,7 @@ def found(*attempts: Attempt, stack: tuple[str, ...] = ()) -> Found:
 
 def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> None:
     faster = Comparison(2.0, 1.9, 2.1, (6, 3))
-    losses = Losses("same", 0.004, 0.02, 3, (3.0, 2.0, 1.0), (3.0, 2.1, 1.0))
+    losses = Losses("same", 0.004, 0.02, 3, plain=(3.0, 2.0, 1.0), fixed=(3.0, 2.1, 1.0))
     kept = Attempt(("tf32",), "faster", 10.0, faster, losses, why="TF32 is on", starts_s=20.0)
     failed = Attempt(("sdpa",), "failed", why="sdpa did not take effect")
     tried = found(kept, failed, stack=("tf32",))

@@ -15,6 +15,7 @@ from typing import Any
 from findwall.files import write_atomically
 from findwall.measure.losses import Losses
 from findwall.measure.membership import Membership
+from findwall.measure.outputs import Outputs
 from findwall.measure.runfolder import encode
 from findwall.measure.told import Told, applied_in_all
 from findwall.model.arms import REPORT, SEED, ArmReport, Around
@@ -30,6 +31,7 @@ class TrialArm:
     def __init__(self, report: Path, seed: int, rank: int = 0) -> None:
         self._report, self._seed, self._rank = report, seed, rank
         self._losses: Losses | None = None
+        self._outputs: Outputs | None = None
 
     @classmethod
     def of_environment(cls, rank: Membership) -> TrialArm | None:
@@ -46,6 +48,7 @@ class TrialArm:
         if self._seed:
             torch.manual_seed = torch.random.manual_seed = self._shifted(torch.manual_seed)
         self._losses = Losses(torch)
+        self._outputs = Outputs(torch)
 
     def _shifted(self, original: Callable[[int], Any]) -> Callable[[int], Any]:
         @functools.wraps(original)
@@ -64,6 +67,7 @@ class TrialArm:
             step_ms=max(means) if len(means) == len(ranks) else None,
             steps=min(map(len, timed), default=0),
             losses=self._losses.read() if self._losses is not None else [],
+            outputs=self._outputs.read() if self._outputs is not None else [],
             peak_memory=max((one for one in memory if one is not None), default=None),
             applied=applied_in_all([told.applied for told in ranks]),
             around=_around(ranks[0].measurement.telemetry),

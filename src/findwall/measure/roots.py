@@ -29,11 +29,17 @@ class Roots:
         self._inside = threading.local()
         self._left = SEEN_CALLS
         self._last: list[Callable[[], None]] = []
+        self._after: list[Callable[[Any], None]] = []
 
     def tell(self, found: Found, outside: bool = False) -> None:
         """`outside`: after the others, for what stands around what they make of the module."""
         self._watch()
         (self._outside if outside else self._found).append(found)
+
+    def after(self, gave: Callable[[Any], None]) -> None:
+        """Call this with what each call that is seen gives."""
+        self._watch()
+        self._after.append(gave)
 
     def at_last(self, call: Callable[[], None]) -> None:
         """Call this with the last call that is seen: by then the job has warmed up."""
@@ -41,7 +47,7 @@ class Roots:
         self._last.append(call)
 
     def _watch(self) -> None:
-        if not (self._found or self._outside or self._last):
+        if not (self._found or self._outside or self._last or self._after):
             self._module.__call__ = self._watched()
 
     def _watched(self) -> Callable[..., Any]:
@@ -51,7 +57,11 @@ class Roots:
             self._inside.yes = True
             try:
                 self._outermost(module, args)
-                return self._call(module, *args, **kwargs)
+                result = self._call(module, *args, **kwargs)
+                for gave in self._after:
+                    with contextlib.suppress(Exception):  # a look: it may not break the job
+                        gave(result)
+                return result
             finally:
                 self._inside.yes = False
 

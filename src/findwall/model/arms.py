@@ -30,3 +30,4 @@ class ArmReport(msgspec.Struct, frozen=True):
     peak_memory: int | None = None  # bytes on the device
     applied: Applied = Applied()
     around: Around = Around()
+    outputs: list[float] = []  # the size of what the models gave in their first calls without gradients

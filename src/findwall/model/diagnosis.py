@@ -228,6 +228,9 @@ class Trial(msgspec.Struct):
     verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
     speedup: Range = msgspec.field(default_factory=Range)
     losses: Literal["same", "differs", "not-checked"] = "not-checked"
+    compared: Literal["losses", "outputs"] = (
+        "losses"  # what `losses` tells of: without any, the models' outputs
+    )
     apart: float | None = None  # how far the losses of the first steps lie apart, as a share of them
     allowed: float | None = None  # how far they may
     peak_memory: int | None = None  # bytes on the device

@@ -17,7 +17,7 @@ from findwall.verify.search import Found, joined
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
-WORDS = {"same": "same losses", "differs": "other losses", "not-checked": "losses not checked"}
+WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
 
 def with_trials(diagnosis: Diagnosis, found: Found) -> Diagnosis:
@@ -43,6 +43,7 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         verdict=one.verdict,
         speedup=speedup,
         losses=one.losses.likeness,
+        compared=one.losses.of,
         apart=one.losses.apart,
         allowed=one.losses.allowed,
         peak_memory=one.peak_memory,
@@ -107,7 +108,7 @@ def _rests_on(one: Trial) -> str:
     parts = []
     if one.verdict != "failed":
         by = f", {format_share(one.apart)} apart, {format_share(one.allowed)} allowed" if one.apart else ""
-        parts.append(WORDS[one.losses] + by)
+        parts.append(WORDS[one.losses].format(one.compared) + by)
     if one.peak_memory:
         parts.append(f"peak {format_bytes(one.peak_memory)}")
     if one.break_even_steps:
@@ -147,7 +148,7 @@ def _curves(found: Found) -> list[str]:
     plain, fixed = plotted(losses.plain, losses.fixed)
     return [
         "",
-        f"  losses of the first {losses.steps} steps",
+        f"  {losses.of} of the first {losses.steps} steps",
         f"    plain    {plain}",
         f"    with it  {fixed}",
     ]

@@ -34,6 +34,7 @@ class Losses(msgspec.Struct, frozen=True):
     apart: float | None = None
     allowed: float | None = None
     steps: int = 0
+    of: Literal["losses", "outputs"] = "losses"  # what was compared
     plain: tuple[float, ...] = ()  # one curve of each
     fixed: tuple[float, ...] = ()
 
@@ -53,7 +54,7 @@ def compare_losses(
     compared = [_compared(base, other_seed, made, exact, many) for many in {min(FIRST, steps), steps}]
     found, allowed = max(compared, key=lambda pair: pair[0] / pair[1])
     likeness: Likeness = "same" if found <= allowed else "differs"
-    return Losses(likeness, found, allowed, steps, tuple(base[0][:steps]), tuple(made[0][:steps]))
+    return Losses(likeness, found, allowed, steps, plain=tuple(base[0][:steps]), fixed=tuple(made[0][:steps]))
 
 
 def _compared(

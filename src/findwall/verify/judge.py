@@ -7,6 +7,7 @@ from statistics import median
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from findwall.model.arms import Around
 from findwall.model.diagnosis import Range
@@ -54,6 +55,8 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     if trouble:
         return Attempt(fixes, "failed", seconds=spent, why=trouble)
     losses = compare_losses(plain.losses, plain.other_seed, losses_of(arm), exact)
+    if not any(one.losses for one in arm.reports):
+        losses = replace(losses, of="outputs")
     faster = prove(plain.runs_ms, arm.runs_ms)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
@@ -104,7 +107,8 @@ def disturbed(plain: Sequence[Around], arm: Sequence[Around]) -> str:
 
 
 def losses_of(arm: Outcome) -> list[list[float]]:
-    return [one.losses for one in arm.reports]
+    """Or, of a job without any, what its models gave."""
+    return [one.losses or one.outputs for one in arm.reports]
 
 
 def trouble_of(fixes: tuple[str, ...], arm: Outcome) -> str:
