@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from findwall.model.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
+    from findwall.examine import Examined
     from findwall.loop import measure as measure
+    from findwall.model.run import Run
 
 __all__ = ["measure", "read"]
 
@@ -33,7 +35,21 @@ def read(
     `what_if` names fixes, as in "loader-workers=4,pin-memory": the step they would give is in the document.
     """
     from findwall import notebook
-    from findwall.examine import examine
+
+    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if)
+    return notebook.shown(found.diagnosis)
+
+
+def look(
+    paths: Paths,
+    step_ms: float | None = None,
+    ceilings: str | PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    max_memory: int | None = None,
+    what_if: str | None = None,
+) -> tuple[Run, Examined]:
+    """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
+    from findwall.examine import look_into
     from findwall.fixes.what_if import parse
     from findwall.hardware import load_ceilings
     from findwall.readers import open_run
@@ -43,7 +59,7 @@ def read(
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
-    return notebook.shown(examine(run, step_ms=step_ms, ceilings=measured, what_if=what_if))
+    return run, look_into(run, step_ms=step_ms, ceilings=measured, what_if=what_if)
 
 
 def __getattr__(name: str) -> object:

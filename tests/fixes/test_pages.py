@@ -7,7 +7,7 @@ import pytest
 from findwall.fixes import all_fixes, page
 from findwall.fixes.prescribe import SAFETIES
 from findwall.model.catalogue import WALL_OF
-from findwall.report.page import parse
+from findwall.report.explained import parse
 
 FIXES = all_fixes()
 NAMED = {

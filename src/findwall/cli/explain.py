@@ -11,7 +11,7 @@ import click
 from findwall.errors import InputError
 
 if TYPE_CHECKING:
-    from findwall.report.page import Page
+    from findwall.report.explained import Page
 
 NAME_COLUMN = 27  # characters: the longest name and a blank or two
 # Chosen by hand: what a person reads at a glance, and words that are likely a slip of the other.
@@ -26,7 +26,7 @@ SAME_WORD = 0.8  # of difflib's ratio
     "--write", "folder", type=click.Path(file_okay=False), metavar="FOLDER", help="Write all pages."
 )
 def command(name: str | None, folder: str | None) -> None:
-    from findwall.report import page
+    from findwall.report import explained
     from findwall.report.stream import say
 
     pages = all_pages()
@@ -35,7 +35,7 @@ def command(name: str | None, folder: str | None) -> None:
     elif name is None:
         say(_listing(pages))
     elif _id(name) in pages:
-        say(page.to_text(pages[_id(name)]))
+        say(explained.to_text(pages[_id(name)]))
     else:
         close = _near(_id(name), list(pages))
         hint = f"Did you mean {' or '.join(close)}?" if close else "`findwall explain` lists them all."
@@ -65,7 +65,7 @@ def all_pages() -> dict[str, Page]:
     """Every page by its name: walls, each followed by its causes, then fixes."""
     from findwall import fixes, walls
     from findwall.model.catalogue import WALLS
-    from findwall.report.page import parse
+    from findwall.report.explained import parse
     from findwall.walls.overview import OVERVIEW
 
     written = walls.cause_modules()
@@ -98,13 +98,13 @@ def _one_line(label: str, summary: str) -> str:
 def write_docs(folder: Path, pages: dict[str, Page]) -> None:
     """The documentation: an index, a file a page, the JSON schema."""
     from findwall.model.diagnosis import json_schema
-    from findwall.report import document, page
+    from findwall.report import document, explained
 
     paths = {
         name: f"{'fixes' if entry.kind == 'fix' else 'walls'}/{name}.md" for name, entry in pages.items()
     }
-    files = {paths[name]: page.to_markdown(entry, _from_below(paths)) for name, entry in pages.items()}
-    files["index.md"] = page.index(pages, paths)
+    files = {paths[name]: explained.to_markdown(entry, _from_below(paths)) for name, entry in pages.items()}
+    files["index.md"] = explained.index(pages, paths)
     files["schema.json"] = json_schema().decode()
     _clear(folder, files)
     for path, text in files.items():

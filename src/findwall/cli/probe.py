@@ -50,8 +50,9 @@ def command(
     from msgspec.structs import replace
 
     from findwall.cli.newest import resolve
-    from findwall.cli.read import show
-    from findwall.examine import examine
+    from findwall.cli.read import draw, show
+    from findwall.examine import look_into
+    from findwall.model.measurement import REPORT_FILE
     from findwall.readers import open_run
     from findwall.report import document
 
@@ -60,13 +61,17 @@ def command(
         say(which)
     run = open_run([Path(one) for one in chosen])
     found = _probed(run, step_ms, refresh, budget_s)
-    diagnosis = examine(replace(run, probes=found), step_ms=step_ms)
+    run = replace(run, probes=found)
+    examined = look_into(run, step_ms=step_ms)
+    diagnosis = examined.diagnosis
     if run.kind == "run-folder":
         _into_folder(Path(run.paths[0]), found, diagnosis)
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
         show(diagnosis, is_brief)
+    if run.kind == "run-folder" and (Path(run.paths[0]) / REPORT_FILE).is_file():
+        draw(run, examined, Path(run.paths[0]) / REPORT_FILE)
 
 
 def say(text: str) -> None:

@@ -13,15 +13,17 @@ import math
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from findwall.errors import InputError
+from findwall.errors import FindwallError, InputError
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
+    from findwall.examine import Examined
     from findwall.model.diagnosis import Diagnosis
+    from findwall.model.run import Run
 
 
 # Fixes whose ops can be probed, and files that are there where a driver is.
@@ -53,6 +55,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
 )
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
+@click.option("--page", "page_target", metavar="FILE", help="Write the page as well: one HTML file.")
 def command(
     paths: tuple[str, ...],
     step_ms: float | None,
@@ -62,6 +65,7 @@ def command(
     is_brief: bool,
     top: int | None,
     json_target: str | None,
+    page_target: str | None,
 ) -> None:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
         raise InputError(
@@ -82,24 +86,38 @@ def command(
     atexit.register(gc.freeze)  # nor need it walk all there is once more when the process ends
     try:
         with progress_bar("reading") as progress:
-            diagnosis = api.read(
-                chosen,
-                step_ms=step_ms,
-                ceilings=ceilings,
-                progress=progress,
-                max_memory=most,
-                what_if=what_if,
-            )
+            asked: dict[str, Any] = {
+                "step_ms": step_ms,
+                "ceilings": ceilings,
+                "progress": progress,
+                "max_memory": most,
+                "what_if": what_if,
+            }
+            seen = api.look(chosen, **asked) if page_target is not None else None
+            diagnosis = api.read(chosen, **asked) if seen is None else seen[1].diagnosis
     finally:
         gc.enable()
-    if json_target == "-":
-        document.write(diagnosis, json_target)
-        return
     try:
         if json_target is not None:
             document.write(diagnosis, json_target)
     finally:  # a full disk must not cost a person the answer
-        show(diagnosis, is_brief, top)
+        if json_target != "-":
+            show(diagnosis, is_brief, top)
+    if page_target is not None and seen is not None:  # last: nobody waits for it
+        draw(*seen, Path(page_target))
+
+
+def draw(run: Run, found: Examined, target: Path) -> None:
+    """The page. Where it cannot be drawn, the verdict stands all the same."""
+    from findwall.cli.report import write_page
+    from findwall.examine.series import gather
+
+    try:
+        write_page(found.diagnosis, gather(run, found.facts), target)
+    except FindwallError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the verdict
+        click.echo(f"findwall: the page was not drawn ({type(error).__name__}: {error})", err=True)
 
 
 def bytes_of(size: str) -> int:

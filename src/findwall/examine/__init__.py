@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from findwall.examine.examination import examine, facts_of
+from findwall.examine.examination import Examined, examine, facts_of, look_into
 
-__all__ = ["examine", "facts_of"]
+__all__ = ["Examined", "examine", "facts_of", "look_into"]

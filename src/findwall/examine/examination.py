@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
@@ -19,22 +21,36 @@ NEEDS_A_DEVICE = "predictions replay a trace that shows the device at work"
 LONGEST_STEP_MS = 86_400_000.0  # a day: more is a mistyped unit
 
 
+class Examined(msgspec.Struct, frozen=True):
+    """A Diagnosis, and the facts of the rank that speaks in it; None where no device was traced."""
+
+    diagnosis: Diagnosis
+    facts: Facts | None
+
+
 def examine(
     run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None, what_if: str | None = None
 ) -> Diagnosis:
     """The Diagnosis of a run. `step_ms`: the true step time, if a person gave one; `what_if`: fixes that one
     asks about."""
+    return look_into(run, step_ms, ceilings, what_if).diagnosis
+
+
+def look_into(
+    run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None, what_if: str | None = None
+) -> Examined:
+    """The same with the facts it rests on: what is drawn beside the document is taken from them."""
     if step_ms is not None and not 0 < step_ms <= LONGEST_STEP_MS:
         hint = "Give --step-ms a positive number of milliseconds."
         raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
     ceilings = ceilings or _ceilings(run)
     ranks = facts_of(run, step_ms, ceilings)
     if ranks:
-        return checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0]))
+        return Examined(checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0])), ranks[0])
     document = diagnose_without_device(run, ceilings, step_ms)
     if what_if is not None:
         document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")
-    return checked(document, circumstances_without_trace(run, run.first))
+    return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
 
 
 def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> list[Facts]:

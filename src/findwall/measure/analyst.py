@@ -24,7 +24,14 @@ from findwall.measure.options import Options
 from findwall.measure.runfolder import RunFolder
 from findwall.measure.stderr import is_open, say
 from findwall.measure.storage import discard, pack, put_in_place
-from findwall.model.measurement import DIAGNOSIS_FILE, MEASUREMENT_FILE, RUN_FILE, Measurement, RunInfo
+from findwall.model.measurement import (
+    DIAGNOSIS_FILE,
+    MEASUREMENT_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    Measurement,
+    RunInfo,
+)
 
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
 # Which job has just ended that still holds memory of the device: its process takes no time of it.
@@ -205,7 +212,8 @@ def _is_final(path: Path) -> bool:
 def _read_command(folder: Path) -> list[str]:
     given = os.environ.get(COMMAND_VARIABLE)
     base = shlex.split(given) if given else [sys.executable, "-m", "findwall", "read"]
-    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE), *_view(folder)]
+    page = [] if given else ["--page", str(folder / REPORT_FILE)]
+    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE), *page, *_view(folder)]
 
 
 def _view(folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from findwall.model.measurement import DIAGNOSIS_FILE
+from findwall.model.measurement import DIAGNOSIS_FILE, REPORT_FILE
 
 # Seconds since the document was written, and the box printed from it: older ones may have scrolled away.
 # Chosen by hand, not calibrated.
@@ -30,6 +30,8 @@ class _Verdict(msgspec.Struct):
 def closing_line(folder: Path) -> str:
     """One line for the job's owner: with the sentence only where the box may have scrolled away."""
     again = f"`findwall read {shlex.quote(str(folder))}` shows it again"
+    page = folder / REPORT_FILE
+    again += f", and {page} in a browser" if page.is_file() else ""
     document = folder / DIAGNOSIS_FILE
     try:
         wall = msgspec.json.decode(document.read_bytes(), type=_Verdict).wall

@@ -11,11 +11,13 @@ import os
 import threading
 from collections.abc import Callable
 from statistics import mean
+from time import monotonic
 from typing import Any
 
 from findwall.measure import neighbours
 from findwall.measure.membership import this_rank
-from findwall.model.machine import Counters, CpuUse, Sampled, Telemetry
+from findwall.model.machine import Counters, CpuUse, Noted, Sampled, Telemetry
+from findwall.units import GIB
 
 TELEMETRY_PERIOD_S = 0.5
 MOST_SAMPLES = 240  # two minutes of them
@@ -33,6 +35,9 @@ REASONS = {
     0x100: "display-clocks",
 }
 
+# Of these reasons: what holds the clocks down though there is work.
+HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+
 # name -> NVML_GPM_METRIC id; utilisations in percent
 GPM = {"sm": 2, "sm_occupancy": 3, "tensor": 5, "dram": 10, "fp64": 11, "fp32": 12, "fp16": 13}
 GPM_RATES = {"pcie_tx_mib_s": 20, "pcie_rx_mib_s": 21}
@@ -48,6 +53,7 @@ class Gauges:
         self._stopped = self._asked = False
         self._wake = threading.Event()
         self._paused = True
+        self._timing_since = monotonic()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # held during NVML calls: a fork waits for it
         self._nvml: Any | None = None
@@ -75,6 +81,8 @@ class Gauges:
     def pause(self, paused: bool) -> None:
         """Samples are taken only while steps are timed; the thread and NVML are ready before."""
         self._paused = paused
+        if not paused and not self.samples:
+            self._timing_since = monotonic()
         if not self._cpu_wanted:
             return
         if not paused:
@@ -162,6 +170,7 @@ class Gauges:
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
         self.samples.append(
             {
+                "seconds": monotonic() - self._timing_since,
                 "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
                 "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
                 "reasons": None if reasons is None else int(reasons),
@@ -196,6 +205,7 @@ class Gauges:
             period_s=TELEMETRY_PERIOD_S,
             cpu=self._cpu,
             notes=tuple(self.notes),
+            noted=_noted(samples),
         )
 
 
@@ -278,6 +288,27 @@ class _Gpm:
 def _spread(samples: list[dict[str, Any]], name: str) -> Sampled | None:
     known = [float(sample[name]) for sample in samples if sample[name] is not None]
     return Sampled(mean(known), min(known), max(known)) if known else None
+
+
+def _noted(samples: list[dict[str, Any]]) -> Noted:
+    """The samples as columns; the first counters span no half second and are left out."""
+    columns: dict[str, list[float | None]] = {
+        name: [_rounded(sample[name]) for sample in samples]
+        for name in ("sm_clock_mhz", "power_w", "temperature_c", "utilisation")
+    }
+    used = [sample["memory_used"] for sample in samples]
+    columns["memory_gib"] = [None if value is None else _rounded(value / GIB) for value in used]
+    reasons = [sample["reasons"] for sample in samples]
+    columns["held_down"] = [None if value is None else float(bool(value & HELD_DOWN)) for value in reasons]
+    counters = [None, *(sample["gpm"] for sample in samples[1:])]
+    for name in ("tensor", "dram"):
+        columns[name] = [_rounded(one.get(name)) if one else None for one in counters]
+    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    return Noted([round(sample["seconds"], 3) for sample in samples], known)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 2)
 
 
 def _throttle(samples: list[dict[str, Any]]) -> dict[str, float] | None:

@@ -60,6 +60,13 @@ class Counters(msgspec.Struct, frozen=True, omit_defaults=True):
     pcie_rx_mib_s: float | None = None
 
 
+class Noted(msgspec.Struct, frozen=True):
+    """The samples themselves, in order. None in a column: that was not answered."""
+
+    seconds: list[float]  # since the first step was timed
+    columns: dict[str, list[float | None]]  # sm_clock_mhz, power_w, temperature_c, memory_gib and the like
+
+
 class CpuUse(msgspec.Struct, frozen=True):
     """Who kept the cores busy."""
 
@@ -91,6 +98,7 @@ class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
     period_s: float | None = None
     cpu: CpuUse | None = None
     notes: tuple[str, ...] = ()
+    noted: Noted | None = None
 
 
 CONTENDED = "cpu-contended"  # the finding that others keep the cores busy

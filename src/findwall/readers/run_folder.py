@@ -38,6 +38,9 @@ _RANK_FOLDER = re.compile(
 )  # as they are written: `rank٣` or `rank007` are not ours
 
 
+RUN_FOLDER = "run-folder"  # the kind of run that this reads
+
+
 def is_run_folder(path: Path) -> bool:
     """One file of ours in its place is enough: the job may have been killed before the others came."""
     try:
@@ -64,7 +67,7 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
     first = ranks[0][1]
     probes = _read_probes(path, first.device_name, notes)
     return Run(
-        kind="run-folder",
+        kind=RUN_FOLDER,
         paths=(str(path),),
         ranks=tuple(_rank(folder, measured, info, allowance) for folder, measured in ranks),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
@@ -76,6 +79,18 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         crash=next((one.job_ended for _, one in ranks if one.job_ended not in ("", ENDED)), ""),
         probes=probes,
     )
+
+
+def run_info(path: Path) -> RunInfo | None:
+    """How the job was called; None where nobody can say."""
+    return _read_info(path, [])
+
+
+def measurement_in(path: Path, number: int) -> Measurement | None:
+    """What was measured of one rank, without what cannot be; None where that cannot be read."""
+    found = (measured for folder, measured in _read_ranks(path, []) if _number(folder) == number)
+    measured = next(found, None)
+    return None if measured is None else made_sound(measured, number, [])
 
 
 def _read_probes(path: Path, device: str | None, notes: list[str]) -> Probes | None:
@@ -211,7 +226,7 @@ def _cores(info: RunInfo | None) -> str | None:
 
 
 READER = Reader(
-    "run-folder",
+    RUN_FOLDER,
     accepts=lambda path, head: is_run_folder(path),
     read=lambda path, progress, workers, allowance: read_run_folder(path, allowance),
     alone=True,

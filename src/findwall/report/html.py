@@ -8,7 +8,6 @@ from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis
 from findwall.report import phrases
 from findwall.report.names import brief, clean
-from findwall.units import format_ms, format_share
 
 FIXES_SHOWN = 4
 NOTES_SHOWN = 5
@@ -50,13 +49,9 @@ def _budget(diagnosis: Diagnosis) -> str:
         (
             row.wall,
             row.cause,
-            format_ms(row.ms),
-            format_share(row.ms / diagnosis.step.ms) if diagnosis.step.ms else "?",
-            "?"
-            if row.recoverable_ms is None
-            else format_ms(row.recoverable_ms)
-            if row.recoverable_ms
-            else "-",
+            f"{row.time} ms",
+            row.share,
+            f"{row.recoverable} ms" if row.recoverable_ms else row.recoverable,
         )
         for row in phrases.bars(diagnosis)
     ]

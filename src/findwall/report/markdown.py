@@ -7,7 +7,6 @@ import re
 from findwall.model.diagnosis import Diagnosis
 from findwall.report import phrases
 from findwall.report.names import brief, clean
-from findwall.units import format_ms, format_share
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
 _SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")
@@ -57,16 +56,9 @@ def _budget(diagnosis: Diagnosis) -> str:
         return ""
     lines = ["| wall | cause | time | share | recoverable |", "|---|---|--:|--:|--:|"]
     for row in rows:
-        share = format_share(row.ms / diagnosis.step.ms) if diagnosis.step.ms else "?"
-        recoverable = (
-            "?"
-            if row.recoverable_ms is None
-            else format_ms(row.recoverable_ms)
-            if row.recoverable_ms
-            else "-"
-        )
+        recoverable = f"{row.recoverable} ms" if row.recoverable_ms else row.recoverable
         lines.append(
-            f"| {escape(row.wall)} | {escape(row.cause)} | {format_ms(row.ms)} | {share} | {recoverable} |"
+            f"| {escape(row.wall)} | {escape(row.cause)} | {row.time} ms | {row.share} | {recoverable} |"
         )
     return "\n".join(lines)
 

@@ -48,14 +48,17 @@ MFU_USUAL = "large transformers usually reach 35–50 %"
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One row of the budget as it is shown."""
+    """One row of the budget, and its figures as every view writes them."""
 
     wall: str
     cause: str
     ms: float
-    low_ms: float | None
-    high_ms: float | None
     recoverable_ms: float | None
+    time: str  # in milliseconds, as many decimals as all rows of one budget have
+    ends: str  # how sure that is: " (12.6–21.6)"; empty where the figure says it all
+    share: str  # of the step
+    recoverable: str  # in milliseconds; "?" unknown, "-" nothing
+    evidence: tuple[str, ...] = ()
 
 
 def job(diagnosis: Diagnosis) -> str:
@@ -168,37 +171,63 @@ def mfu(diagnosis: Diagnosis) -> str:
     return f"{text}; {MFU_USUAL}"
 
 
-def bars(diagnosis: Diagnosis) -> list[Bar]:
-    """The budget, longest first, small causes folded into one; the wall and the next one always stand."""
+_PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
+
+
+def bars(diagnosis: Diagnosis, folded: bool = True) -> list[Bar]:
+    """The budget, longest first. `folded`: small causes become one row, but never the wall or the next."""
     rows = sorted((row for row in diagnosis.budget if row.ms > 0), key=lambda row: -row.ms)
+    kept = _kept(diagnosis, rows) if folded else rows
+    left = [row for row in rows if row not in kept]
+    if len(left) == 1:
+        kept, left = rows, []
+    shown = [*kept, *([_fold(left)] if left else [])]
+    step = diagnosis.step.ms
+    places = _places(step or max((row.ms for row in shown), default=0.0))
+    return [_bar(row, step, places) for row in shown]
+
+
+def _kept(diagnosis: Diagnosis, rows: list[BudgetRow]) -> list[BudgetRow]:
+    """Rows that stand for themselves on one screen."""
     named = {diagnosis.wall.cause, diagnosis.wall.next.cause if diagnosis.wall.next else None}
     named |= {pair[-1] for pair in diagnosis.wall.between or [] if pair}
     smallest = FOLDED_SHARE * (diagnosis.step.ms or sum(row.ms for row in rows))
-    shown = [
+    return [
         row
         for index, row in enumerate(rows)
         if row.cause in named or (row.ms >= smallest and index < BARS_SHOWN)
     ]
-    folded = [row for row in rows if row not in shown]
-    if len(folded) == 1:
-        shown, folded = rows, []
-    return [_bar(row) for row in shown] + ([_fold(folded)] if folded else [])
 
 
-def _bar(row: BudgetRow) -> Bar:
-    low, high = (row.low_ms, row.high_ms) if _wide(row.low_ms, row.high_ms) else (None, None)
-    return Bar(row.wall or "", clean(row.cause), row.ms, low, high, row.recoverable_ms)
+def _places(longest_ms: float) -> int:
+    """Decimals that give every row of one budget the same unit and the longest three figures."""
+    return next((places for places, from_ms in enumerate(_PLACES_FROM_MS) if longest_ms >= from_ms), 3)
 
 
-def _fold(rows: list[BudgetRow]) -> Bar:
-    known = [row.recoverable_ms for row in rows if row.recoverable_ms is not None]
+def _bar(row: BudgetRow, step_ms: float | None, places: int) -> Bar:
+    gain = row.recoverable_ms
     return Bar(
-        "",
-        f"other ({len(rows)} causes)",
-        sum(row.ms for row in rows),
-        None,
-        None,
-        sum(known) if known else None,
+        wall=row.wall or "",
+        cause=clean(row.cause),
+        ms=row.ms,
+        recoverable_ms=gain,
+        time=f"{row.ms:.{places}f}",
+        ends=f" ({row.low_ms:.{places}f}–{row.high_ms:.{places}f})" if _wide(row.low_ms, row.high_ms) else "",
+        share=format_share(row.ms / step_ms) if step_ms else "?",
+        recoverable="?" if gain is None else f"{gain:.{places}f}" if gain > 0 else "-",
+        evidence=tuple(_evidence(item) for item in row.evidence),
+    )
+
+
+def _fold(rows: list[BudgetRow]) -> BudgetRow:
+    known = [row.recoverable_ms for row in rows if row.recoverable_ms is not None]
+    return BudgetRow(
+        wall=None,
+        cause=f"other ({len(rows)} causes)",
+        ms=sum(row.ms for row in rows),
+        low_ms=None,
+        high_ms=None,
+        recoverable_ms=sum(known) if known else None,
     )
 
 
@@ -253,7 +282,7 @@ def _evidence(item: Evidence) -> str:
 def gain(prescription: Prescription) -> str:
     """The step time a fix could give, as far as that is known, and what it asks of a person."""
     probed = "probed" if prescription.basis == "probed" else ""
-    parts = [_gain(prescription.step_ms), probed, SAFETY[prescription.safety]]
+    parts = [step_after(prescription.step_ms), probed, SAFETY[prescription.safety]]
     return ", ".join(part for part in parts if part)
 
 
@@ -274,7 +303,8 @@ def basis(prescriptions: list[Prescription]) -> str:
     return "; ".join(f"{' and '.join(fixes)} predicted {RESTS_ON[kind]}" for kind, fixes in names.items())
 
 
-def _gain(step_ms: Range) -> str:
+def step_after(step_ms: Range) -> str:
+    """The step that a fix gives, as far as that is known: a figure with its ends, or a bound."""
     if step_ms.mid is not None:
         ends = f" ({format_interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
         return f"about {format_ms(step_ms.mid)}{ends}"
@@ -305,7 +335,7 @@ def what_if(diagnosis: Diagnosis) -> list[str]:
     if asked is None:
         return []
     faster = f", {asked.speedup.mid:.2f}×" if asked.speedup.mid is not None else ""
-    said = _gain(asked.step_ms) or "no change"
+    said = step_after(asked.step_ms) or "no change"
     return [f"{clean(asked.asked)}: {said}{faster}", *(clean(note) for note in asked.notes)]
 
 
@@ -317,7 +347,7 @@ def road(diagnosis: Diagnosis) -> str:
             stops.append(f"{format_ms(stop.step_ms.mid)} today")
         elif stop.what == "predicted":
             then = f" (then {clean(stop.cause)})" if stop.cause else ""
-            stops.append(f"{_gain(stop.step_ms)} with {clean(' + '.join(stop.fixes))}{then}")
+            stops.append(f"{step_after(stop.step_ms)} with {clean(' + '.join(stop.fixes))}{then}")
         else:
             stops.append(f"{format_ms(stop.step_ms.mid)} at the roofline")
     return " → ".join(stops)

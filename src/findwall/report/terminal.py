@@ -153,45 +153,25 @@ def _budget(
 ) -> Iterator[RenderableType]:
     """Bars drawn to one scale; the solid part is what a perfect fix could give back."""
     longest = max(row.ms for row in rows)
-    places = _places(diagnosis.step.ms or longest)
     around = 2 + 10 + 19 + 8 + 13  # what stands left and right of the bar and its time
-    times = [_time(row, places) for row in rows]
+    times = [row.time + row.ends for row in rows]
     if width - around - max(map(len, times)) < SHORTEST_BAR:  # a narrow window: intervals go before bars do
-        times = [f"{row.ms:.{places}f}" for row in rows]
+        times = [row.time for row in rows]
     wide = max(map(len, times))
     room = max(width - around - wide, 4)
     legend = f"{glyphs.recoverable} recoverable {glyphs.floor} floor" if room >= LEGEND_ROOM else ""
     header = f"  {'wall':<10}{'cause':<19}{legend:<{room}}{'ms':>{wide}}{'share':>8}{'recoverable':>13}"
     yield Text(header, "dim", no_wrap=True, overflow="ellipsis")
     for row, time in zip(rows, times, strict=True):
-        share = format_share(row.ms / diagnosis.step.ms) if diagnosis.step.ms else "?"
         bold = "bold" if row.cause == diagnosis.wall.cause else ""
         yield Text.assemble(
             (f"  {fit(row.wall, 9):<10}", WALL_STYLES.get(row.wall, "dim")),
             (f"{fit(row.cause, 18):<19}", bold),
             *_bar(row, longest, room, glyphs),
-            (f"{time:>{wide}}{share:>8}{_recoverable(row.recoverable_ms, places):>13}", bold),
+            (f"{time:>{wide}}{row.share:>8}{row.recoverable:>13}", bold),
             no_wrap=True,
             overflow="ellipsis",
         )
-
-
-_PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
-
-
-def _places(longest_ms: float) -> int:
-    """Decimals that give every row of one budget the same unit and the longest three figures."""
-    return next((places for places, from_ms in enumerate(_PLACES_FROM_MS) if longest_ms >= from_ms), 3)
-
-
-def _time(row: phrases.Bar, places: int) -> str:
-    if row.low_ms is None or row.high_ms is None:
-        return f"{row.ms:.{places}f}"
-    return f"{row.ms:.{places}f} ({row.low_ms:.{places}f}–{row.high_ms:.{places}f})"
-
-
-def _recoverable(value: float | None, places: int) -> str:
-    return "?" if value is None else f"{value:.{places}f}" if value > 0 else "-"
 
 
 def _bar(row: phrases.Bar, longest: float, room: int, glyphs: Glyphs) -> list[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.report.names import clean, fit, kernel_name
 from findwall.report.stream import to_ascii
@@ -19,8 +21,7 @@ def to_text(diagnosis: Diagnosis, most: int, width: int = 80, unicode: bool = Tr
     if not rows:
         return "This input holds no ops or kernels.\n"
     room = max(width - FIGURES, NARROWEST_NAME)
-    # Kernels that overlap take more together than the device is busy: no share may pass 1.
-    busy = max(diagnosis.step.busy_ms or 0.0, sum(row.ms for row in rows))
+    busy = busy_ms(diagnosis)
     lines = [f"{'op or kernel':<{room}}{'ms/step':>10}{'of busy':>9}{'calls':>9}{'floor ms':>12}"]
     lines += [_line(row, busy, room) for row in rows[:most]]
     if most > len(rows):
@@ -29,11 +30,38 @@ def to_text(diagnosis: Diagnosis, most: int, width: int = 80, unicode: bool = Tr
     return text if unicode else to_ascii(text)
 
 
-def _line(row: KernelRow, busy_ms: float, room: int) -> str:
-    share = format_share(row.ms / busy_ms) if busy_ms > 0 else "?"
-    floor = "?" if row.floor_ms is None else f"{row.floor_ms:.3f}"
-    calls = f"{row.calls:,.0f}" if row.calls >= WHOLE_FROM else f"{row.calls:.3g}"
-    return f"{_name(row, room - 1):<{room}}{row.ms:>10.3f}{share:>9}{calls:>9}{floor:>12}"
+class Figures(msgspec.Struct, frozen=True):
+    """A row's figures as every view writes them."""
+
+    ms: str
+    share: str  # of the time the device is busy
+    calls: str
+    floor: str  # in milliseconds
+
+
+def busy_ms(diagnosis: Diagnosis) -> float:
+    """What shares of kernels are of. Where they overlap they take more together than the device is busy: no
+    share may pass 1."""
+    return max(diagnosis.step.busy_ms or 0.0, sum(row.ms for row in diagnosis.kernels))
+
+
+def figures(row: KernelRow, busy: float) -> Figures:
+    return Figures(
+        ms=f"{row.ms:.3f}",
+        share=format_share(row.ms / busy) if busy > 0 else "?",
+        calls=calls(row.calls),
+        floor="?" if row.floor_ms is None else f"{row.floor_ms:.3f}",
+    )
+
+
+def calls(count: float) -> str:
+    """Calls per step; kernels that do not run in every step have fractions of one."""
+    return f"{count:,.0f}" if count >= WHOLE_FROM else f"{count:.3g}"
+
+
+def _line(row: KernelRow, busy: float, room: int) -> str:
+    told = figures(row, busy)
+    return f"{_name(row, room - 1):<{room}}{told.ms:>10}{told.share:>9}{told.calls:>9}{told.floor:>12}"
 
 
 def _name(row: KernelRow, room: int) -> str:

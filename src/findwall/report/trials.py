@@ -89,9 +89,8 @@ def _table(trials: list[Trial]) -> list[str]:
         name = textwrap.wrap(one.fix, wide) or [""]
         predicted = format_ms(one.predicted.mid) if one.predicted.mid is not None else "–"
         measured = format_ms(one.measured.mid) if one.measured.mid is not None else "–"
-        verdict = f"{one.verdict}, kept" if one.kept else one.verdict
         lines += [f"  {part}" for part in name[:-1]]
-        lines.append(f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one):17}  {verdict}")
+        lines.append(f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one):17}  {_verdict(one)}")
         lines += textwrap.wrap(_rests_on(one), WIDTH, initial_indent="    ", subsequent_indent="    ")
     return lines
 
@@ -185,3 +184,17 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
     step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
     return f"{total.ratio:.2f} times faster ({between}), {step}, with {' + '.join(found.stack)}.{then}"
+
+
+def row_of_trial(one: Trial) -> str:
+    """What one trial found, in a line."""
+    parts = [f"{one.fix}: {_verdict(one)}"]
+    if one.measured.mid is not None:
+        parts.append(f"{format_ms(one.measured.mid)} per step, {_times(one)}")
+    if one.predicted.mid is not None:
+        parts.append(f"predicted {format_ms(one.predicted.mid)}")
+    return "; ".join(part for part in (*parts, _rests_on(one)) if part)
+
+
+def _verdict(one: Trial) -> str:
+    return f"{one.verdict}, kept" if one.kept else one.verdict

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from findwall.report.page import index, parse, to_markdown, to_text
+from findwall.report.explained import index, parse, to_markdown, to_text
 
 TEXT = """A one-sentence summary.
 

@@ -1,0 +1,110 @@
+"""`findwall report`: write the page of a run, a trace or a Diagnosis: one HTML file that needs nothing else.
+
+PATH is a run folder that `findwall run` wrote, a torch.profiler trace (or several, one a rank), or a
+Diagnosis that `--json` wrote. Without one it is the newest run in findwall-runs. Needs no GPU and no torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from findwall.errors import InputError
+from findwall.report.names import clean
+
+if TYPE_CHECKING:
+    from findwall.model.diagnosis import Diagnosis
+    from findwall.model.series import Series
+
+HEAD_BYTES = 200  # of a file: a Diagnosis says there what it is
+
+
+@click.command("report", help=__doc__)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Where to write it (default: report.html in the run folder, or here).",
+)
+@click.option("--open", "is_opened", is_flag=True, help="Show it in the browser.")
+@click.option("--step-ms", type=float, metavar="X", help="The true step time, measured without the profiler.")
+@click.option(
+    "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
+)
+def command(
+    paths: tuple[str, ...], output: str | None, is_opened: bool, step_ms: float | None, ceilings: str | None
+) -> None:
+    from findwall.cli.newest import resolve
+
+    chosen, which = resolve(paths)
+    if which:
+        click.echo(f"findwall: {clean(which)}", err=True)
+    document = _document(chosen)
+    if document is not None:
+        if step_ms is not None or ceilings is not None:
+            raise InputError(
+                f"{chosen[0]} is a Diagnosis: its figures are settled",
+                "Give the trace or the run folder it was made from.",
+            )
+        diagnosis, series = document, None
+    else:
+        diagnosis, series = _examined(chosen, step_ms, ceilings)
+    target = Path(output) if output is not None else _place(chosen)
+    write_page(diagnosis, series, target)
+    click.echo(str(target))
+    if is_opened:
+        import webbrowser
+
+        if not webbrowser.open(target.resolve().as_uri()):
+            click.echo("findwall: no browser could be opened", err=True)
+
+
+def write_page(diagnosis: Diagnosis, series: Series | None, target: Path) -> None:
+    """Draw the page and put it where it was asked for."""
+    from findwall import __version__
+    from findwall.report import document
+    from findwall.report.page import to_page
+
+    document.save(target, to_page(diagnosis, series, __version__).encode())
+
+
+def _document(chosen: list[str]) -> Diagnosis | None:
+    """A Diagnosis, where the path is that of one."""
+    from findwall.model.diagnosis import SCHEMA, from_json
+
+    path = Path(chosen[0])
+    if len(chosen) != 1 or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if f'"{SCHEMA}"'.encode() not in file.read(HEAD_BYTES):
+            return None
+    import msgspec
+
+    try:
+        return from_json(path.read_bytes())
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is no whole Diagnosis: {error}", "Write it again with --json.") from error
+
+
+def _examined(
+    chosen: list[str], step_ms: float | None, ceilings: str | None
+) -> tuple[Diagnosis, Series | None]:
+    from findwall import api
+    from findwall.cli.progress import progress_bar
+    from findwall.examine.series import gather
+
+    with progress_bar("reading") as progress:
+        run, found = api.look(chosen, step_ms, ceilings, progress)
+    return found.diagnosis, gather(run, found.facts)
+
+
+def _place(chosen: list[str]) -> Path:
+    """In the run folder, where it is one that can be written to; else here."""
+    from findwall.model.measurement import REPORT_FILE, RUN_FILE
+
+    folder = Path(chosen[0])
+    return folder / REPORT_FILE if (folder / RUN_FILE).is_file() else Path(REPORT_FILE)

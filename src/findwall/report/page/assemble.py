@@ -1,0 +1,103 @@
+"""The page put together: its parts in order, its style and script, and the policy that admits no others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from findwall.model.diagnosis import Diagnosis, to_json
+from findwall.model.series import Series
+from findwall.report import phrases
+from findwall.report.markdown import to_markdown
+from findwall.report.page.advice import fixes, missing, not_worth_it, reproduce
+from findwall.report.page.budget import budget
+from findwall.report.page.kernels import kernels
+from findwall.report.page.markup import Markup, embedded, embedded_json, joined, text
+from findwall.report.page.road import road
+from findwall.report.page.roofline import roofline
+from findwall.report.page.steps import step_times
+from findwall.report.page.timeline import packed, timeline
+from findwall.report.page.verdict import tone, top
+
+PARTS = (
+    ("verdict", "Verdict"),
+    ("budget", "Budget"),
+    ("road", "Road"),
+    ("roofline", "Roofline"),
+    ("timeline", "One step"),
+    ("steps", "Step times"),
+    ("kernels", "Kernels"),
+    ("fixes", "What helps"),
+    ("not-worth-it", "Not worth it"),
+    ("missing", "Missing"),
+    ("reproduce", "Reproduce"),
+)
+
+
+def to_page(diagnosis: Diagnosis, series: Series | None = None, version: str = "") -> str:
+    """The whole file. The same document and series give the same bytes."""
+    series = series or Series()
+    style, script = _asset("page.css"), _asset("page.js")
+    parts = {
+        "policy": Markup(_policy(style, script)),
+        "style": Markup(style),
+        "script": Markup(script),
+        "title": text(f"{phrases.verdict(diagnosis)[0]} · findwall"),
+        "tone": text(tone(diagnosis)),
+        "job": text(phrases.job(diagnosis)),
+        "links": Markup("".join(f'<a href="#{name}">{label}</a>' for name, label in PARTS)),
+        "body": _body(diagnosis, series, version),
+        "data": _data(diagnosis, series),
+    }
+    page = _asset("page.html")
+    first, *rest = page.split("{{")
+    found = [first]
+    for piece in rest:  # one pass: what is filled in is never looked at again
+        name, _, after = piece.partition("}}")
+        found += [parts[name.strip()], after]
+    return "".join(found)
+
+
+def _body(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
+    return joined(
+        top(diagnosis),
+        budget(diagnosis),
+        road(diagnosis),
+        roofline(diagnosis),
+        timeline(diagnosis, series),
+        step_times(diagnosis, series),
+        kernels(diagnosis),
+        fixes(diagnosis),
+        not_worth_it(diagnosis),
+        missing(diagnosis),
+        reproduce(diagnosis, series, version),
+    )
+
+
+def _data(diagnosis: Diagnosis, series: Series) -> Markup:
+    """The document itself for other programs, the Markdown that the button copies, the timeline's columns."""
+    return joined(
+        embedded_json("diagnosis", to_json(diagnosis).decode()),
+        embedded("markdown", to_markdown(diagnosis)),
+        packed(series),
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is fetched, and no script or style runs but the two that are written here."""
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")

@@ -1,0 +1,89 @@
+"""HTML in which everything that comes from outside is text.
+
+Names of kernels, files and modules may hold anything. They become text in one place, here: `element` escapes
+every child that is not markup already, `embedded` writes JSON that no HTML parser can take for a tag.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import msgspec
+
+from findwall.report.names import clean
+
+# `<` and `>` open and close tags and comments, `&` opens entities, U+2028 and U+2029 end lines of a script.
+_IN_JSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+_VOID = frozenset({"br", "meta", "input", "rect", "line", "circle", "path"})
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child = str | Markup | None
+NOTHING = Markup("")
+
+
+def text(value: str) -> Markup:
+    """A harmless line of text: no tags, no control characters, nothing that turns the reading direction."""
+    harmless = clean(value)
+    before = " " if harmless and value[:1] == " " else ""
+    after = " " if harmless and value[-1:] == " " else ""
+    return Markup(before + escape(harmless, quote=True) + after)
+
+
+def element(tag: str, *children: Child, **attributes: Any) -> Markup:
+    """One element. Attributes that are None or False are left out; `class_` is `class`, `_` becomes `-`."""
+    written = "".join(_attribute(name, value) for name, value in attributes.items())
+    if tag in _VOID:
+        return Markup(f"<{tag}{written}>" if tag in ("br", "meta", "input") else f"<{tag}{written}/>")
+    return Markup(f"<{tag}{written}>{joined(*children)}</{tag}>")
+
+
+def joined(*children: Child) -> Markup:
+    return Markup("".join(child if isinstance(child, Markup) else text(child) for child in children if child))
+
+
+def _attribute(name: str, value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    name = name.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    return f' {name}="{text(_number(value) if isinstance(value, float) else str(value))}"'
+
+
+def _number(value: float) -> str:
+    """A position in a drawing: hundredths are less than a pixel."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def across(percent: float) -> str:
+    """A width or a place in a drawing that is as wide as the page lets it."""
+    return _number(percent) + "%"
+
+
+def embedded(name: str, value: Any) -> Markup:
+    """A block of JSON that a script can read; nothing in it is markup."""
+    return embedded_json(name, msgspec.json.encode(value).decode())
+
+
+def embedded_json(name: str, written: str) -> Markup:
+    return Markup(f'<script type="application/json" id="{name}">{written.translate(_IN_JSON)}</script>\n')
+
+
+def section(name: str, title: str, *children: Child, note: str = "") -> Markup:
+    """A headed part of the page; `note` says under the heading what is seen."""
+    heading = element("h2", title, id=f"{name}-title")
+    said = element("p", note, class_="note") if note else None
+    return element("section", heading, said, *children, id=name, aria_labelledby=f"{name}-title")
+
+
+def listed(lines: list[str], class_: str | None = None) -> Markup:
+    if not lines:
+        return NOTHING
+    return element("ul", *(element("li", line) for line in lines), class_=class_)
