@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from findwall.model.machine import NO_TELEMETRY, Telemetry
+
 
 class Lane(msgspec.Struct, frozen=True):
     """One line of a track: events that do not overlap, in the order they start."""
@@ -78,6 +80,7 @@ class StepSeries(msgspec.Struct, frozen=True):
     slow_later: dict[int, float] = {}  # steps that stood out after all was measured, in ms
     until: int | None = None  # steps the job made in all, as far as that is known
     samples: Samples | None = None
+    telemetry: Telemetry = NO_TELEMETRY  # what all samples come to
 
 
 class Series(msgspec.Struct, frozen=True):

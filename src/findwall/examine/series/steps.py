@@ -29,6 +29,7 @@ def step_series(measured: Measurement) -> StepSeries | None:
         slow_later=dict(zip(later.slow_step, map(ms, later.slow_ns), strict=False)) if later else {},
         until=max(measured.steps_seen, (later.first_step + later.steps) if later else 0) or None,
         samples=_samples(measured, columns),
+        telemetry=measured.telemetry,
     )
 
 

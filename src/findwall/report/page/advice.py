@@ -8,7 +8,7 @@ from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.series import Series
 from findwall.report import phrases
 from findwall.report.names import clean
-from findwall.report.page.markup import Markup, across, element, listed, section
+from findwall.report.page.markup import Markup, across, element, listed, prose, section
 from findwall.report.page.verdict import speedup
 from findwall.report.trials import row_of_trial
 from findwall.units import format_ms
@@ -53,7 +53,7 @@ def _fix(item: Prescription, today_ms: float | None) -> Markup:
             data_label="step after it",
         ),
         element("td", speedup(item), class_="nowrap", data_label="faster"),
-        element("td", item.how),
+        element("td", prose(item.how)),
     )
 
 
@@ -107,7 +107,9 @@ def _refusals(items: list[NotWorthIt]) -> Markup:
     return element(
         "dl",
         *(
-            element("div", element("dt", ", ".join(item.fixes), _at_most(item)), element("dd", item.why))
+            element(
+                "div", element("dt", ", ".join(item.fixes), _at_most(item)), element("dd", prose(item.why))
+            )
             for item in items
         ),
         class_="refusals",

@@ -13,9 +13,11 @@ NOTE = (
     "Every millisecond of the step is given to exactly one cause. The full colour is what a perfect fix "
     "could give back, the pale part is the floor. Open a cause for its evidence."
 )
-LABELLED_SHARE = 0.05  # of the bar: narrower pieces bear no name; chosen by hand
+# Pixels, for names under the bar: what the bar is wide, what a letter takes. Chosen by hand.
+WIDE_SCREEN, PHONE, CHARACTER = 1000, 360, 6.8
+LABELLED_ON_PHONES = 0.36  # of the bar: narrower pieces bear their name on wide screens alone
 BAR_HEIGHT = 30  # pixels; the names stand below it
-UNEXPLAINED = "unexplained"
+UNEXPLAINED = "unknown"
 
 
 def wall_class(wall: str | None) -> str:
@@ -37,6 +39,10 @@ def budget(diagnosis: Diagnosis) -> Markup:
         _table(diagnosis, bars),
         note=NOTE,
     )
+
+
+def _named(bar: phrases.Bar) -> str:
+    return f"{bar.wall} / {bar.cause}" if bar.wall else bar.cause
 
 
 def _order(bar: phrases.Bar) -> tuple[int, float]:
@@ -65,13 +71,15 @@ def _stack(bars: list[phrases.Bar], total: float) -> Markup:
 def _piece(bar: phrases.Bar, at: float, width: float) -> Markup:
     back = 100.0 * min(bar.recoverable_ms or 0.0, bar.ms) / bar.ms
     inside = [
-        element("title", f"{bar.wall or UNEXPLAINED} / {bar.cause}: {bar.time} ms, {bar.share} of the step"),
+        element("title", f"{_named(bar)}: {bar.time} ms, {bar.share} of the step"),
         element("rect", width="100%", height=BAR_HEIGHT, class_="floor"),
         element("rect", width=across(back), height=BAR_HEIGHT, class_="back"),
     ]
-    if width > 100 * LABELLED_SHARE:
-        inside.append(element("text", bar.cause, x=1, y=BAR_HEIGHT + 16, class_="name"))
-        inside.append(element("text", f"{bar.time} ms", x=1, y=BAR_HEIGHT + 31, class_="time"))
+    room = width / 100 * (WIDE_SCREEN if width < 100 * LABELLED_ON_PHONES else PHONE)
+    if CHARACTER * len(bar.cause) < room:
+        seen = None if width >= 100 * LABELLED_ON_PHONES else "on-wide"
+        inside.append(element("text", bar.cause, x=1, y=BAR_HEIGHT + 16, class_=seen))
+        inside.append(element("text", f"{bar.time} ms", x=1, y=BAR_HEIGHT + 31, class_=f"time {seen or ''}"))
     inside.append(element("rect", width=1, height=BAR_HEIGHT, class_="edge"))
     return element(
         "svg", *inside, x=across(at), width=across(width), height="100%", class_=wall_class(bar.wall)
@@ -124,7 +132,7 @@ def _cause(diagnosis: Diagnosis, bar: phrases.Bar, longest: float, evidence: lis
         element(
             "span",
             element("span", "", class_="swatch"),
-            element("span", bar.wall or UNEXPLAINED, class_="of-wall"),
+            element("span", bar.wall, class_="of-wall"),
             element("span", bar.cause, class_="cause-name"),
         ),
         drawn,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.report.names import brief, clean, fit, kernel_name
 from findwall.report.page.markup import Markup, element, section
-from findwall.report.page.roofline import BOUND_CLASS
+from findwall.report.page.roofline import BOUND_CLASS, count_of
 from findwall.report.top import busy_ms, figures
 from findwall.units import format_bytes
 
@@ -24,7 +24,7 @@ COLUMNS = (
     ("bytes", "number"),
     ("bound", ""),
 )
-LONGEST_NAME = 44  # characters in a cell; the whole name is its title
+LONGEST_NAME = 36  # characters in a cell; the whole name is its title
 
 
 def kernels(diagnosis: Diagnosis) -> Markup:
@@ -58,8 +58,8 @@ def _head(name: str, kind: str, is_sorted: bool) -> Markup:
 
 def _row(row: KernelRow, busy: float) -> Markup:
     told = figures(row, busy)
-    name = fit(kernel_name(row.name), LONGEST_NAME)
-    op = clean(row.op or "")
+    name = fit(kernel_name(row.name).removeprefix("aten::"), LONGEST_NAME)
+    op = clean(row.op or "").removeprefix("aten::")
     whole = brief(row.name, 300)
     return element(
         "tr",
@@ -70,7 +70,7 @@ def _row(row: KernelRow, busy: float) -> Markup:
         _number(told.share, row.ms),
         _number(told.calls, row.calls),
         _number(told.floor, row.floor_ms),
-        _number("?" if row.flops is None else f"{row.flops:.3g}", row.flops),
+        _number("?" if row.flops is None else count_of(row.flops), row.flops),
         _number("?" if row.bytes is None else format_bytes(row.bytes), row.bytes),
         element(
             "td",

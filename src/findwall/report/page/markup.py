@@ -48,6 +48,14 @@ def joined(*children: Child) -> Markup:
     return Markup("".join(child if isinstance(child, Markup) else text(child) for child in children if child))
 
 
+def prose(value: str) -> Markup:
+    """A sentence; what stands between backticks in it is code."""
+    parts = value.split("`")
+    if len(parts) % 2 == 0:  # one of them has no partner
+        return text(value)
+    return joined(*(element("code", part) if at % 2 else part for at, part in enumerate(parts)))
+
+
 def _attribute(name: str, value: Any) -> str:
     if value is None or value is False:
         return ""
@@ -79,11 +87,11 @@ def embedded_json(name: str, written: str) -> Markup:
 def section(name: str, title: str, *children: Child, note: str = "") -> Markup:
     """A headed part of the page; `note` says under the heading what is seen."""
     heading = element("h2", title, id=f"{name}-title")
-    said = element("p", note, class_="note") if note else None
+    said = element("p", prose(note), class_="note") if note else None
     return element("section", heading, said, *children, id=name, aria_labelledby=f"{name}-title")
 
 
 def listed(lines: list[str], class_: str | None = None) -> Markup:
     if not lines:
         return NOTHING
-    return element("ul", *(element("li", line) for line in lines), class_=class_)
+    return element("ul", *(element("li", prose(line)) for line in lines), class_=class_)

@@ -13,14 +13,15 @@ import msgspec
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import MATH_TYPES
 from findwall.report.names import clean, fit, kernel_name
-from findwall.report.page.markup import Markup, element, joined, section
+from findwall.report.page.markup import Markup, element, joined, prose, section
 from findwall.report.top import calls
 from findwall.units import format_bytes, format_ms
 
 WIDTH, HEIGHT = 960, 420
-LEFT, RIGHT, TOP, BOTTOM = 62, 16, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 62, 190, 28, 40
 LARGEST_DOT, SMALLEST_DOT = 20.0, 3.0  # radius in pixels; area goes with time
 LINE = 15.0  # pixels from one line of text to the next
+MOST_TIME = 0.99  # of the kernels' time: the rest may lie at the frame's edge; chosen by hand
 SAME_CEILING = 1.02  # times another: drawn as one line
 BOUND_CLASS = {"compute": "wall-compute", "bandwidth": "wall-bandwidth", "latency": "wall-overhead"}
 NOTE = (
@@ -62,10 +63,10 @@ def roofline(diagnosis: Diagnosis) -> Markup:
     dots = [_dot(row) for row in diagnosis.kernels if row.flops and row.bytes and row.ms > 0]
     if not ceilings or memory is None:
         why = "The ceilings of this device are not known: `findwall ceilings` measures them in under 30 s."
-        return section("roofline", "The roofline", element("p", why))
+        return section("roofline", "The roofline", element("p", prose(why)))
     if not dots:
         why = "Of no kernel both FLOPs and bytes are known (record_shapes=True lets the trace tell them)."
-        return section("roofline", "The roofline", element("p", why))
+        return section("roofline", "The roofline", element("p", prose(why)))
     frame = _frame(dots, ceilings, memory)
     drawing = element(
         "svg",
@@ -104,10 +105,15 @@ def _ceilings(given: dict[str, Any]) -> tuple[list[tuple[str, float]], float | N
 
 def rate_of(value: float) -> str:
     """FLOP/s for people."""
-    for unit, size in (("PFLOP/s", 1e15), ("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)):
+    return f"{count_of(value)}FLOP/s"
+
+
+def count_of(value: float) -> str:
+    """A large number for people, ready for a unit behind it: `9.62 T`, `51 `."""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} FLOP/s"
+            return f"{value / size:.3g} {prefix}"
+    return f"{value:.3g} "
 
 
 def _dot(row: KernelRow) -> Dot:
@@ -119,7 +125,7 @@ def _dot(row: KernelRow) -> Dot:
         fit(kernel_name(row.name), 60),
         clean(row.op or ""),
         f"{row.class_}, {calls(row.calls)} calls, {format_ms(row.ms)} per step, {floor_said}, {bound_by}",
-        f"{flops:.3g} FLOPs, {format_bytes(moved)}: {flops / moved:.3g} FLOPs per byte, {rate_of(rate)}",
+        f"{count_of(flops)}FLOPs, {format_bytes(moved)}: {flops / moved:.3g} FLOPs per byte, {rate_of(rate)}",
     ]
     told = "\n".join(part for part in parts if part)
     return Dot(flops / moved, rate, row.ms, BOUND_CLASS.get(row.bound, "wall-none"), told)
@@ -127,11 +133,21 @@ def _dot(row: KernelRow) -> Dot:
 
 def _frame(dots: list[Dot], ceilings: list[tuple[str, float]], memory: float) -> Frame:
     """Whole decades that hold every dot and the ridges."""
-    across = [dot.intensity for dot in dots] + [rate / memory for _, rate in ceilings]
-    up = [dot.rate for dot in dots] + [rate for _, rate in ceilings]
+    across = [dot.intensity for dot in _most(dots)] + [rate / memory for _, rate in ceilings]
+    up = [dot.rate for dot in _most(dots)] + [rate for _, rate in ceilings]
     low_x, high_x = floor(log10(min(across))), ceil(log10(max(across) * 1.5))
     low_y, high_y = floor(log10(min(up))), ceil(log10(max(up) * 1.2))
     return Frame(max(low_x, high_x - 9), high_x, max(low_y, high_y - 9), high_y)
+
+
+def _most(dots: list[Dot]) -> list[Dot]:
+    """The dots that nearly all the time is in: the frame is theirs, the others lie at its edge."""
+    left, found = MOST_TIME * sum(dot.ms for dot in dots), []
+    for dot in sorted(dots, key=lambda dot: -dot.ms):
+        if left > 0:
+            found.append(dot)
+        left -= dot.ms
+    return found
 
 
 def _grid(frame: Frame) -> list[Markup]:
@@ -143,12 +159,9 @@ def _grid(frame: Frame) -> list[Markup]:
     for power in range(frame.low_y, frame.high_y + 1):
         y = frame.y(10.0**power)
         drawn.append(element("line", x1=float(LEFT), x2=float(WIDTH - RIGHT), y1=y, y2=y, class_="grid"))
-        number, _, unit = rate_of(10.0**power).partition(" ")
-        drawn.append(
-            element("text", f"{number} {unit.removesuffix('FLOP/s')}", x=LEFT - 6, y=y + 4, class_="tick end")
-        )
+        drawn.append(element("text", count_of(10.0**power), x=LEFT - 6, y=y + 4, class_="tick end"))
     drawn.append(element("text", "FLOPs per byte", x=WIDTH - RIGHT, y=HEIGHT - 6, class_="axis end"))
-    drawn.append(element("text", "FLOP/s", x=6, y=TOP + 4, class_="axis"))
+    drawn.append(element("text", "FLOP/s", x=LEFT - 6, y=TOP - 12, class_="axis end"))
     return drawn
 
 
@@ -173,10 +186,15 @@ def _roofs(frame: Frame, ceilings: list[tuple[str, float]], memory: float) -> li
         drawn.append(
             element("path", d=f"M{x:.1f} {y:.1f}H{WIDTH - RIGHT}", class_="roof" if at == 0 else "roof lower")
         )
-        drawn.append(element("circle", cx=x, cy=y, r=3.0, class_="ridge"))
-        label = f"{name} {rate_of(rate)}, ridge at {ridge:.3g}"
-        label_y = max(y - 5, label_y + LINE)
-        drawn.append(element("text", label, x=WIDTH - 6, y=label_y, class_="roof-name end"))
+        said = f"ridge of {name}: {ridge:.3g} FLOPs per byte"
+        drawn.append(
+            element("g", element("title", said), element("circle", cx=x, cy=y, r=3.0, class_="ridge"))
+        )
+        label_y = max(y + 4, label_y + LINE)
+        label = f"{name} {rate_of(rate)}"
+        drawn.append(element("text", label, x=WIDTH - RIGHT + 8, y=label_y, class_="roof-name"))
+        if at == 0:
+            drawn.append(element("text", f"ridge {ridge:.3g}", x=x, y=y - 9, class_="tick middle"))
     middle = sqrt(start * (top / memory))
     place = f"translate({frame.place(middle, middle * memory)}) rotate({_slope(frame, memory):.1f})"
     drawn.append(
@@ -203,8 +221,8 @@ def _dots(frame: Frame, dots: list[Dot]) -> Markup:
                 element("title", dot.told.replace("\n", "; ")),
                 element(
                     "circle",
-                    cx=frame.x(max(dot.intensity, 10.0**frame.low_x)),
-                    cy=frame.y(max(dot.rate, 10.0**frame.low_y)),
+                    cx=frame.x(min(max(dot.intensity, 10.0**frame.low_x), 10.0**frame.high_x)),
+                    cy=frame.y(min(max(dot.rate, 10.0**frame.low_y), 10.0**frame.high_y)),
                     r=radius,
                 ),
                 class_=f"dot {dot.kind}",

@@ -8,14 +8,21 @@ import msgspec
 
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.kinds import USUAL
+from findwall.model.machine import Telemetry
 from findwall.model.series import Samples, Series, StepSeries
-from findwall.report.page.markup import Markup, element, section
-from findwall.units import format_ms, format_share
+from findwall.report.page.markup import Markup, element, prose, section
+from findwall.units import GIB, format_ms, format_share
 
 WIDTH = 960
 LEFT, RIGHT = 62, 16
 STEPS_HEIGHT, LINE_HEIGHT, BOTTOM = 200, 54, 34
 OUTLIER = 1.5  # times the median of its kind: drawn as one that stands out; chosen by hand
+HARMLESS = (
+    "gpu-idle",
+    "application-clocks",
+    "display-clocks",
+    "sync-boost",
+)  # reasons that hold nothing down
 TELEMETRY = {
     "sm_clock_mhz": ("SM clock", "MHz"),
     "power_w": ("power", "W"),
@@ -40,7 +47,7 @@ def step_times(diagnosis: Diagnosis, series: Series) -> Markup:
     steps = series.steps
     title = "Step times over the run"
     if steps is None:
-        return section("steps", title, element("p", series.why_no_steps), _kinds(diagnosis))
+        return section("steps", title, element("p", prose(series.why_no_steps)), _kinds(diagnosis))
     axis = _axis(steps)
     samples = steps.samples
     lines = [name for name in TELEMETRY if samples is not None and name in samples.columns]
@@ -58,12 +65,11 @@ def step_times(diagnosis: Diagnosis, series: Series) -> Markup:
         role="img",
         aria_label=_said(steps),
     )
-    told = [] if samples is not None else [element("p", NO_SAMPLES, class_="note")]
     return section(
         "steps",
         title,
         element("div", chart, class_="scroll", tabindex=0, role="region", aria_label="Step times chart"),
-        *told,
+        _machine(steps.telemetry),
         _kinds(diagnosis),
         note=_said(steps),
     )
@@ -202,6 +208,42 @@ def _ticks(axis: Axis, height: int) -> list[Markup]:
         at += size
     drawn.append(element("text", "step", x=WIDTH - RIGHT, y=height - 4, class_="axis end"))
     return drawn
+
+
+def _machine(told: Telemetry) -> Markup:
+    """What all samples come to: a figure each, with its least and most."""
+    cells = []
+    clock = f" of {told.max_sm_clock_mhz}" if told.max_sm_clock_mhz else ""
+    limit = f" of {told.power_limit_w:.0f}" if told.power_limit_w else ""
+    for name, one, unit in (
+        ("SM clock", told.sm_clock_mhz, f"{clock} MHz"),
+        ("power", told.power_w, f"{limit} W"),
+        ("temperature", told.temperature_c, " °C"),
+    ):
+        if one is not None:
+            ends = f"{one.min:.0f}–{one.max:.0f}" if f"{one.min:.0f}" != f"{one.max:.0f}" else ""
+            cells.append((name, f"{one.mean:.0f}{unit}", ends))
+    held = {name: share for name, share in (told.throttle or {}).items() if name not in HARMLESS}
+    for name, share in held.items():
+        cells.append((f"held down by {name}", format_share(share), "of the samples"))
+    if told.gpm is not None:
+        for name, value in (("SM", told.gpm.sm), ("tensor cores", told.gpm.tensor), ("DRAM", told.gpm.dram)):
+            if value is not None:
+                cells.append((f"{name} busy", format_share(value / 100), ""))
+    if told.memory_used is not None:
+        cells.append(("memory in use", f"{told.memory_used / GIB:.1f} GiB", "by everyone"))
+    if not cells:
+        return element("p", NO_SAMPLES, class_="note")
+    drawn = [
+        element(
+            "div",
+            element("dt", name),
+            element("dd", figure),
+            element("dd", beside, class_="beside") if beside else None,
+        )
+        for name, figure, beside in cells
+    ]
+    return element("dl", *drawn, class_="telemetry-figures")
 
 
 def _kinds(diagnosis: Diagnosis) -> Markup | None:

@@ -9,7 +9,7 @@ from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.series import Series, StepTimeline
 from findwall.report.names import brief, clean, fit, kernel_name
-from findwall.report.page.markup import Markup, element, embedded, joined, section
+from findwall.report.page.markup import Markup, element, embedded, joined, prose, section
 from findwall.units import NS_PER_MS, format_ms
 
 LONGEST_NAME = 160  # characters: longer ones are cut in their middle
@@ -25,7 +25,7 @@ def timeline(diagnosis: Diagnosis, series: Series) -> Markup:
     step = series.timeline
     if step is None or not step.events:
         why = series.why_no_timeline or "The traced step holds no events."
-        return section("timeline", "One step", element("p", why))
+        return section("timeline", "One step", element("p", prose(why)))
     tools = element(
         "div",
         element("label", joined("Search "), element("input", type="search", id="find", autocomplete="off")),

@@ -6,8 +6,7 @@ from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.report import phrases
 from findwall.report.markdown import MARKS
-from findwall.report.names import clean
-from findwall.report.page.markup import Markup, element, joined, listed
+from findwall.report.page.markup import Markup, element, listed, prose
 from findwall.units import format_ms, format_share
 
 QUESTIONS = {
@@ -33,7 +32,7 @@ def top(diagnosis: Diagnosis) -> Markup:
         "section",
         element("p", kicker, class_="kicker"),
         element("h1", named or kicker, class_=None if named else "visually-hidden", id="verdict-title"),
-        element("p", sentence, class_="sentence"),
+        element("p", prose(sentence), class_="sentence"),
         _known(diagnosis),
         _first_fix(diagnosis),
         _figures(diagnosis),
@@ -87,7 +86,7 @@ def _first_fix(diagnosis: Diagnosis) -> Markup | None:
             _warning(first),
         ),
         number,
-        element("p", first.how, class_="how"),
+        element("p", prose(first.how), class_="how"),
         class_="first-fix",
     )
 
@@ -115,7 +114,8 @@ def _figures(diagnosis: Diagnosis) -> Markup:
 
 def _figure(label: str, figure: str, beside: str) -> Markup:
     said = [element("dd", figure, class_="figure")] if figure else []
-    said += [element("dd", beside, class_="beside")] if beside and beside != figure else []
+    beside = beside.removeprefix(figure).strip(" ·")
+    said += [element("dd", beside, class_="beside")] if beside else []
     return element("div", element("dt", label), *said)
 
 
@@ -129,8 +129,8 @@ def _questions(diagnosis: Diagnosis) -> Markup | None:
             element(
                 "span",
                 element("b", QUESTIONS[question.id]),
-                element("span", f" {question.answer}. ", class_="answer"),
-                joined(clean(question.sentence)),
+                element("span", f" {question.answer.capitalize()}. ", class_="answer"),
+                prose(question.sentence),
             ),
         )
         for question in diagnosis.questions
