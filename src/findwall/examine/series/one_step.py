@@ -55,7 +55,7 @@ class _Window(msgspec.Struct, frozen=True):
 
 
 def one_step(facts: Facts) -> StepTimeline | None:
-    """The step of usual kind whose length is nearest to their median; None where there is none."""
+    """Of the kind that most of the time goes to: the step nearest to their median. None: there is none."""
     at, kind = _chosen(facts)
     if at < 0:
         return None
@@ -80,10 +80,18 @@ def _chosen(facts: Facts) -> tuple[int, str]:
     if len(used) == 0:
         return (-1, "") if len(lengths) == 0 else (0, "")
     kinds = traced_kinds(facts.rank, facts.timeline, facts.queue)[: len(used)]
-    usual = np.array([kind == USUAL for kind in kinds], bool)
-    among = used[usual] if usual.any() else used
+    kind = _heaviest(facts, kinds)
+    mine = np.array([one == kind for one in kinds], bool)
+    among = used[mine] if mine.any() else used
     at = int(among[np.argmin(np.abs(lengths[among] - np.median(lengths[among])))])
-    return at, USUAL if len(set(kinds)) > 1 else ""
+    return at, kind if len(set(kinds)) > 1 else ""
+
+
+def _heaviest(facts: Facts, traced: list[str]) -> str:
+    """Of the kinds that were traced, the one whose steps take most of the job's time."""
+    timed = facts.rank.step_times
+    weights = {kind.name: kind.share * kind.mean for kind in timed.kinds()} if timed is not None else {}
+    return max(dict.fromkeys(traced), key=lambda kind: weights.get(kind, 0.0), default=USUAL)
 
 
 def _window(facts: Facts, at: int) -> _Window:

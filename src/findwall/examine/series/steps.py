@@ -15,9 +15,9 @@ def step_series(measured: Measurement) -> StepSeries | None:
     """None where no step was timed."""
     columns = measured.steps
     rows = columns.timed(range(len(columns)))[:MOST_STEPS]
-    times = columns.times(rows)
-    if not times:
+    if not rows:
         return None
+    times = columns.times(rows)
     later = measured.later
     kinds = [columns.kind[row] for row in rows] if len(columns.kind) == len(columns) else []
     return StepSeries(

@@ -152,8 +152,10 @@ def _cause(diagnosis: Diagnosis, bar: phrases.Bar, longest: float, evidence: lis
 def _evidence(bar: phrases.Bar, evidence: list[Evidence]) -> Markup:
     lines = []
     for said, item in zip(bar.evidence, evidence, strict=True):
-        place = element("code", item.line, class_="line") if item.line else None
-        plain = said.removesuffix(f" ({clean(item.line)})") if item.line else said
+        behind = f" ({clean(item.line)})" if item.line else ""
+        is_behind = bool(behind) and said.endswith(behind)
+        place = element("code", item.line, class_="line") if is_behind else None
+        plain = said.removesuffix(behind) if is_behind else said
         time = f"{format_ms(item.ms)} " if item.ms is not None and format_ms(item.ms) not in said else ""
         lines.append(element("li", time, plain, " " if place else "", place))
     told = (

@@ -31,8 +31,10 @@ NOTHING = Markup("")
 def text(value: str) -> Markup:
     """A harmless line of text: no tags, no control characters, nothing that turns the reading direction."""
     harmless = clean(value)
-    before = " " if harmless and value[:1] == " " else ""
-    after = " " if harmless and value[-1:] == " " else ""
+    if not harmless:
+        return Markup(" " if value.isspace() else "")
+    before = " " if value[0] == " " else ""
+    after = " " if value[-1] == " " else ""
     return Markup(before + escape(harmless, quote=True) + after)
 
 

@@ -16,6 +16,7 @@ from findwall.units import GIB, format_ms, format_share
 WIDTH = 960
 LEFT, RIGHT = 62, 16
 STEPS_HEIGHT, LINE_HEIGHT, BOTTOM = 200, 54, 34
+LINEAR_UP_TO = 5.0  # times the median step: with longer ones the axis goes by decades; chosen by hand
 OUTLIER = 1.5  # times the median of its kind: drawn as one that stands out; chosen by hand
 HARMLESS = (
     "gpu-idle",
@@ -103,10 +104,35 @@ def _median(values: list[float]) -> float:
     return ordered[len(ordered) // 2] if ordered else 0.0
 
 
-def _level(steps: StepSeries) -> tuple[float, bool]:
-    """The top of the chart in ms, and whether single steps stand above it."""
-    longest, usual = max(steps.timed.ms), _median(steps.timed.ms)
-    return (longest * 1.08, False) if longest <= 6 * usual else (6 * usual, True)
+class Scale(msgspec.Struct, frozen=True):
+    """Times from bottom to top; by decades where the longest step is many times the usual one."""
+
+    low: float
+    high: float
+    by_decades: bool
+
+    def y(self, ms: float) -> float:
+        if self.by_decades:
+            share = (log10(max(ms, self.low)) - log10(self.low)) / (log10(self.high) - log10(self.low))
+        else:
+            share = ms / self.high
+        return 10.0 + (1.0 - share) * (STEPS_HEIGHT - 26.0)
+
+    def ticks(self) -> list[float]:
+        if not self.by_decades:
+            return [0.0, self.high / 2, self.high]
+        found, at = [], self.low
+        while at <= self.high * 1.001:
+            found.append(at)
+            at *= 10.0
+        return found
+
+
+def _scale(steps: StepSeries) -> Scale:
+    longest, shortest = max(steps.timed.ms), max(min(steps.timed.ms), 1e-6)
+    if longest <= LINEAR_UP_TO * _median(steps.timed.ms):
+        return Scale(0.0, max(longest, 1e-6) * 1.05, False)
+    return Scale(10.0 ** floor(log10(shortest)), 10.0 ** ceil(log10(longest)), True)
 
 
 def _shades(steps: StepSeries, axis: Axis, height: int) -> list[Markup]:
@@ -117,44 +143,37 @@ def _shades(steps: StepSeries, axis: Axis, height: int) -> list[Markup]:
             element("rect", x=start, y=0.0, width=first - start, height=float(height), class_="warm-up")
         )
         if first - start > 60:
-            drawn.append(element("text", "warm-up", x=start + 6, y=16, class_="tick"))
+            drawn.append(element("text", "warm-up", x=start + 6, y=26, class_="tick"))
     if steps.traced_from is not None and steps.traced:
         x, end = axis.x(steps.traced_from), axis.x(steps.traced_from + steps.traced)
         drawn.append(
             element("rect", x=x, y=0.0, width=max(end - x, 3.0), height=float(height), class_="traced")
         )
-        drawn.append(element("text", "traced", x=min(x, WIDTH - RIGHT - 2), y=16, class_="tick end"))
+        drawn.append(element("text", "traced", x=min(x, WIDTH - RIGHT - 2), y=26, class_="tick end"))
     return drawn
 
 
 def _points(steps: StepSeries, axis: Axis) -> list[Markup]:
-    top, cut = _level(steps)
+    scale = _scale(steps)
     names = steps.timed.kinds or [USUAL] * len(steps.timed.ms)
     middle = {
         name: _median([one for one, own in zip(steps.timed.ms, names, strict=True) if own == name])
         for name in set(names)
     }
     drawn = []
-    for fraction in (0.0, 0.5, 1.0):
-        y = _y(fraction * top, top)
+    for tick in scale.ticks():
+        y = scale.y(tick)
         drawn.append(element("line", x1=float(LEFT), x2=float(WIDTH - RIGHT), y1=y, y2=y, class_="grid"))
-        label = format_ms(fraction * top) if fraction else "0"
-        drawn.append(element("text", label, x=LEFT - 6, y=max(y + 4, 12.0), class_="tick end"))
+        label = format_ms(tick) if tick else "0"
+        drawn.append(element("text", label, x=LEFT - 6, y=y + 4, class_="tick end"))
     for at, (value, name) in enumerate(zip(steps.timed.ms, names, strict=True)):
         number = steps.timed.first + at
         stands_out = value > OUTLIER * middle[name]
         kind = f"step {'usual' if name == USUAL else 'other'}{' outlier' if stands_out else ''}"
         said = f"step {number}: {format_ms(value)}{'' if name == USUAL else f', {name}'}"
-        place = {"cx": axis.x(number + 0.5), "cy": _y(min(value, top), top), "r": 3.2 if stands_out else 2.4}
+        place = {"cx": axis.x(number + 0.5), "cy": scale.y(value), "r": 3.2 if stands_out else 2.4}
         drawn.append(element("g", element("title", said), element("circle", **place), class_=kind))
-    if cut:
-        over = sum(value > top for value in steps.timed.ms)
-        drawn.append(element("text", f"{over} above the frame", x=WIDTH - RIGHT, y=12, class_="tick end"))
     return drawn
-
-
-def _y(value: float, top: float) -> float:
-    return 8.0 + (1.0 - value / top) * (STEPS_HEIGHT - 24.0)
 
 
 def _line(samples: Samples, name: str, axis: Axis, y: int) -> list[Markup]:
@@ -269,4 +288,5 @@ def _kinds(diagnosis: Diagnosis) -> Markup | None:
         ("does", ""),
     )
     head = element("tr", *(element("th", name, class_=of or None, scope="col") for name, of in heads))
-    return element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    table = element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    return element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Kinds of steps")

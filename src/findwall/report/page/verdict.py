@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.report import phrases
 from findwall.report.markdown import MARKS
@@ -22,7 +21,7 @@ def tone(diagnosis: Diagnosis) -> str:
     wall = diagnosis.wall
     if wall.wall is None:
         return "no-verdict"
-    return "roof" if wall.cause in ROOFS else f"wall-{wall.wall}"
+    return f"wall-{wall.wall}"
 
 
 def top(diagnosis: Diagnosis) -> Markup:
@@ -85,9 +84,9 @@ def _first_fix(diagnosis: Diagnosis) -> Markup | None:
             element("b", " + ".join(first.fixes)),
             _warning(first),
         ),
-        number,
+        number if faster or then else None,
         element("p", prose(first.how), class_="how"),
-        class_="first-fix",
+        class_="first-fix" if faster or then else "first-fix bare",
     )
 
 
