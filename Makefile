@@ -14,7 +14,7 @@ SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 LAWS := tests/readers/test_trace_fuzz.py tests/examine/test_never_wrong.py tests/examine/test_checks.py \
 	tests/walls/test_laws.py tests/structure tests/replay tests/attribute tests/fixes/test_bounds.py
 
-.PHONY: demo test lint format types contracts pytest soak docs bench clean
+.PHONY: demo test lint format types contracts pytest soak docs bench browser screenshots clean
 
 # The machine's torch is used if it has one that can be imported. A Python that is in an environment itself does
 # not hand that environment on: then the path is.
@@ -70,8 +70,26 @@ soak: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m findwall explain --write docs
 
+# A browser for the tests of the page, and axe-core, which checks that everyone can read it. Neither is needed
+# to use findwall.
+AXE := https://registry.npmjs.org/axe-core/-/axe-core-4.10.2.tgz
+AXE_SHA256 := 9ea2d2d6917da998122bdacfd3b473e31ead53f4b87146c716a12edf89158100
+
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null \
+	|| { apt-get update && apt-get install --yes --no-install-recommends chromium fonts-dejavu-core; } \
+	|| { echo "Chromium could not be installed: the tests of the page in a browser skip." >&2; exit 1; }
+	@mkdir -p .browser
+	@test -f .browser/package/axe.min.js || { curl --silent --fail --location $(AXE) --output .browser/axe.tgz \
+	&& echo "$(AXE_SHA256)  .browser/axe.tgz" | sha256sum --check --quiet \
+	&& tar --extract --gzip --file .browser/axe.tgz --directory .browser package/axe.min.js; } \
+	|| { rm -f .browser/axe.tgz; echo "axe-core could not be fetched: its test skips." >&2; }
+
+screenshots: $(VENV)/.dev
+	$(BIN)/python docs/make_screenshots.py
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/ingest.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .browser .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

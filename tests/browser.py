@@ -44,6 +44,7 @@ class Browser:
         self.session: str | None = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", {"enabled": True})
 
     def __enter__(self) -> Browser:
         return self
@@ -194,3 +195,9 @@ def _start(program: str, profile: str, its_input: int, its_output: int) -> subpr
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+
+
+def axe_source() -> str | None:
+    """The checker of accessibility that `make browser` fetches."""
+    path = Path(__file__).resolve().parents[1] / ".browser" / "package" / "axe.min.js"
+    return path.read_text() if path.is_file() else None

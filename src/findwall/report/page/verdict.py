@@ -49,9 +49,9 @@ def _known(diagnosis: Diagnosis) -> Markup | None:
     known, missing = phrases.known(diagnosis), phrases.notes(diagnosis)[:3]
     parts = []
     if known:
-        parts.append(element("div", element("h3", "What is known"), listed(known)))
+        parts.append(element("div", element("h2", "What is known"), listed(known)))
     if missing:
-        parts.append(element("div", element("h3", "What is missing"), listed(missing)))
+        parts.append(element("div", element("h2", "What is missing"), listed(missing)))
     return element("div", *parts, class_="known")
 
 
