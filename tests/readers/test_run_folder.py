@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,8 +13,9 @@ import pytest
 from captures import FIXTURES
 from findwall.errors import InputError
 from findwall.examine import examine
+from findwall.model.diagnosis import Range, Trial
 from findwall.model.machine import Environment, Finding, Sampled
-from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace, Warmup
+from findwall.model.measurement import TRIALS_FILE, Line, Measurement, RunInfo, StepColumns, Trace, Warmup
 from findwall.readers.run_folder import is_run_folder, read_run_folder
 
 TRACE = {
@@ -208,3 +210,13 @@ def test_a_folder_without_measurements_is_an_error(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(InputError, match="holds no measurement"):
         read_run_folder(tmp_path)
+
+
+def test_what_was_tried_is_read_with_the_run_and_left_out_where_it_is_broken(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(FIXTURES / "runs" / "ddp_one_wire", tmp_path / "run"))
+    tried = Trial("tf32", Range(mid=9.0), Range(mid=10.0), "faster", Range(mid=2.0), kept=True)
+    (folder / TRIALS_FILE).write_bytes(msgspec.json.encode([tried]))
+    assert read_run_folder(folder).trials == (tried,)
+    (folder / TRIALS_FILE).write_text('[{"fix": 3}]')
+    broken = read_run_folder(folder)
+    assert broken.trials == () and any("trials.json is left out" in note for note in broken.notes)

@@ -52,7 +52,7 @@ def command(
             )
         diagnosis, series = document, None
     else:
-        diagnosis, series = _examined(chosen, step_ms, ceilings)
+        diagnosis, series = examined(chosen, step_ms, ceilings)
     target = Path(output) if output is not None else _place(chosen)
     write_page(diagnosis, series, target)
     click.echo(str(target))
@@ -90,7 +90,7 @@ def _document(chosen: list[str]) -> Diagnosis | None:
         raise InputError(f"{path} is no whole Diagnosis: {error}", "Write it again with --json.") from error
 
 
-def _examined(
+def examined(
     chosen: list[str], step_ms: float | None, ceilings: str | None
 ) -> tuple[Diagnosis, Series | None]:
     from findwall import api

@@ -60,7 +60,7 @@ def command(
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
     from findwall.cli.launchers import launch_of
     from findwall.cli.run import chosen
-    from findwall.cli.trying import Job, first_look, try_fixes, view_of
+    from findwall.cli.trying import Job, first_look, keep, run_folder, try_fixes, view_of
     from findwall.fixes.patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
@@ -78,6 +78,7 @@ def command(
         arguments=launch.arguments,
         is_module=launch.is_module,
         launcher=launch.launcher,
+        folder=run_folder(launch.target),
         cwd=sandbox_dir,
         rounds=repeat,
         steps=steps,
@@ -94,6 +95,8 @@ def command(
         return
     tried = try_fixes(job, _say)
     diagnosis = with_trials(tried.before, tried.found)
+    if job.folder is not None:
+        keep(job.folder, diagnosis)
     patch = patch_of(tried.found.stack, tried.applied)
     if patch_file is not None:
         write_patch(patch, patch_file)

@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from math import inf
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Job(msgspec.Struct, frozen=True):
     numerics: bool = True  # fixes that round differently may be tried
     only: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()  # what starts its processes: torchrun and its options
+    folder: Path | None = None  # where the first look at it stays
 
     def command(self, stack: Stack, *how: str) -> tuple[str, ...]:
         applied = ("--apply", ",".join(stack)) if stack else ()
@@ -109,6 +111,27 @@ def try_fixes(job: Job, say: Say) -> Tried:
     return Tried(found, looks[()], after, told.get(found.stack, Applied()))
 
 
+def run_folder(target: str) -> Path:
+    """A new one, where `findwall run` has its own."""
+    from findwall.measure.runfolder import RUNS, safe_name
+
+    parent = Path.cwd() / RUNS
+    name = f"{safe_name(target)}-try"
+    return next(path for number in count(1) if not (path := parent / f"{name}-{number}").exists())
+
+
+def keep(folder: Path, diagnosis: Diagnosis) -> None:
+    """The trials beside what was looked at, and the document and the page with them."""
+    from findwall.cli.report import examined, write_page
+    from findwall.model.measurement import DIAGNOSIS_FILE, REPORT_FILE, TRIALS_FILE
+    from findwall.report import document
+
+    if folder.is_dir():
+        document.save(folder / TRIALS_FILE, msgspec.json.encode(diagnosis.trials))
+        document.write(diagnosis, str(folder / DIAGNOSIS_FILE))
+        write_page(diagnosis, examined([str(folder)], None, None)[1], folder / REPORT_FILE)
+
+
 def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
     """The wall, and the prescribed fixes that can be made without an edit, in their order."""
     from findwall.fixes import all_fixes
@@ -169,6 +192,8 @@ def _diagnosis(job: Job, stack: Stack, writes: list[str]) -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="findwall-try-") as name:
         folder = Path(name)
         document, run = folder / "diagnosis.json", folder / "run"
+        if not stack and job.folder is not None:
+            run = job.folder
         where = ("--out", str(run), "--json", str(document))
         command = job.command(stack, "--brief", "--until", "lines", *where)
         found = look_at(command, folder, document, job.cwd)

@@ -59,7 +59,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         mfu=Mfu(None, None, None, None, "no device events"),
         throughput=throughput(run, step.ms * 1e6) if step.ms else None,
         kernels=[],
-        trials=[],
+        trials=list(run.trials),
         notes=[
             *(note for timeline in run.timelines for note in timeline.quality.notes),
             *about_kinds(rank),

@@ -25,6 +25,7 @@ MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
 DIAGNOSIS_FILE = "diagnosis.json"
+TRIALS_FILE = "trials.json"  # what `findwall try` found, beside what it looked at
 REPORT_FILE = "report.html"  # the page
 
 

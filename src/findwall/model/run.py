@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
 from findwall.model.machine import (
@@ -127,6 +128,7 @@ class Run(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     crash: str = ""  # how the job ended, where it did not end well
     probes: Probes | None = None  # ops of its step that were run as fixes would run them
+    trials: tuple[Trial, ...] = ()  # fixes that were really made in it
 
     @property
     def first(self) -> Rank:

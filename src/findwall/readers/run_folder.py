@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
+from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.model.measurement import (
@@ -19,6 +20,7 @@ from findwall.model.measurement import (
     MEASUREMENT_FILE,
     RUN_FILE,
     RUN_SCHEMA,
+    TRIALS_FILE,
     Measurement,
     RunInfo,
 )
@@ -65,7 +67,7 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
     if len(ranks) < world_size:
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
     first = ranks[0][1]
-    probes = _read_probes(path, first.device_name, notes)
+    probes, trials = _read_probes(path, first.device_name, notes), _read_trials(path, notes)
     return Run(
         kind=RUN_FOLDER,
         paths=(str(path),),
@@ -78,7 +80,19 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         notes=tuple(notes),
         crash=next((one.job_ended for _, one in ranks if one.job_ended not in ("", ENDED)), ""),
         probes=probes,
+        trials=trials,
     )
+
+
+def _read_trials(path: Path, notes: list[str]) -> tuple[Trial, ...]:
+    """What `findwall try` left here."""
+    try:
+        return tuple(msgspec.json.decode(read_small(path / TRIALS_FILE), type=list[Trial]))
+    except FileNotFoundError:
+        return ()
+    except (InputError, *UNDECODABLE) as error:
+        notes.append(f"{TRIALS_FILE} is left out: {error}; run `findwall try` again")
+        return ()
 
 
 def run_info(path: Path) -> RunInfo | None:

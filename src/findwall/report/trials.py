@@ -180,7 +180,12 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
     total = found.total.faster
     then = ""
     if after is not None and after.wall.cause:
-        then = f" It stood at {wall}, and stands at {after.wall.wall} / {after.wall.cause} now."
+        now = f"{after.wall.wall} / {after.wall.cause}"
+        then = (
+            f" It stood at {wall}, and stands at {now} now."
+            if now != wall
+            else f" It still stands at {wall}."
+        )
     step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
     return f"{total.ratio:.2f} times faster ({between}), {step}, with {' + '.join(found.stack)}.{then}"
