@@ -120,6 +120,16 @@ class Browser:
             given |= {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "scale": 1, **_sides(size)}}
         target.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", given)["data"]))
 
+    def screenshot_of(self, target: Path, selector: str) -> None:
+        """One element and a little around it."""
+        box = self.run(
+            f"(() => {{ const box = document.querySelector('{selector}').getBoundingClientRect();"
+            " return [box.x + scrollX - 20, box.y + scrollY, box.width + 40, box.height + 10]; })()"
+        )
+        clip = dict(zip(("x", "y", "width", "height"), box, strict=True)) | {"scale": 1}
+        given = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+        target.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", given)["data"]))
+
     def errors(self) -> list[str]:
         """What the page complained of since it was opened: exceptions, refused scripts and styles."""
         self.run("1") if self.session else None
@@ -185,6 +195,7 @@ def _start(program: str, profile: str, its_input: int, its_output: int) -> subpr
         "--disable-sync",
         "--force-color-profile=srgb",
         "--font-render-hinting=none",
+        "--disable-lcd-text",
         *(["--no-sandbox"] if os.geteuid() == 0 else []),
     ]
     command = f'exec "$0" "$@" 3<&{its_input} 4>&{its_output}'
