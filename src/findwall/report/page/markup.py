@@ -6,6 +6,7 @@ every child that is not markup already, `embedded` writes JSON that no HTML pars
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any
 
@@ -15,6 +16,8 @@ from findwall.report.names import clean
 
 # `<` and `>` open and close tags and comments, `&` opens entities, U+2028 and U+2029 end lines of a script.
 _IN_JSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+# A figure and its unit stay on one line. Not in code: what is copied from there is typed somewhere.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|us|ns|s|GiB|MHz|W|[kMGTP]B|[MGTP]FLOP/s)\b|%)")
 _VOID = frozenset({"br", "meta", "input", "rect", "line", "circle", "path"})
 
 
@@ -43,18 +46,25 @@ def element(tag: str, *children: Child, **attributes: Any) -> Markup:
     written = "".join(_attribute(name, value) for name, value in attributes.items())
     if tag in _VOID:
         return Markup(f"<{tag}{written}>" if tag in ("br", "meta", "input") else f"<{tag}{written}/>")
-    return Markup(f"<{tag}{written}>{joined(*children)}</{tag}>")
+    inside = joined(*children) if tag != "code" else joined(*(text(child or "") for child in children))
+    return Markup(f"<{tag}{written}>{inside}</{tag}>")
 
 
 def joined(*children: Child) -> Markup:
-    return Markup("".join(child if isinstance(child, Markup) else text(child) for child in children if child))
+    return Markup(
+        "".join(child if isinstance(child, Markup) else _said(child) for child in children if child)
+    )
+
+
+def _said(value: str) -> str:
+    return _BEFORE_UNIT.sub("\u00a0", text(value))
 
 
 def prose(value: str) -> Markup:
     """A sentence; what stands between backticks in it is code."""
     parts = value.split("`")
     if len(parts) % 2 == 0:  # one of them has no partner
-        return text(value)
+        return joined(value)
     return joined(*(element("code", part) if at % 2 else part for at, part in enumerate(parts)))
 
 

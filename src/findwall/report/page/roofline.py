@@ -193,9 +193,9 @@ def _roofs(frame: Frame, ceilings: list[tuple[str, float]], memory: float) -> li
         label_y = max(y + 4, label_y + LINE)
         label = f"{name} {rate_of(rate)}"
         drawn.append(element("text", label, x=WIDTH - RIGHT + 8, y=label_y, class_="roof-name"))
-        if at == 0:
-            drawn.append(element("text", f"ridge {ridge:.3g}", x=x, y=y - 9, class_="tick middle"))
-    middle = sqrt(start * (top / memory))
+        marked = f"ridge {ridge:.3g}" if at == 0 else f"{ridge:.3g}"
+        drawn.append(element("text", marked, x=x - 8, y=y - 5, class_="tick end"))
+    middle = start * (top / memory / start) ** 0.3  # below the ridges
     place = f"translate({frame.place(middle, middle * memory)}) rotate({_slope(frame, memory):.1f})"
     drawn.append(
         element("text", f"memory {memory / 1e12:.3g} TB/s", transform=place, class_="roof-name middle")
