@@ -269,6 +269,42 @@ def test_the_step_that_is_drawn_is_of_the_kind_that_takes_the_time(
     assert step.causes[step.cause[longest]] == diagnosis.wall.cause == "host-work"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "jobs/slow_loader.json.gz",
+        "jobs/json_logging.json.gz",
+        "jobs/empty_cache.json.gz",
+        "jobs/plain_adamw.json.gz",
+        "blind/store_forecasts",
+        "blind/page_layout_server",
+    ],
+)
+def test_the_gaps_that_are_drawn_agree_with_the_budget(path: str) -> None:
+    """They do not overlap, leave room for the work, and the longest cause among them is the budget's."""
+    run, found = api.look(FIXTURES / path)
+    step = gather(run, found.facts).timeline
+    assert step is not None
+    first, now, drawn = step.lanes[0], 0, dict.fromkeys(step.causes, 0)
+    assert step.tracks[first.track].side == "idle"
+    starts = struct.unpack(f"<{step.events}I", step.start)
+    lengths = struct.unpack(f"<{step.events}I", step.length)
+    end = step.step_from
+    for row in range(first.count):
+        now += starts[row]
+        assert now >= end
+        end = now + lengths[row]
+        drawn[step.causes[step.cause[row]]] += lengths[row]
+    assert end <= step.step_to
+    del drawn["profiler"]
+    waits = [row for row in found.diagnosis.budget if row.wall in ("overhead", "data")]
+    longest = max(waits, key=lambda row: row.ms)
+    if longest.ms > 0.2 * (found.diagnosis.step.ms or 0.0):
+        assert max(drawn, key=lambda cause: drawn[cause]) == longest.cause
+    else:
+        assert sum(drawn.values()) < 0.3 * (step.step_to - step.step_from)
+
+
 def test_lanes_hold_events_in_order_inside_the_window(run_page: tuple[Diagnosis, Series, str]) -> None:
     step = run_page[1].timeline
     assert step is not None and step.left_out == 0 and step.events <= MOST_EVENTS

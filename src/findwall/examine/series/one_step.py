@@ -19,6 +19,7 @@ from findwall.model.intervals import F64, I64, union
 from findwall.model.kinds import USUAL
 from findwall.model.series import Lane, StepTimeline, Track
 from findwall.structure.queue import device_rows
+from findwall.units import NOT_ZERO_NS
 
 # All chosen by hand.
 MOST_EVENTS = 100_000  # a browser pans over that many without a stutter
@@ -127,41 +128,62 @@ def _device(facts: Facts, window: _Window) -> tuple[_Rows, list[Track]]:
 
 
 def _gaps(facts: Facts, window: _Window, names: list[str]) -> _Rows:
-    """The device's idle time, each gap with the cause that most of it is blamed on."""
+    """The device's idle time: of each gap what only profiling made of it, then what it is blamed on."""
     events = facts.timeline.events
-    rows = _inside(facts, device_rows(facts.timeline, facts.steps.device), window)
+    rows = device_rows(facts.timeline, facts.steps.device)
     rows = rows[np.argsort(events.start[rows], kind="stable")]
-    busy = union(events.start[rows], events.end[rows])
-    start = np.concatenate([[window.step_from], np.minimum(busy.end, window.ends)])
-    end = np.concatenate([np.maximum(busy.start, window.step_from), [window.ends]])
+    busy = union(events.start[rows], events.end[rows]).clip(window.step_from, window.ends)
+    start, end = np.append(window.step_from, busy.end), np.append(busy.start, window.ends)
     long = end - start > SHORTEST_GAP_NS
     start, end = start[long], end[long]
     after = np.searchsorted(events.start[rows], end, side="left")
-    following = (
-        np.where(after < len(rows), rows[np.minimum(after, len(rows) - 1)], -1) if len(rows) else after
-    )
-    cause = _blamed(facts, following.astype(np.int64))
+    following = np.append(rows, -1)[after]
+    cause, real = _blamed(facts, following)
+    begins = np.where(end - start - real > SHORTEST_GAP_NS, end - real, start)
+    profiled = np.full(len(cause), OF_EVENT.index(PROFILED), np.int64)
+    causes = np.concatenate([profiled, cause])
     first = len(names)
     names.extend(f"idle: {'only while profiled' if one == PROFILED else one}" for one in OF_EVENT)
-    nothing = np.zeros(len(start), np.int64)
-    return _Rows(nothing, nothing, start, end, first + cause, cause)
+    nothing = np.zeros(len(causes), np.int64)
+    pieces = np.concatenate([start, begins]), np.concatenate([begins, end])
+    return _Rows(nothing, nothing, *pieces, first + causes, causes).take(pieces[0] < pieces[1])
 
 
-def _blamed(facts: Facts, following: I64) -> I64:
-    """Of the gap before each of these rows: what the replay blames it on."""
+def _blamed(facts: Facts, following: I64) -> tuple[I64, I64]:
+    """Of the gap before each of these rows: what the replay blames it on, and how long it is there."""
     gaps = facts.reading.likely.gaps
     causes = list(gaps.before)
     columns: F64 = np.stack([*(gaps.before[cause] for cause in causes), gaps.turning])
-    index = np.array([OF_EVENT.index(cause) for cause in [*causes, "launch-bound"]])
-    place = np.full(len(facts.timeline.events) + 1, -1, np.int64)
-    place[gaps.row] = np.arange(len(gaps.row))
-    at = place[following]
     if columns.shape[1] == 0:
-        return np.full(len(following), OF_EVENT.index("unknown"), np.int64)
-    most = columns[:, np.maximum(at, 0)]
-    found = np.where(most.max(axis=0) > 0, index[most.argmax(axis=0)], OF_EVENT.index(PROFILED))
-    blamed: I64 = np.where(at >= 0, found, OF_EVENT.index("unknown"))
-    return blamed
+        unknown = np.full(len(following), OF_EVENT.index("unknown"), np.int64)
+        return unknown, np.full(len(following), np.iinfo(np.int64).max // 2)
+    index = np.array([OF_EVENT.index(cause) for cause in [*causes, "launch-bound"]])
+    at = _in_replay(facts, gaps.row, following)
+    parts = columns[:, np.maximum(at, 0)]
+    weight = np.maximum(gaps.replay.weight, NOT_ZERO_NS)[np.maximum(at, 0)]
+    lasts = (parts.sum(axis=0) * facts.graph.steps / weight).astype(np.int64)
+    known = at >= 0
+    cause: I64 = np.where(known, index[parts.argmax(axis=0)], OF_EVENT.index("unknown"))
+    return cause, np.where(known, lasts, np.iinfo(np.int64).max // 2)
+
+
+def _in_replay(facts: Facts, replayed: I64, following: I64) -> I64:
+    """Where rows stand in the replay; -1: not in it.
+
+    What comes after the last counted step is not: the replay begins again instead, with the first row of the
+    first one.
+    """
+    starts = facts.timeline.events.start
+    place = np.full(len(starts) + 1, -1, np.int64)
+    place[replayed] = np.arange(len(replayed))
+    at = place[following]
+    begins = int(facts.steps.boundaries[facts.queue.used[0]]) if len(facts.queue.used) else -1
+    first = np.flatnonzero(starts[replayed] == begins)
+    ends = int(facts.steps.boundaries[-1])
+    if facts.queue.repeats and len(first):
+        after = (following >= 0) & (starts[np.maximum(following, 0)] >= ends)
+        at = np.where((at < 0) & after, first[0], at)
+    return at
 
 
 def _host(facts: Facts, window: _Window, first: int) -> tuple[_Rows, list[Track]]:

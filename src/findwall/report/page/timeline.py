@@ -73,7 +73,8 @@ def _said(diagnosis: Diagnosis, series: Series, step: StepTimeline) -> str:
     parts = [
         f"{what[0].upper()}{what[1:]}{rank} as it was traced, {length} under the profiler.",
         f"{step.events:,} events.",
-        "Kernels and gaps have the colour of the wall that their time counts for.",
+        "Kernels and gaps have the colour of the wall that their time counts for; pale gaps are there only "
+        "while it is profiled.",
     ]
     if step.left_out:
         parts.append(f"{step.left_out:,} short events of the host are left out.")
