@@ -140,6 +140,11 @@ def test_a_stack_that_is_predicted_best_is_tried_at_once() -> None:
     assert "a + b + c" in job.trials[0]
 
 
+def test_a_stack_and_what_it_stands_on_in_one_trial_prove_the_rest() -> None:
+    job = Stacked({"a": 2.0, "b": 1.5})
+    assert set(job.search().stack) == {"a", "b"} and len(job.trials) == 1
+
+
 def test_a_fix_that_came_with_a_stack_must_prove_itself() -> None:
     job = Stacked({"a": 2.0, "b": 1.5, "c": 1.0})
     found = job.search()

@@ -171,6 +171,7 @@ class _Way:
         if proven:
             best = max(proven, key=_gain)
             found.stack, found.total = best.fixes, best
+            self._proven |= self._proven_inside(best.fixes, trial, arms)
             self._tried -= set(fresh)  # proven alone: tried again on top
         useless = [one.fixes[-1] for one in removed if one.verdict != "faster"]
         self._proven |= {one.fixes[-1] for one in removed if one.verdict == "faster"}
@@ -181,6 +182,16 @@ class _Way:
             name = f"{joined(base)} without {useless[0]}"
             found.total = self._judged(found.stack, trial.arms[name])
         return [*attempts, *removed], EARLY.get(trial.ended, "")
+
+    def _proven_inside(self, stack: Stack, trial: Trial, arms: dict[str, Stack]) -> set[str]:
+        """Fixes of a stack that is faster than an arm of the same trial which lacks them alone."""
+        names = {frozenset(made): name for name, made in arms.items()}
+        proven = set()
+        for one in stack:
+            fewer, whole = names.get(frozenset(stack) - {one}), names[frozenset(stack)]
+            if fewer is not None and self._compared(trial.arms[fewer], trial.arms[whole]) == "faster":
+                proven.add(one)
+        return proven
 
     def _note_plain(self, trial: Trial, first: bool) -> None:
         plain = trial.arms[PLAIN]
