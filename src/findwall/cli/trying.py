@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from math import inf
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -27,6 +28,7 @@ from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_r
 
 OTHER_SEED = "1"
 _WORKERS = re.compile(r"num_workers=([0-9]+)")
+LOOK_IS = 2.0  # times as long as a process of an arm, about: it is traced as well. Chosen by hand.
 MORE_ROUNDS = 2  # times as many as usual, where a gain shows that is not proven yet. Chosen by hand.
 
 Say = Callable[[str], None]
@@ -74,6 +76,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
     writes: list[str] = []
     trials = 0
     told: dict[Stack, Applied] = {}
+    took: list[float] = []  # seconds of each process
 
     def look(stack: Stack) -> View | None:
         say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
@@ -92,9 +95,11 @@ def try_fixes(job: Job, say: Say) -> Tried:
         if trials == 1:
             warn(writes, job.cwd, say)
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
-        say(f"trying {names} beside the plain job, in turn")
         left = job.budget_s - (time.monotonic() - begun)
+        about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)
+        say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left)}")
         trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
+        took.extend(one.seconds for arm in trial.arms.values() for one in arm.samples)
         for name, stack in arms.items():
             if reports := trial.arms[name].reports:
                 told[stack] = reports[0].applied
@@ -109,6 +114,14 @@ def try_fixes(job: Job, say: Say) -> Tried:
         raise FindwallError("The job could not be looked at.", "Run `findwall run` on it first.")
     after = looks.get(found.stack) if found.stack else None
     return Tried(found, looks[()], after, told.get(found.stack, Applied()))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _of(left_s: float) -> str:
+    return f" of the {_time(left_s)} that are left" if left_s < inf else ""
 
 
 def run_folder(target: str) -> Path:
