@@ -271,6 +271,31 @@ def test_a_fix_that_cannot_be_edited_leaves_the_edits_of_the_others(tmp_path: Pa
     assert "+optimizer = Adam(*p, fused=True)" in patch.diff and ".compile" not in patch.diff
 
 
+def test_what_the_job_copies_itself_is_pinned_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("x = batch['x'].to(device)\ny = (a + b).cuda(non_blocking=False)\n")
+    takes = ("", "", "non_blocking")
+    places = [
+        Place("pageable", (spot(path, "to"),), takes=takes, given=("",)),
+        Place("pageable", (spot(path, "cuda"),), takes=("", "non_blocking"), given=("non_blocking",)),
+    ]
+    patch = patch_of(["pin-memory"], Applied(places={"pin-memory": places}))
+    _applied(tmp_path, patch.diff)
+    assert path.read_text().splitlines() == [
+        "x = batch['x'].pin_memory().to(device, non_blocking=True)",
+        "y = ((a + b).pin_memory()).cuda(non_blocking=True)",
+    ]
+
+
+def test_tf32_that_the_job_turns_off_itself_is_left_to_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("import torch\nmodel(x)\n")
+    here = (Spot(str(path), 2, function="<module>"),)
+    places = {"tf32": [Place("script", here), Place("undone", here)]}
+    patch = patch_of(["tf32"], Applied(places=places))
+    assert patch.diff == "" and "turns TF32 off itself" in patch.left["tf32"]
+
+
 def test_a_file_that_has_changed_since_gives_no_diff(tmp_path: Path) -> None:
     path = tmp_path / "job.py"
     path.write_text("optimizer = Adam(p)\n")
