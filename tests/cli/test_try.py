@@ -5,11 +5,18 @@ What a look at the job says is given here: a diagnosis takes longest, and has te
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -66,16 +73,36 @@ raise SystemExit("it was not stopped in time")
 )
 
 
-@pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Workers are prescribed, and a fix that needs an edit; which stacks were looked at."""
-    document = (FIXTURES / "documents" / "full.json").read_bytes()
+COLLECTS = """
+import gc, torch
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+for step in range(4000):
+    loss = model(torch.randn(16, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    gc.collect()
+"""
+MARK = "FINDWALL_TEST_MARK"
+
+
+def prescribing(said: dict[str, str]) -> Diagnosis:
+    """What a look at the job says, with these fixes and how to make each."""
     known = Range(4.0, 5.0, 6.0)
-    said = {"lighter-samples": "Edit it.", "loader-workers": "Use `DataLoader(…, num_workers=2)`."}
     prescribed = [
         Prescription([fix], ["loader-starved"], known, known, "safe", how) for fix, how in said.items()
     ]
-    found = replace(msgspec.json.decode(document, type=Diagnosis), prescriptions=prescribed)
+    document = (FIXTURES / "documents" / "full.json").read_bytes()
+    return replace(msgspec.json.decode(document, type=Diagnosis), prescriptions=prescribed)
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Workers are prescribed, and a fix that needs an edit; which stacks were looked at."""
+    how = {"lighter-samples": "Edit it.", "loader-workers": "Use `DataLoader(…, num_workers=2)`."}
+    found = prescribing(how)
     stacks: list[tuple[str, ...]] = []
 
     def look(_job: object, stack: tuple[str, ...], writes: list[str]) -> Diagnosis:
@@ -109,6 +136,82 @@ def test_a_starved_job_gets_its_workers(
     assert left == ["it.patch", "job.py", "out.json"] and Path("job.py").read_text() == JOB
     added = [line for line in Path("it.patch").read_text().splitlines() if line.startswith("+for")]
     assert added == [f"+for x, y in {LOADER}:"] and added[0] in said
+
+
+def test_a_job_with_nothing_to_gain_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trying, "_diagnosis", lambda *_: prescribing({"lighter-samples": "Edit it."}))
+    assert cli._run(["try", "job.py"]) == 0
+    said, told = capsys.readouterr()
+    assert "no fix that is prescribed for it can be made without an edit" in " ".join(said.split())
+    assert "each trial writes" not in told
+
+
+def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A command whose processes can all be found again."""
+    (folder / "temporary").mkdir()
+    environ = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "temporary")}
+    out = (folder / "out").open("w")
+    command = [sys.executable, *words]
+    return subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environ, cwd=folder)
+
+
+def left(folder: Path) -> list[str]:
+    """Processes and folders that are still there."""
+    found = [str(path) for path in (folder / "temporary").glob("findwall-*")]
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+def test_ctrl_c_in_a_look_leaves_nothing_not_even_ranks(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        RANKS.replace("    loss =", "    open('begun', 'w').close()\n    loss =")
+    )
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    job = begun(tmp_path, "-m", "findwall", "try", *launcher, "job.py")
+    while not (tmp_path / "begun").exists():
+        assert job.poll() is None, job.communicate()
+        time.sleep(0.05)
+    job.send_signal(signal.SIGINT)
+    _, told = job.communicate(timeout=60)
+    assert job.returncode == -signal.SIGINT  # a shell says 130
+    assert "findwall: interrupted before anything was measured\n" in told
+    assert left(tmp_path) == []
+
+
+# The first look is given, the second is never done.
+DRIVER = """
+import time
+from pathlib import Path
+import msgspec
+from findwall.cli import main, trying
+from findwall.model.diagnosis import Diagnosis
+
+def look(job, stack, writes):
+    return time.sleep(600) if stack else msgspec.json.decode(Path("look.json").read_bytes(), type=Diagnosis)
+
+trying._diagnosis = look
+main(["try", "--repeat", "2", "--steps", "5", "job.py"])
+"""
+
+
+def test_overhead_goes_and_ctrl_c_keeps_what_was_proven(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(COLLECTS)
+    (tmp_path / "look.json").write_bytes(msgspec.json.encode(prescribing({"freeze-gc": "Do it."})))
+    job = begun(tmp_path, "-c", DRIVER)
+    assert job.stderr is not None
+    told = list(takewhile(lambda line: " with freeze-gc" not in line, job.stderr))
+    assert job.poll() is None, told
+    job.send_signal(signal.SIGINT)
+    job.communicate(timeout=60)
+    assert job.returncode == -signal.SIGINT
+    said = (tmp_path / "out").read_text()
+    assert "times faster" in said and "freeze-gc: faster, kept" in said and "; interrupted." in said
+    assert "findwall run --apply freeze-gc job.py" in said and left(tmp_path) == []
 
 
 def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(
