@@ -16,9 +16,12 @@ class ShownDiagnosis(Diagnosis):
     """A Diagnosis as a notebook shows it: HTML where that is understood, else the terminal's view."""
 
     def _repr_html_(self) -> str:
+        from findwall import __version__
         from findwall.report.html import to_html
+        from findwall.report.page import framed
 
-        return to_html(_in_python(self))
+        seen = _in_python(self)
+        return framed(seen, to_html(seen), __version__)
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         printer.text(str(self))

@@ -66,5 +66,16 @@ def test_in_python_a_remedy_is_an_argument(document: Document) -> None:
         assert "step_ms=" in text
 
 
+def test_a_notebook_has_the_page_in_a_frame_that_sees_nothing_of_it(document: Document) -> None:
+    from html import unescape
+
+    said = shown(document("hostile"))._repr_html_()
+    assert said.count("<iframe") == 1
+    assert said.startswith('<div><iframe sandbox="allow-scripts" ')
+    inside = said.split('srcdoc="', 1)[1].split('"', 1)[0]
+    assert unescape(inside).startswith("<!DOCTYPE html>")
+    assert "<script" not in said.replace(inside, "")
+
+
 def test_before_there_is_a_verdict_there_is_none() -> None:
     assert measure().diagnosis is None

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from findwall.report.page.assemble import to_page
+from findwall.report.page.assemble import framed, to_page
 
-__all__ = ["to_page"]
+__all__ = ["framed", "to_page"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
+from html import escape
 from importlib.resources import files
 
 from findwall.model.diagnosis import Diagnosis, to_json
@@ -21,6 +22,7 @@ from findwall.report.page.steps import step_times
 from findwall.report.page.timeline import packed, timeline
 from findwall.report.page.verdict import tone, top
 
+FRAME_HEIGHT = 620  # pixels: verdict, first fix and figures are seen at once; chosen by hand
 PARTS = (
     ("verdict", "Verdict"),
     ("budget", "Budget"),
@@ -58,6 +60,15 @@ def to_page(diagnosis: Diagnosis, series: Series | None = None, version: str = "
         name, _, after = piece.partition("}}")
         found += [parts[name.strip()], after]
     return "".join(found)
+
+
+def framed(diagnosis: Diagnosis, short: str, version: str = "") -> str:
+    """The page in a frame of its own, for a notebook; below it `short`, which is left where frames are not
+    shown. What is in the frame sees nothing of the notebook."""
+    page = escape(to_page(diagnosis, None, version), quote=True)
+    style = f"width:100%;height:{FRAME_HEIGHT}px;border:1px solid #8884"
+    frame = f'<iframe sandbox="allow-scripts" title="findwall" style="{style}" srcdoc="{page}"></iframe>'
+    return f"<div>{frame}<details><summary>in short</summary>{short}</details></div>"
 
 
 def _body(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
