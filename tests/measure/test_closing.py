@@ -45,6 +45,12 @@ def test_under_the_box_it_is_short(tmp_path):
     assert closing_line(folder) == f"no verdict yet; `findwall read {folder}` shows it again"
 
 
+def test_the_page_is_named_where_there_is_one(tmp_path):
+    folder = written(tmp_path / "run", STARVED)
+    (folder / "report.html").write_text("<!DOCTYPE html>")
+    assert closing_line(folder).endswith(f"shows it again, and {folder}/report.html in a browser")
+
+
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{", b'{"wall": 3}', b"\xff"])
 def test_without_a_readable_document_it_is_the_command(tmp_path, content):
     if content is not None:

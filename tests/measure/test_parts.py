@@ -133,6 +133,39 @@ def test_the_verdict_waits_for_ranks_and_copies_the_document(tmp_path, monkeypat
     assert (tmp_path / "copy.json").read_text() == '{"a": 1}'
 
 
+def test_the_verdict_draws_the_page_beside_its_document(tmp_path, monkeypatch):
+    monkeypatch.delenv(analyst.COMMAND_VARIABLE, raising=False)
+    command = analyst._read_command(tmp_path)
+    assert command[command.index("--page") + 1] == str(tmp_path / "report.html")
+    assert command[command.index("--json") + 1] == str(tmp_path / "diagnosis.json")
+
+
+def test_telemetry_is_kept_sample_by_sample():
+    from findwall.measure.telemetry import _noted
+
+    blank = {"memory_used": None, "reasons": None, "gpm": None, "temperature_c": None, "utilisation": 80}
+    samples = [
+        {**blank, "seconds": 0.0, "sm_clock_mhz": 1980, "power_w": 500.0},
+        {
+            **blank,
+            "seconds": 0.5,
+            "sm_clock_mhz": 1200,
+            "power_w": None,
+            "reasons": 0x4,
+            "gpm": {"dram": 40.0},
+        },
+    ]
+    noted = _noted(samples)
+    assert noted.seconds == [0.0, 0.5]
+    assert noted.columns == {
+        "sm_clock_mhz": [1980.0, 1200.0],
+        "power_w": [500.0, None],
+        "utilisation": [80.0, 80.0],
+        "held_down": [None, 1.0],
+        "dram": [None, 40.0],
+    }
+
+
 def fake_torch(enabled: bool = False, kineto: bool = True) -> Any:
     profiler = types.SimpleNamespace(_is_profiler_enabled=False)
     return types.SimpleNamespace(

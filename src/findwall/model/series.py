@@ -46,7 +46,6 @@ class StepTimeline(msgspec.Struct, frozen=True):
     name: bytes  # 4, -> names
     cause: bytes  # 1, -> causes
     kind: str = ""  # of the step, where steps come in kinds
-    number: int | None = None  # the job's own count of it, where that is known
     left_out: int = 0  # events of the window that are too many to be drawn
 
     @property
@@ -78,7 +77,6 @@ class StepSeries(msgspec.Struct, frozen=True):
     traced_from: int | None = None
     traced: int = 0
     slow_later: dict[int, float] = {}  # steps that stood out after all was measured, in ms
-    until: int | None = None  # steps the job made in all, as far as that is known
     samples: Samples | None = None
     telemetry: Telemetry = NO_TELEMETRY  # what all samples come to
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import accumulate
 
 from findwall.model.measurement import Measurement, StepColumns
@@ -27,7 +28,6 @@ def step_series(measured: Measurement) -> StepSeries | None:
         traced_from=measured.trace.first_step if measured.trace.file else None,
         traced=measured.trace.steps,
         slow_later=dict(zip(later.slow_step, map(ms, later.slow_ns), strict=False)) if later else {},
-        until=max(measured.steps_seen, (later.first_step + later.steps) if later else 0) or None,
         samples=_samples(measured, columns),
         telemetry=measured.telemetry,
     )
@@ -46,9 +46,8 @@ def _samples(measured: Measurement, columns: StepColumns) -> Samples | None:
 
 def _step_at(seconds: float, ends: list[float], first: int) -> float:
     """The step that ran so many seconds after the first timed one began."""
-    before = 0.0
-    for row, end in enumerate(ends):
-        if seconds < end:
-            return first + row + (seconds - before) / max(end - before, 1e-9)
-        before = end
-    return float(first + len(ends))
+    row = bisect_right(ends, seconds)
+    if row == len(ends):
+        return float(first + row)
+    before = ends[row - 1] if row else 0.0
+    return first + row + (seconds - before) / max(ends[row] - before, 1e-9)
