@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -9,12 +10,15 @@ import pytest
 
 from findwall import cli
 from findwall.cli import demo
+from findwall.errors import FindwallError
 
 
 def test_planted_walls_are_found_and_taken_down_here(tmp_path: Path) -> None:
+    """All but the last act, which tests/cli/test_try.py plays."""
     pytest.importorskip("torch")
+    acts = "from findwall.cli import demo, main; demo._try = lambda one: None; main(['demo'])"
     done = subprocess.run(
-        [sys.executable, "-m", "findwall", "demo"],
+        [sys.executable, "-c", acts],
         capture_output=True,
         text=True,
         check=False,
@@ -54,6 +58,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Both acts without their jobs: whether the walls are found, and whether it gets faster without them."""
     played = {"found": True, "faster": True}
     monkeypatch.setattr(demo, "find_spec", lambda name: object())
+    monkeypatch.setattr(demo, "_try", lambda one: played.update(tried=True))
     monkeypatch.setattr(demo, "_find", lambda one: played["found"] or one.job != "chatty_logger")
     monkeypatch.setattr(
         demo,
@@ -69,9 +74,28 @@ def test_the_speed_up_is_told_beside_the_lines_that_gave_it(
     monkeypatch.setattr(demo, "PLANTED", demo.PLANTED[:1])
     assert cli._run(["demo"]) == 0
     shown = capsys.readouterr().err
+    assert staged["tried"]
     assert "starved_loader: 40.0 ms → 4.00 ms per step, 10.0 times faster" in shown
     assert "  -        return torch.tensor(wave), index % 10" in shown
     assert "  +        return wave, index % 10" in shown
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_last_act_is_a_try_of_the_planted_loader(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[list[str]] = []
+
+    def run(command: list[str], *, check: bool, cwd: str) -> subprocess.CompletedProcess[str]:
+        assert (Path(cwd) / command[-1]).read_text() == demo.PLANTED[0].source
+        given.append(command[1:])
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(FindwallError) if code else contextlib.nullcontext():
+        demo._try(demo.PLANTED[0])
+    assert given == [["-m", "findwall", "try", *demo.TRIED, "starved_loader.py"]]
+    assert "$ findwall try " in capsys.readouterr().err
 
 
 def test_a_wall_that_is_not_found_is_a_failure(
