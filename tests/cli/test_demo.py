@@ -86,15 +86,15 @@ def test_the_last_act_is_a_try_of_the_planted_loader(
 ) -> None:
     given: list[list[str]] = []
 
-    def run(command: list[str], *, check: bool, cwd: str) -> subprocess.CompletedProcess[str]:
-        assert (Path(cwd) / command[-1]).read_text() == demo.PLANTED[0].source
-        given.append(command[1:])
+    def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+        assert Path(command[-1]).read_text() == demo.PLANTED[0].source
+        given.append(command[1:-1])
         return subprocess.CompletedProcess(command, code)
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(FindwallError) if code else contextlib.nullcontext():
         demo._try(demo.PLANTED[0])
-    assert given == [["-m", "findwall", "try", *demo.TRIED, "starved_loader.py"]]
+    assert given == [["-m", "findwall", "try", *demo.TRIED]]
     assert "$ findwall try " in capsys.readouterr().err
 
 

@@ -144,10 +144,11 @@ def _fix(one: Planted) -> bool:
 def _try(one: Planted) -> None:
     """The job as it was under `findwall try`, unedited; it prints what it proves."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / f"{one.job}.py").write_text(one.source)
-        words = ["try", *TRIED, f"{one.job}.py"]
-        _say(f"$ findwall {' '.join(words)}")
-        done = subprocess.run([sys.executable, "-m", "findwall", *words], check=False, cwd=folder)
+        script = Path(folder) / f"{one.job}.py"
+        script.write_text(one.source)
+        words = ["try", *TRIED]
+        _say(f"$ findwall {' '.join(words)} {script.name}")
+        done = subprocess.run([sys.executable, "-m", "findwall", *words, str(script)], check=False)
     if done.returncode:
         raise FindwallError(f"`findwall try` failed on the demo job {one.job}.", "Try again.")
     _say("")
