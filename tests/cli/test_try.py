@@ -37,7 +37,7 @@ class Slow(Dataset):
         return 1600
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.006)  # far more than a busy machine varies by
         x = torch.randn(8, generator=torch.Generator().manual_seed(index))
         return x, x.sum()
 
@@ -127,7 +127,7 @@ def test_a_starved_job_gets_its_workers(
     (trial,) = json.loads(Path("out.json").read_text())["trials"]
     assert trial["fix"] == "loader-workers=2" and trial["predicted"]["mid"] == 5.0
     assert trial["verdict"] == "faster" and trial["kept"] and trial["speedup"]["mid"] > 1.3
-    assert trial["losses"] == "same" and trial["why"] == "2 workers in a loader of 200 batches"
+    assert trial["losses"] == "same" and trial["why"].startswith("2 workers in a loader of 200 batches")
     said, told = capsys.readouterr()
     assert "each trial writes log.txt again: --sandbox-dir DIR runs them" in told
     assert "times faster" in said and "findwall run --apply loader-workers=2 job.py" in said
