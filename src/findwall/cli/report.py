@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
     from findwall.model.series import Series
 
-HEAD_BYTES = 200  # of a file: a Diagnosis says there what it is
-
 
 @click.command("report", help=__doc__)
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
@@ -38,12 +36,13 @@ HEAD_BYTES = 200  # of a file: a Diagnosis says there what it is
 def command(
     paths: tuple[str, ...], output: str | None, is_opened: bool, step_ms: float | None, ceilings: str | None
 ) -> None:
+    from findwall.cli.inputs import document_at
     from findwall.cli.newest import resolve
 
     chosen, which = resolve(paths)
     if which:
         click.echo(f"findwall: {clean(which)}", err=True)
-    document = _document(chosen)
+    document = document_at(Path(chosen[0])) if len(chosen) == 1 else None
     if document is not None:
         if step_ms is not None or ceilings is not None:
             raise InputError(
@@ -70,24 +69,6 @@ def write_page(diagnosis: Diagnosis, series: Series | None, target: Path) -> Non
     from findwall.report.page import to_page
 
     document.save(target, to_page(diagnosis, series, __version__).encode())
-
-
-def _document(chosen: list[str]) -> Diagnosis | None:
-    """A Diagnosis, where the path is that of one."""
-    from findwall.model.diagnosis import SCHEMA, from_json
-
-    path = Path(chosen[0])
-    if len(chosen) != 1 or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        if f'"{SCHEMA}"'.encode() not in file.read(HEAD_BYTES):
-            return None
-    import msgspec
-
-    try:
-        return from_json(path.read_bytes())
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is no whole Diagnosis: {error}", "Write it again with --json.") from error
 
 
 def examined(

@@ -1,0 +1,138 @@
+"""`findwall compare`: put two runs side by side: what moved, by how much, and whether it is real.
+
+A and B are run folders that `findwall run` wrote, torch.profiler traces, or Diagnosis documents that `--json`
+wrote. A is what was, B is what is now. Processes of one job differ, so a small difference takes several runs
+a side: `findwall compare A1 A2 A3 -- B1 B2 B3`. Needs no GPU and no torch.
+
+Exits 3 if --fail-slower is given, and B is slower by more than that, and this is more than chance; else 0.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from findwall.errors import InputError
+from findwall.report.names import clean
+
+if TYPE_CHECKING:
+    from findwall.examine.compared import Taken
+    from findwall.model.comparison import Compared
+
+SLOWER_EXIT = 3
+BETWEEN = "\0between"  # stands for `--` among the paths: no path holds it
+_PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*")
+
+
+class TwoSides(click.Command):
+    """A command in which `--` stands between two sides; options may follow it."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        return super().parse_args(context, [BETWEEN if one == "--" else one for one in arguments])
+
+    def collect_usage_pieces(self, context: click.Context) -> list[str]:
+        return ["[OPTIONS]", "A... [--] B..."]
+
+
+@click.command("compare", cls=TwoSides, help=__doc__)
+@click.argument("paths", metavar="A B", nargs=-1, type=click.Path())
+@click.option(
+    "--fail-slower",
+    metavar="SHARE",
+    help="Exit with 3 if B is slower by more than this, as in 3%, and that is real.",
+)
+@click.option(
+    "--json", "json_target", metavar="FILE", help="Write the comparison as JSON; - for stdout only."
+)
+@click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+def command(
+    paths: tuple[str, ...], fail_slower: str | None, json_target: str | None, is_markdown: bool
+) -> int:
+    limit = None if fail_slower is None else share_of(fail_slower)
+    before, after = sides(paths)
+    from findwall.examine.compared import compare_sides
+    from findwall.model.comparison import to_json
+    from findwall.report import document
+
+    compared = compare_sides([take(path) for path in before], [take(path) for path in after])
+    try:
+        if json_target is not None:
+            document.put(to_json(compared), json_target)
+    finally:  # a full disk must not cost a person the answer
+        if json_target != "-":
+            show(compared, is_markdown)
+    return 0 if limit is None else gate(compared, limit)
+
+
+def sides(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The paths of either side: two of them, or all before and after `--`."""
+    hint = "Give two, as in: findwall compare A B; or several a side: findwall compare A1 A2 -- B1 B2"
+    if paths.count(BETWEEN) > 1:
+        raise InputError("`--` stands between two sides, and was given more than once", hint)
+    if BETWEEN in paths:
+        at = paths.index(BETWEEN)
+        before, after = list(paths[:at]), list(paths[at + 1 :])
+        if not before or not after:
+            raise InputError(f"there is no path {'before' if not before else 'after'} `--`", hint)
+        return before, after
+    if len(paths) != 2:
+        count = len(paths) or "no"
+        raise InputError(f"{count} path{'' if count == 1 else 's'} given, and it takes two sides", hint)
+    return [paths[0]], [paths[1]]
+
+
+def take(path: str) -> Taken:
+    """One run, trace or document."""
+    from findwall.cli.inputs import document_at
+    from findwall.cli.newest import resolve
+    from findwall.examine.compared import Taken
+
+    chosen, which = resolve((path,))
+    if which:
+        click.echo(f"findwall: {clean(which)}", err=True)
+    if (found := document_at(Path(chosen[0]))) is not None:
+        return Taken(found)
+    from findwall import api
+    from findwall.cli.progress import progress_bar
+
+    with progress_bar("reading") as progress:
+        run, examined = api.look(chosen, progress=progress)
+    environment = run.environment
+    return Taken(
+        examined.diagnosis,
+        {name: version for name, version in environment.versions.items() if version},
+        {found.id: found.sentence for found in environment.findings},
+    )
+
+
+def share_of(text: str) -> float:
+    """A share as people write it: 3%."""
+    found = _PERCENT.fullmatch(text)
+    if found is None:
+        raise InputError(f"--fail-slower {text} is not a share", "Give percent, as in --fail-slower 3%.")
+    return float(found[1]) / 100
+
+
+def gate(compared: Compared, limit: float) -> int:
+    """The exit code: only a slow-down that is real fails."""
+    step = compared.step
+    if step.outcome == "unknown":
+        click.echo(f"findwall: --fail-slower judged nothing: {clean(step.why)}", err=True)
+    is_beyond = step.share is not None and step.share > limit
+    return SLOWER_EXIT if step.outcome == "slower" and is_beyond else 0
+
+
+def show(compared: Compared, is_markdown: bool) -> None:
+    from rich.console import Console
+
+    from findwall.report import compared as words
+    from findwall.report import stream, terminal
+
+    if is_markdown:
+        stream.say(words.to_markdown(compared))
+        return
+    width = max(min(Console().width, terminal.WIDEST_LINE), terminal.NARROWEST_LINE)
+    stream.say(words.to_text(compared, width))
