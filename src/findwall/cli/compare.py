@@ -2,7 +2,7 @@
 
 A and B are run folders that `findwall run` wrote, torch.profiler traces, or Diagnosis documents that `--json`
 wrote. A is what was, B is what is now. Processes of one job differ, so a small difference takes several runs
-a side: `findwall compare A1 A2 A3 -- B1 B2 B3`. Needs no GPU and no torch.
+a side, four for 5 %: `findwall compare A1 A2 A3 A4 -- B1 B2 B3 B4`. Needs no GPU and no torch.
 
 Exits 3 if --fail-slower is given, and B is slower by more than that, and this is more than chance; else 0.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from findwall.model.comparison import Compared
 
 SLOWER_EXIT = 3
-BETWEEN = "\0between"  # stands for `--` among the paths: no path holds it
+BETWEEN = "/dev/null/--"  # stands for `--` among the paths: nothing can lie there
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*")
 
 

@@ -20,7 +20,7 @@ KERNELS_SHOWN = 10
 DIFFERENCES_SHOWN = 8
 WIDE = 0.05  # of the step: an interval that reaches further on either side leaves too much open
 _PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
-SEVERAL = "findwall compare A1 A2 A3 -- B1 B2 B3"
+SEVERAL = "findwall compare A1 A2 A3 A4 -- B1 B2 B3 B4"
 TITLES = {"faster": "FASTER", "slower": "SLOWER", "no-difference": "NO DIFFERENCE", "unknown": "CANNOT TELL"}
 
 
@@ -97,7 +97,7 @@ def _grounds(compared: Compared, step: StepChange) -> str:
             f"{_capital(ends)} at 99 %, from {runs}: no difference is proven, and much is left open. "
             f"Give more runs a side."
         )
-    return f"{_capital(ends)} at 99 %, from {runs}: no more than chance."
+    return f"{_capital(ends)} at 99 %, from {runs}: no more than machines drift by."
 
 
 def _ends(step: StepChange) -> str:
