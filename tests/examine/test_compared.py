@@ -125,6 +125,19 @@ def test_a_step_that_is_not_known_is_no_difference_of_zero() -> None:
     assert "second side" in found.step.why
 
 
+def test_the_budget_is_of_the_runs_in_the_middle() -> None:
+    """A run that went wrong moves neither the step nor its parts."""
+    runs = [timed(step) for step in (101.0, 300.0, 99.0, 100.0)]
+    found = compare_sides(taken(*runs), taken(*runs[2:], runs[0]))
+    assert (found.before.step_ms, found.after.step_ms) == (100.5, 100.0)
+    assert [(row.cause, row.before_ms, row.after_ms) for row in found.budget] == [
+        ("launch-bound", 100.5, 100.0)
+    ]
+    untraced = replace(runs[3], budget=[])
+    found = compare_sides(taken(runs[0], untraced, runs[2]), taken(runs[3]))
+    assert {row.cause for row in found.budget} == {"launch-bound", "rest"}
+
+
 budgets = st.dictionaries(st.sampled_from(CAUSES), st.floats(0.0, 500.0), min_size=1)
 runs = st.lists(st.tuples(budgets, st.floats(-1.0, 50.0)), min_size=1, max_size=4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import chain
-from math import fsum
+from math import fsum, inf
 from statistics import median
 
 import msgspec
@@ -57,13 +57,13 @@ class Taken(msgspec.Struct, frozen=True):
 def compare_sides(before: Sequence[Taken], after: Sequence[Taken]) -> Compared:
     """All that is told of two sides. Each holds at least one run."""
     sides = _side(before), _side(after)
-    told = before[sides[0].told], after[sides[1].told]
+    told = before[sides[0].told[0]], after[sides[1].told[0]]
     return Compared(
         schema=COMPARE_SCHEMA,
         before=sides[0],
         after=sides[1],
         step=_step_change(before, after, sides),
-        budget=_budget(told[0].diagnosis, told[1].diagnosis, sides),
+        budget=_budget(before, after, sides),
         kernels=_kernels(told[0].diagnosis, told[1].diagnosis, sides),
         environment=_environment(*told),
         notes=_notes(told, sides),
@@ -75,7 +75,7 @@ def _side(runs: Sequence[Taken]) -> Side:
     steps = [one.step.ms for one in documents]
     known = [step for step in steps if step is not None]
     middle = median(known) if known else None
-    told = min(range(len(documents)), key=lambda at: _far_from(documents[at], middle))
+    told = _middle(documents, middle)
     sources = {one.step.source for one in documents}
     return Side(
         paths=list(chain.from_iterable(one.source.paths for one in documents)),
@@ -83,16 +83,28 @@ def _side(runs: Sequence[Taken]) -> Side:
         step_ms=middle,
         source=sources.pop() if len(sources) == 1 else "mixed",
         told=told,
-        wall=documents[told].wall.wall,
-        cause=documents[told].wall.cause,
-        device=documents[told].machine.device,
+        wall=documents[told[0]].wall.wall,
+        cause=documents[told[0]].wall.cause,
+        device=documents[told[0]].machine.device,
     )
 
 
-def _far_from(one: Diagnosis, middle: float | None) -> tuple[bool, float]:
-    """How unfit a run is to speak for its side: one with a budget comes first, then the one in the middle."""
-    step = one.step.ms
-    return not one.budget, abs(step - middle) if step is not None and middle is not None else 0.0
+def _middle(documents: Sequence[Diagnosis], middle: float | None) -> list[int]:
+    """The runs that speak for their side: the one or two that its step is taken from; where those have no
+    budget, the nearest that has one."""
+
+    def far(at: int) -> tuple[bool, float]:
+        step = documents[at].step.ms
+        return not documents[at].budget, abs(
+            step - middle
+        ) if step is not None and middle is not None else inf
+
+    order = sorted(range(len(documents)), key=far)
+    timed = [at for at in range(len(documents)) if documents[at].step.ms is not None]
+    timed.sort(key=lambda at: documents[at].step.ms or 0.0)
+    half = len(timed) // 2
+    decide = timed[half - 1 : half + 1] if timed and len(timed) % 2 == 0 else timed[half : half + 1]
+    return decide if decide and all(documents[at].budget for at in decide) else order[:1]
 
 
 def _step_change(before: Sequence[Taken], after: Sequence[Taken], sides: tuple[Side, Side]) -> StepChange:
@@ -140,7 +152,7 @@ def _from_steps(
         return StepChange("unknown", "nothing", ms, share, None, None, None, why)
     bar = ONE_RUN_BAR + max(*known, *among)
     outcome = "no-difference" if abs(share) <= bar else "slower" if share > 0 else "faster"
-    low, high = _ends(before[sides[0].told].diagnosis, after[sides[1].told].diagnosis)
+    low, high = _ends(before[sides[0].told[0]].diagnosis, after[sides[1].told[0]].diagnosis)
     return StepChange(outcome, "steps", ms, share, low, high, bar)  # type: ignore[arg-type]
 
 
@@ -165,27 +177,27 @@ def _ends(one: Diagnosis, two: Diagnosis) -> tuple[float | None, float | None]:
     return low_two / high_one - 1, high_two / low_one - 1
 
 
-def _budget(one: Diagnosis, two: Diagnosis, sides: tuple[Side, Side]) -> list[CauseChange]:
-    """What each cause takes on either side, the largest change first; all changes sum to the step's.
-
-    What a budget leaves of its side's step is a row of its own: that of a run beside the median is not as
-    long as the side's step.
-    """
-    if sides[0].step_ms is None or sides[1].step_ms is None or not (one.budget and two.budget):
+def _budget(before: Sequence[Taken], after: Sequence[Taken], sides: tuple[Side, Side]) -> list[CauseChange]:
+    """What each cause takes on either side, the largest change first; all changes sum to the step's."""
+    one, two = _parts(before, sides[0]), _parts(after, sides[1])
+    if not (one and two):
         return []
-    parts = _parts(one, sides[0].step_ms), _parts(two, sides[1].step_ms)
     rows = []
-    for wall, cause in dict.fromkeys(chain(*parts)):
-        taken = [part.get((wall, cause), 0.0) for part in parts]
-        rows.append(CauseChange(wall, cause, taken[0], taken[1], taken[1] - taken[0]))
+    for wall, cause in dict.fromkeys(chain(one, two)):
+        was, now = one.get((wall, cause), 0.0), two.get((wall, cause), 0.0)
+        rows.append(CauseChange(wall, cause, was, now, now - was))
     return sorted(rows, key=lambda row: -abs(row.ms))
 
 
-def _parts(one: Diagnosis, step_ms: float) -> dict[RowKey, float]:
+def _parts(runs: Sequence[Taken], side: Side) -> dict[RowKey, float]:
+    """The mean budget of the runs that are told of. What it leaves of the side's step is a part, too."""
+    budgets = [runs[at].diagnosis.budget for at in side.told]
+    if side.step_ms is None or not all(budgets):
+        return {}
     parts: dict[RowKey, float] = {}
-    for row in one.budget:
-        parts[row.wall, row.cause] = parts.get((row.wall, row.cause), 0.0) + row.ms
-    rest = step_ms - fsum(parts.values())
+    for row in chain.from_iterable(budgets):
+        parts[row.wall, row.cause] = parts.get((row.wall, row.cause), 0.0) + row.ms / len(budgets)
+    rest = side.step_ms - fsum(parts.values())
     if abs(rest) > LEAST_REST_MS:
         parts[None, REST] = rest
     return parts

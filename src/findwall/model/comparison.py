@@ -18,13 +18,13 @@ RestsOn = Literal["runs", "steps", "nothing"]
 
 
 class Side(msgspec.Struct):
-    """One side: its runs, and the one of them whose budget, kernels and wall are told."""
+    """One side: its runs, and those of them whose budget, kernels and wall are told."""
 
     paths: list[str]  # of all its runs
     steps_ms: list[float | None]  # the mean step of each
     step_ms: float | None  # their median
     source: str  # where the steps come from, as a Diagnosis says it; "mixed": not all from the same
-    told: int  # which of them is told of: the one in the middle
+    told: list[int]  # which of them are told of: those in the middle; kernels and wall are of the first
     wall: str | None
     cause: str | None
     device: str | None

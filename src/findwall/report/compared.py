@@ -21,6 +21,7 @@ DIFFERENCES_SHOWN = 8
 WIDE = 0.05  # of the step: an interval that reaches further on either side leaves too much open
 _PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
 SEVERAL = "findwall compare A1 A2 A3 A4 -- B1 B2 B3 B4"
+UNPROVEN = 0.03  # of the step: a change from here on is not called none because it is not proven
 TITLES = {"faster": "FASTER", "slower": "SLOWER", "no-difference": "NO DIFFERENCE", "unknown": "CANNOT TELL"}
 
 
@@ -69,7 +70,8 @@ def to_markdown(compared: Compared) -> str:
 def verdict(compared: Compared) -> tuple[str, str]:
     """The title, with the number; and the sentence: what it rests on, and what to do."""
     step = compared.step
-    title = TITLES[step.outcome]
+    is_open = step.outcome == "no-difference" and abs(step.share or 0.0) > UNPROVEN
+    title = "NOT PROVEN" if is_open else TITLES[step.outcome]
     if step.ms is None or step.share is None:
         return title, f"{_capital(step.why)}."
     how = f"{format_ms(compared.before.step_ms)} → {format_ms(compared.after.step_ms)}"
@@ -85,7 +87,7 @@ def _grounds(compared: Compared, step: StepChange) -> str:
     if step.rests_on == "steps":
         bar = signed_share(step.bar or 0.0).lstrip("+")
         held = "more" if step.outcome != "no-difference" else "no more"
-        within = f" ({ends} by their steps' means)" if ends else ""
+        within = f" ({ends} as far as their steps tell)" if ends else ""
         return (
             f"{signed_share(step.share or 0.0)}{within} is {held} than the {bar} that steps and processes "
             f"of one job may vary by. One run a side: repeat to be sure ({SEVERAL})."
