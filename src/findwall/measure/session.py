@@ -260,10 +260,12 @@ class Session:
     def _write_effects(self) -> None:
         """What fixes that were made without an edit did, and what the job wrote where that is asked for: once
         all is measured, and when the job ends."""
-        if self._folder is not None and self._writes is not None:
-            self._folder.write_writes(self._writes.paths)
-        if self._folder is not None and self._effects.names:
-            self._folder.write_applied(self._effects.told())
+        # A rank that does not speak may not have looked for it yet; a job without torch has none.
+        folder = self.find_folder() if self.engine is not None else None
+        if folder is not None and self._writes is not None:
+            folder.write_writes(self._writes.paths)
+        if folder is not None and self._effects.names:
+            folder.write_applied(self._effects.told())
 
     def _tell_trial(self, wait_s: float = 0.0) -> None:
         """What a trial asks for, by the rank that speaks; `wait_s`: for the others to have told it theirs."""
