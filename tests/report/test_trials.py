@@ -35,14 +35,14 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     tried = found(kept, failed, stack=("tf32",))
     text = to_text(with_trials(diagnosis, tried), tried, None, "train.py --lr 1")
     priced = to_text(with_trials(diagnosis, tried), tried, None, "train.py", price=2.5)
-    assert "30.00 a day at 2.5 an hour" in " ".join(priced.split())
+    assert "30.00 for each GPU, at 2.5 an hour" in " ".join(priced.split())
     assert text.startswith("2.00 times faster (1.90 to 2.10), 10.0 ms per step instead of 20.0 ms")
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "tf32 – 10.0 ms 2.00× (1.90–2.10) faster, kept" in rows and "sdpa – – failed" in rows
     assert "same losses, 0.4 % apart, 2.0 % allowed; its longer start is made up for" in rows
     assert rows[rows.index("plain █▄▁") + 1] == "with it █▄▁"
     assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: not known" in rows
-    assert "What takes a day takes 12.0 hours less, on each GPU it runs on." in rows
+    assert "What takes a day takes 12.0 hours less." in rows
     assert "findwall run --apply tf32 train.py --lr 1" in text
     assert max(map(len, text.splitlines())) <= WIDTH
 

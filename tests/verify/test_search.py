@@ -112,6 +112,15 @@ def test_what_was_measured_before_the_budget_ended_counts() -> None:
     assert found.stack == ("a",) and found.ended == "the budget is spent"
 
 
+def test_what_was_never_started_is_no_row() -> None:
+    class Short(Pretended):
+        def arm(self, name: str, stack: Stack) -> Outcome:
+            return Outcome(name) if "b" in stack else super().arm(name, stack)
+
+    found = Short({"a": 2.0, "b": 1.5}, ended="deadline").search()
+    assert [one.fixes for one in found.stages[0].attempts] == [("a",)] and found.noise is not None
+
+
 def test_only_what_a_person_names_is_tried() -> None:
     assert Pretended({"a": 2.0, "b": 1.5}).search(only=("b",)).stack == ("b",)
 

@@ -158,8 +158,8 @@ def _cost(found: Found, price: float | None) -> list[str]:
     lines = [f"  The trial took {found.seconds:.0f} s of this machine{noise}; {found.ended}."]
     if found.total is not None and found.total.faster is not None and found.stack:
         saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
-        worth = f", {saved * price:.2f} a day at {price:g} an hour" if price is not None else ""
-        lines.append(f"  What takes a day takes {saved:.1f} hours less, on each GPU it runs on{worth}.")
+        worth = f": {saved * price:.2f} for each GPU, at {price:g} an hour" if price is not None else ""
+        lines.append(f"  What takes a day takes {saved:.1f} hours less{worth}.")
     return lines
 
 

@@ -161,6 +161,8 @@ class _Way:
         trial = self._measure(arms, lambda trial, name: self._settled(trial, arms, below, name))
         found.seconds += trial.seconds
         self._note_plain(trial, first)
+        tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
+        lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
         attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
         self._tried |= {one.fixes for one in todo}
         self._never |= {one.fixes[len(base) :] for one in attempts if one.verdict in ("failed", "incorrect")}
@@ -198,7 +200,9 @@ class _Way:
         runs, seeds, losses = plain.runs_ms, self._plain.other_seed, self._plain.losses + losses_of(plain)
         if first:
             again = trial.arms[AGAIN]
-            self._floor = self.found.noise = self._floor_of(trial)
+            self._floor = self._floor_of(trial)
+            both = min(len(plain.runs_ms), len(again.runs_ms)) >= FEWEST
+            self.found.noise = self._floor if both else None
             runs, seeds = [*runs, *again.runs_ms], losses_of(again)
         if plain.median_ms is not None:
             self.found.plain_ms = plain.median_ms
