@@ -186,6 +186,7 @@ def test_ctrl_c_in_a_look_leaves_nothing_not_even_ranks(tmp_path: Path) -> None:
 
 # The first look is given, the second is never done.
 DRIVER = """
+import signal
 import time
 from pathlib import Path
 import msgspec
@@ -196,6 +197,7 @@ def look(job, stack, writes):
     return time.sleep(600) if stack else msgspec.json.decode(Path("look.json").read_bytes(), type=Diagnosis)
 
 trying._diagnosis = look
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where a shell began it with &
 main(["try", "--repeat", "2", "--steps", "5", "job.py"])
 """
 

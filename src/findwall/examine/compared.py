@@ -289,7 +289,7 @@ def _notes(told: tuple[Taken, Taken], sides: tuple[Side, Side]) -> list[str]:
                 f"most {format_ms(step.median_ms)}: a few long ones make the difference."
             )
         if run.diagnosis.source.crash:
-            notes.append(f"{label} did not end well: {clean(run.diagnosis.source.crash)[:120]}.")
+            notes.append(f"The job of {label} failed: {clean(run.diagnosis.source.crash)[:120]}.")
         if not run.diagnosis.budget:
             notes.append(f"{label} has no budget: trace it to see which cause changed.")
     return notes

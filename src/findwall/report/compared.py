@@ -77,7 +77,7 @@ def verdict(compared: Compared) -> tuple[str, str]:
     how = f"{format_ms(compared.before.step_ms)} → {format_ms(compared.after.step_ms)}"
     title += f": step {how} ({signed_share(step.share)})"
     if step.outcome == "unknown":
-        return title, f"Whether {signed_share(step.share)} is real cannot be told: {step.why}."
+        return title, f"{signed_share(step.share)} may be chance: {step.why}."
     return title, _grounds(compared, step)
 
 
