@@ -435,6 +435,19 @@ def test_what_hides_in_host_time_without_a_name_is_taken_out_of_it() -> None:
     assert step(graph) == pytest.approx(step(plain))
 
 
+def test_a_stretch_before_the_nodes_of_two_threads_hides_only_once() -> None:
+    draft = Draft()
+    draft.add(Node.ISSUE, 0, length=50 * US)
+    draft.add(Node.ISSUE, 0, length=40 * US)
+    draft.add(Node.ISSUE, 1, length=40 * US)  # the thread hands over: the same stretch lies before both
+    draft.row(10, 0, cause=1, lag=0.0, own=10 * US)
+    plain = draft.graph()
+    plain.chain[2] = plain.chain[1]
+    graph = Measured("gc-pause", 90 * US, hidden=True).apply(plain)
+    assert graph.parts["gc-pause"].length[:3] == pytest.approx([50 * US, 40 * US, 40 * US])
+    assert step(HostWork("gc-pause", 0.0).apply(graph)) == pytest.approx(10 * US)
+
+
 def test_what_finds_no_room_to_hide_is_added() -> None:
     graph = Measured("gc-pause", 130 * US, hidden=True).apply(job(us=50).graph())
     assert step(graph) == pytest.approx(130 * US)

@@ -20,11 +20,11 @@ from findwall.replay.rewiring import (
     a_step_earlier,
     at_step_starts,
     carved,
+    in_all,
     launches_of,
     nodes_of,
     rechained,
     takes_batch,
-    told_once,
     with_arrivals,
     with_host_work,
     with_issue_time,
@@ -254,15 +254,13 @@ class Measured(msgspec.Struct, frozen=True):
             # Of steps of several kinds the trace shows which of them waits: a mean would spread it over all.
             return graph if graph.share is not None else with_later_batches(graph, takers, total)
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
-        at = np.flatnonzero(part.length > 0)
-        at = at[told_once(graph, at)]
-        shown = float((part.length * graph.weight)[at].sum())
+        shown = in_all(graph, part.length)
         if shown > 0 and not self.hidden:
             graph = HostWork(self.cause, 0.0).apply(graph)
             return with_part(graph, self.cause, part.length * (total / shown))
         graph = HostWork(self.cause, 0.0).apply(graph)
         length, graph = carved(graph, total) if self.hidden else (np.zeros(len(graph)), graph)
-        missing = total - float((length * graph.weight).sum())
+        missing = total - in_all(graph, length)
         if missing > 0:
             length = length + at_step_starts(graph, missing)
         return with_part(graph, self.cause, length)

@@ -120,8 +120,8 @@ def carved(graph: Graph, total: float) -> tuple[F64, Graph]:
             available = np.where(graph.is_kind(Node.ARRIVAL), 0.0, np.maximum(graph.host.length - named, 0.0))
         else:
             available = part.length if part is not None else np.zeros(len(graph))
-        there = float(available.sum())
-        share = min((total - float(taken.sum())) / there, 1.0) if there > 0 else 0.0
+        there = in_all(graph, available)
+        share = min((total - in_all(graph, taken)) / there, 1.0) if there > 0 else 0.0
         if share > 0:
             taken = taken + available * share
             graph = with_host_work(graph, cause, 1.0 - share)
@@ -159,6 +159,13 @@ def told_once(graph: Graph, nodes: I64) -> Bool:
     found = np.zeros(len(nodes), bool)
     found[np.unique(graph.chain[nodes], return_index=True)[1]] = True
     return found
+
+
+def in_all(graph: Graph, length: F64) -> float:
+    """Host time of all steps together: each stretch counts once, by how often such a step comes."""
+    at = np.flatnonzero(length > 0)
+    at = at[told_once(graph, at)]
+    return float((length * graph.weight)[at].sum())
 
 
 def with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Graph:
