@@ -83,8 +83,13 @@ def advise(facts: Facts) -> Outcome:
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
     named = f" (mostly {chains})" if chains else ""
     done = listed([DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth])
+    way = (
+        "Run `torch.compile(model)` before the capture"
+        if graph_share(facts) > MAJORITY_SHARE
+        else "Use `model = torch.compile(model)`"
+    )
     return use(
-        f"Use `model = torch.compile(model)`: it {done or DOES['unfused-pointwise']}.",
+        f"{way}: it {done or DOES['unfused-pointwise']}.",
         compiled_at_best(facts),
         likely=lambda made: _likely(facts, made),
     )
@@ -92,11 +97,12 @@ def advise(facts: Facts) -> Outcome:
 
 def _likely(facts: Facts, made: Made) -> Change:
     """Generated kernels. The host pays for each launch what generated code pays, and for each call what its
-    guards cost. A graph of all issues them in one; the mode that records graphs does all of this itself."""
+    guards cost. A graph of all, asked for or there already, issues them in one; the mode that records
+    graphs does all of this itself."""
     if "reduce-overhead" in made:
         return Change()
     device, gone = compiled_kernels(facts, made)
-    if "cuda-graphs" in made:
+    if "cuda-graphs" in made or graph_share(facts) > MAJORITY_SHARE:
         return device
     return device + generated_launches(facts, np.setdiff1d(model_rows(facts), gone))
 
