@@ -70,6 +70,15 @@ def test_losses_that_differ_are_named_and_not_kept(diagnosis: Diagnosis) -> None
     assert text.startswith("Nothing that was tried is proven")
 
 
+def test_what_there_was_no_time_to_prove_is_told_with_its_step(diagnosis: Diagnosis) -> None:
+    once = Attempt(("tf32",), "failed", 5.0, why="1 process of it told a step")
+    tried = found(once, Attempt(("sdpa",), "failed", why="sdpa did not take effect"))
+    shown = with_trials(diagnosis, tried)
+    assert shown.trials[0].measured.mid == 5.0 and shown.trials[1].measured.mid is None
+    text = " ".join(to_text(shown, tried, None, "train.py").split())
+    assert "tf32 took 5.00 ms per step instead of 20.0 ms in the one process there was time for" in text
+
+
 def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> None:
     blind = replace(diagnosis, wall=replace(diagnosis.wall, wall=None, cause=None, sentence="Run longer."))
     tried = Found(ended="nothing is left to try", seconds=36.0)

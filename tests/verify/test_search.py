@@ -121,6 +121,28 @@ def test_what_was_never_started_is_no_row() -> None:
     assert [one.fixes for one in found.stages[0].attempts] == [("a",)] and found.noise is not None
 
 
+def test_one_process_proves_nothing_and_no_likeness_either() -> None:
+    job = Pretended({"a": 4.0})
+    once = Outcome("a", job.arm("a", ("a",)).samples[:1])
+    found = judge(("a",), once, Plain([100.0, 101.0], [LOSSES], [LOSSES]), True, 0.01)
+    assert found.verdict == "failed" and found.step_ms == pytest.approx(25.0, rel=0.01)
+    assert found.why.startswith("1 process of it told a step, too few to prove anything: --budget")
+
+
+def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
+    plain = Plain([100.0, 100.3, 100.6, 101.0], [LOSSES], [LOSSES])
+
+    def told(*steps: float) -> str:
+        seen = Applied({"a": AppliedFix(seen="a is there")})
+        samples = [Sample(0, 1.0, step, report=ArmReport(step, 10, LOSSES, None, seen)) for step in steps]
+        found = judge(("a",), Outcome("a", samples), plain, True, 0.01)
+        assert found.verdict == "no-difference"
+        return found.why
+
+    assert "not settled, it may be up to" in told(60.0, 100.0)
+    assert told(100.0, 100.4, 100.9) == "a is there"
+
+
 def test_only_what_a_person_names_is_tried() -> None:
     assert Pretended({"a": 2.0, "b": 1.5}).search(only=("b",)).stack == ("b",)
 

@@ -28,7 +28,7 @@ def with_trials(diagnosis: Diagnosis, found: Found) -> Diagnosis:
 
 
 def _trial(one: Attempt, kept: set[str]) -> Trial:
-    measured = speedup = Range()
+    measured, speedup = Range(mid=one.step_ms), Range()
     even = None
     if one.faster is not None and one.step_ms is not None:
         speedup = Range(one.faster.low, one.faster.ratio, one.faster.high)
@@ -176,7 +176,8 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
         why = "no fix that is prescribed for it can be made without an edit"
         return f"Nothing was tried. The job stands at {wall}, and {why}."
     if not found.stack or found.total is None or found.total.faster is None:
-        return f"Nothing that was tried is proven to make the job faster. It stands at {wall}."
+        nothing = "Nothing that was tried is proven to make the job faster."
+        return f"{nothing}{_promise(diagnosis, found)} It stands at {wall}."
     total = found.total.faster
     then = ""
     if after is not None and after.wall.cause:
@@ -189,6 +190,16 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
     step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
     return f"{total.ratio:.2f} times faster ({between}), {step}, with {' + '.join(found.stack)}.{then}"
+
+
+def _promise(diagnosis: Diagnosis, found: Found) -> str:
+    """Of what there was no time to prove, the shortest step."""
+    once = [one for one in diagnosis.trials if one.verdict == "failed" and one.measured.mid is not None]
+    best = min(once, key=lambda one: one.measured.mid or 0.0, default=None)
+    if best is None or found.plain_ms is None or (best.measured.mid or 0.0) >= found.plain_ms:
+        return ""
+    step = f"{format_ms(best.measured.mid)} per step instead of {format_ms(found.plain_ms)}"
+    return f" {best.fix} took {step} in the one process there was time for: give it more (--budget)."
 
 
 def row_of_trial(one: Trial) -> str:

@@ -18,9 +18,11 @@ from findwall.verify.trial import Outcome
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 
 
-# Both chosen by hand.
+# All chosen by hand.
 OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
 OTHERS_BUSY = 1.0  # cores
+COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows yet that it is no difference
+MORE_TIME = "--budget gives it more time, --repeat more processes"
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -59,8 +61,11 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
         losses = replace(losses, of="outputs")
     faster = prove(plain.runs_ms, arm.runs_ms)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
+    if faster is None and found != "incorrect":
+        found = "failed"
     seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
-    seen = "; ".join(filter(None, (seen, disturbed(plain.around, around_of(arm)))))
+    open_still = unsettled(found, faster, len(arm.runs_ms))
+    seen = "; ".join(filter(None, (open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
         fixes,
@@ -73,6 +78,16 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
         seen,
         starts_s=max(longer, 0.0),
     )
+
+
+def unsettled(found: Verdict, faster: Comparison | None, processes: int) -> str:
+    """What is not known yet, and what to do about it, in words; mostly nothing."""
+    if found == "failed":
+        told = f"{processes} process{'es' if processes > 1 else ''} of it told a step"
+        return f"{told}, too few to prove anything: {MORE_TIME}"
+    if found == "no-difference" and faster is not None and faster.high > COULD_BE:
+        return f"not settled, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
+    return ""
 
 
 def bare(name: str) -> str:
