@@ -79,6 +79,13 @@ def test_what_there_was_no_time_to_prove_is_told_with_its_step(diagnosis: Diagno
     assert "tf32 took 5.00 ms per step instead of 20.0 ms in the one process there was time for" in text
 
 
+def test_what_ended_before_a_fix_was_through_does_not_blame_the_fixes(diagnosis: Diagnosis) -> None:
+    tried = replace(found(), ended="interrupted")
+    text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py").split())
+    assert text.startswith("Nothing is known so far: no process with a fix was through yet (interrupted).")
+    assert "takes 20.0 ms per step" in text and "without an edit" not in text
+
+
 def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> None:
     blind = replace(diagnosis, wall=replace(diagnosis.wall, wall=None, cause=None, sentence="Run longer."))
     tried = Found(ended="nothing is left to try", seconds=36.0)

@@ -172,6 +172,10 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
     if not diagnosis.wall.cause:
         return f"Nothing was tried, because no wall was found. {diagnosis.wall.sentence}"
     wall = f"{diagnosis.wall.wall} / {diagnosis.wall.cause}"
+    if not diagnosis.trials and found.stages:
+        step = f" takes {format_ms(found.plain_ms)} per step and" if found.plain_ms is not None else ""
+        none = "no process with a fix was through yet"
+        return f"Nothing is known so far: {none} ({found.ended}). The job{step} stands at {wall}."
     if not diagnosis.trials:
         why = "no fix that is prescribed for it can be made without an edit"
         return f"Nothing was tried. The job stands at {wall}, and {why}."
