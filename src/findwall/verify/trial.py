@@ -31,8 +31,11 @@ Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
 
 ROUNDS = 3  # the fewest samples a side that give an interval worth reading
-PROCESS_S = 600.0  # chosen by hand: start, warm-up with compiling, and the timed steps
-HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again; chosen by hand
+# All chosen by hand.
+PROCESS_S = 600.0  # start, warm-up with compiling, and the timed steps
+START_S = 120.0  # that a process may take longer than one of another arm: it may compile
+SLOWER = 3.0  # times as long as one of another arm it may take besides
+HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again
 TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
 TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED")
@@ -98,7 +101,9 @@ class Outcome(msgspec.Struct):
 
     @property
     def hopeless(self) -> bool:
-        return len(self.failures) >= HOPELESS and not self.runs_ms
+        """Not worth another process: it failed too often, or hangs, which costs too much to see twice."""
+        hangs = any(one.trouble == "timed-out" for one in self.failures)
+        return not self.runs_ms and (hangs or len(self.failures) >= HOPELESS)
 
 
 class Trial(msgspec.Struct):
@@ -193,7 +198,8 @@ def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: Stop, until: 
         if not left:
             return "enough"
         for name in left:
-            sample = _sample(known[name], plan, turn, stop, until)
+            patience = _patience(trial, name, plan, until)
+            sample = _sample(known[name], plan, patience, turn, stop, until)
             if sample is None:
                 return "interrupted" if stop.asked else "deadline"
             trial.arms[name].samples.append(sample)
@@ -202,7 +208,18 @@ def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: Stop, until: 
     return "done"
 
 
-def _sample(arm: Arm, plan: Plan, turn: int, stop: Stop, until: float) -> Sample | None:
+def _patience(trial: Trial, name: str, plan: Plan, until: float) -> float:
+    """Seconds that the next process of an arm may take, by what others took that went through.
+
+    One that takes more than half of what is left could not run a second time, so it could prove nothing.
+    """
+    told = [one.seconds for arm in trial.arms.values() for one in arm.samples if one.step_ms is not None]
+    if not told or trial.arms[name].runs_ms:
+        return plan.process_s
+    return min(plan.process_s, START_S + SLOWER * max(told), max((until - time.monotonic()) / 2, max(told)))
+
+
+def _sample(arm: Arm, plan: Plan, patience: float, turn: int, stop: Stop, until: float) -> Sample | None:
     """One process from start to end; None if the trial ended under it."""
     if stop.asked or time.monotonic() >= until:
         return None
@@ -215,7 +232,7 @@ def _sample(arm: Arm, plan: Plan, turn: int, stop: Stop, until: float) -> Sample
                 process = plan.start(arm, env, stdout.fileno(), stderr.fileno())
             except OSError as problem:
                 return Sample(turn, 0.0, failure=Failure("crashed", str(problem)))
-        limit = min(begin + plan.process_s, until)
+        limit = min(begin + patience, until)
         try:
             step_ms = _watched(process, plan, lambda: Said(_tail(out), report), stop, limit)
             code = process.poll()
@@ -226,7 +243,7 @@ def _sample(arm: Arm, plan: Plan, turn: int, stop: Stop, until: float) -> Sample
             return Sample(turn, seconds, step_ms=step_ms, report=_report(report))
         if code is None and (stop.asked or time.monotonic() >= until):
             return None
-        return Sample(turn, seconds, failure=_failure(code, plan.process_s, _tail(err)))
+        return Sample(turn, seconds, failure=_failure(code, patience, _tail(err)))
 
 
 def _watched(
