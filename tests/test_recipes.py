@@ -1,4 +1,4 @@
-"""docs/extending.md, followed: what the page says to write is written into a copy of the source, and is found."""
+"""docs/extending.md, followed: what it says to write is written into a copy of the source, and is found."""
 
 from __future__ import annotations
 
