@@ -209,13 +209,16 @@ def looked_up(value: Any, field: str) -> float:
 
 
 def agrees(label: str, value: float) -> bool:
-    """Whether the figure as it is shown is the value, rounded."""
+    """Whether the figure as it is shown is the value, rounded. Errors are shown without their sign."""
     if label in WORDS:
         return value == WORDS[label]
     found = NUMBER.match(label)
     assert found is not None and found["unit"] in UNITS, label
     places = len(found["decimals"] or "")
-    return abs(float(found["number"].replace(",", "")) - value / UNITS[found["unit"]]) <= 0.5001 * 10**-places
+    return (
+        abs(float(found["number"].replace(",", "")) - abs(value) / UNITS[found["unit"]])
+        <= 0.5001 * 10**-places
+    )
 
 
 @pytest.mark.parametrize("page", named([*WRITTEN, ROOT / "README.md"]))
