@@ -15,6 +15,8 @@ from findwall.measure.options import Options
 
 
 class Recorder:
+    speaks, folder, diagnosis = True, None, None
+
     def __init__(self, name: str, **options: Any) -> None:
         self.calls: list[Any] = []
 
@@ -76,6 +78,55 @@ def test_lightning_steps_when_the_optimizer_did(monkeypatch, package):
         callback.on_train_batch_end(trainer, None, None, None, batch)
     callback.on_exception(trainer, None, ValueError("x"))
     assert callback._measure.calls == ["begin", "step", ValueError]
+
+
+class Told:
+    """Stands in for the trackers: what was told, and when."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def look(self) -> None:
+        self.calls.append("look")
+
+    def tell(self, measured: Any, loggers: Any = (), step: Any = None) -> None:
+        self.calls.append((measured.calls[-1], list(loggers), step))
+
+
+def test_hugging_face_tells_the_trackers_after_the_end_or_when_it_is_stopped(monkeypatch):
+    name = "findwall.integrations.huggingface"
+    module = load(monkeypatch, name, {"transformers": {"TrainerCallback": object}})
+    monkeypatch.setattr(module, "Trackers", Told)
+    state = types.SimpleNamespace(global_step=12)
+    callback = module.FindwallCallback()
+    callback.on_train_begin(None, state, None)
+    callback.on_step_end(None, state, None)
+    callback.on_train_end(None, state, None)
+    assert callback._trackers.calls == ["look", (None, [], 12)]
+
+    class Stopping(Recorder):
+        def step(self) -> None:
+            super().step()
+            raise SystemExit(0)
+
+    monkeypatch.setattr(module, "measure", Stopping)
+    callback = module.FindwallCallback(stop=True)
+    with pytest.raises(SystemExit):
+        callback.on_step_end(None, state, None)
+    assert callback._trackers.calls == [("step", [], 12)]
+
+
+def test_lightning_tells_the_trackers_with_the_loggers_of_the_trainer(monkeypatch):
+    module = load(monkeypatch, "findwall.integrations.lightning", LIGHTNING)
+    monkeypatch.setattr(module, "Trackers", Told)
+    trainer = types.SimpleNamespace(global_step=0, loggers=["mlflow"])
+    for end in ("on_train_end", "on_exception"):
+        callback = module.FindwallCallback()
+        callback.on_train_start(trainer, None)
+        trainer.global_step = 7
+        getattr(callback, end)(trainer, None, *([OSError()] if end == "on_exception" else []))
+        ended = OSError if end == "on_exception" else None
+        assert callback._trackers.calls == [(ended, ["mlflow"], 7)]
 
 
 PARTS = ("findwall.integrations.lightning", "findwall.integrations.huggingface")

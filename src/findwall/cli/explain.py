@@ -96,16 +96,21 @@ def _one_line(label: str, summary: str) -> str:
 
 
 def write_docs(folder: Path, pages: dict[str, Page]) -> None:
-    """The documentation: an index, a file a page, the JSON schema."""
+    """The documentation that is made from the source: a file a page, the commands, the JSON document."""
+    import json
+
+    from findwall.cli import commands, reference
     from findwall.model.diagnosis import json_schema
-    from findwall.report import document, explained
+    from findwall.report import document, documented, explained
 
     paths = {
         name: f"{'fixes' if entry.kind == 'fix' else 'walls'}/{name}.md" for name, entry in pages.items()
     }
     files = {paths[name]: explained.to_markdown(entry, _from_below(paths)) for name, entry in pages.items()}
     files["index.md"] = explained.index(pages, paths)
+    files["commands.md"] = reference.to_markdown(commands)
     files["schema.json"] = json_schema().decode()
+    files["document.md"] = documented.to_markdown(json.loads(files["schema.json"]))
     _clear(folder, files)
     for path, text in files.items():
         document.save(folder / path, text.encode())

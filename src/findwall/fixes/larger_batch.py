@@ -6,8 +6,8 @@ kernels fill the step, a larger batch costs almost nothing: samples per second r
 is the limit. In inference it also shares each read of the weights among more requests.
 
 When it does not help:
-The device is busy with large kernels: twice the batch takes twice as long. `findwall sweep` shows
-where throughput stops growing.
+The device is busy with large kernels: twice the batch takes twice as long. Double it until
+samples per second stop growing.
 
 Risk:
 It changes training (learning rate, noise, steps per epoch) and latency, and needs memory. Gradient

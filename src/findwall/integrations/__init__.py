@@ -13,6 +13,7 @@ from typing import Any
 
 # The module of each callback, and the packages whose trainer it is for.
 TRAINERS = {"lightning": ("lightning", "pytorch_lightning"), "huggingface": ("transformers",)}
+LIGHTNING_ARGUMENTS = 2  # the trainer and its module
 
 
 def __getattr__(name: str) -> Any:
@@ -40,8 +41,9 @@ def _is_installed(package: str) -> bool:
 
 
 def _serving_both(lightning: type, huggingface: type) -> type:
-    def on_train_end(self: Any, *_args: Any, **_kwargs: Any) -> None:
-        """The one name that both trainers call, with arguments of their own."""
-        self._measure.__exit__(None, None, None)
+    def on_train_end(self: Any, *args: Any, **kwargs: Any) -> None:
+        """The one name that both trainers call, each with its own arguments."""
+        serving: Any = lightning if len(args) == LIGHTNING_ARGUMENTS else huggingface
+        serving.on_train_end(self, *args, **kwargs)
 
     return type("FindwallCallback", (lightning, huggingface), {"on_train_end": on_train_end})

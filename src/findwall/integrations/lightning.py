@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from findwall.integrations.trackers import Trackers
 from findwall.loop import measure
 
 try:
@@ -13,10 +14,14 @@ except ImportError:  # the older package of the same thing
 
 
 class FindwallCallback(Callback):  # type: ignore[misc]
-    """Measures the training as `findwall run` would; takes its options."""
+    """Measures the training as `findwall run` would; takes its options.
+
+    Its figures are also logged to Weights & Biases, MLflow or TensorBoard where the job uses one.
+    """
 
     def __init__(self, **options: Any) -> None:
         self._measure = measure("trainer", caller="FindwallCallback", **options)
+        self._trackers = Trackers()
         self._seen = 0
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
@@ -30,7 +35,11 @@ class FindwallCallback(Callback):  # type: ignore[misc]
             self._measure.step()
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
-        self._measure.__exit__(None, None, None)
+        self._end(trainer, None)
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        self._measure.__exit__(type(exception), exception, None)
+        self._end(trainer, exception)
+
+    def _end(self, trainer: Any, error: BaseException | None) -> None:
+        self._measure.__exit__(None if error is None else type(error), error, None)
+        self._trackers.tell(self._measure, getattr(trainer, "loggers", ()), trainer.global_step)

@@ -38,6 +38,11 @@ class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
         """The run folder, once there is one."""
         return None if self._session is None else self._session.folder
 
+    @property
+    def speaks(self) -> bool:
+        """Whether this is the process of its job that tells the verdict."""
+        return self._session is not None and self._session.rank.speaks
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._session is not None and not self._is_guest:
             self._session.close("" if kind is None else kind.__name__)

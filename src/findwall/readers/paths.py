@@ -27,6 +27,7 @@ class _Gathered(msgspec.Struct):
     refused: list[str] = msgspec.field(default_factory=list)
     seen: set[str] = msgspec.field(default_factory=set)
     repeated: int = 0
+    kinds: set[str] = msgspec.field(default_factory=set)  # of the formats they were written in
 
     def is_new(self, path: Path) -> bool:
         """Whether this file has not been read before, by whatever name: it would be a rank twice."""
@@ -41,6 +42,7 @@ class _Gathered(msgspec.Struct):
 
     def add(self, run: Run, folder: Path | None = None) -> None:
         """More ranks. Judged as they come: a folder of strangers is not read to its end first."""
+        self.kinds.add(run.kind)
         for timeline in run.timelines:
             self._add_rank(timeline, folder)
 
@@ -92,7 +94,7 @@ def open_run(
         for number, timeline in zip(_numbers(timelines), timelines, strict=True)
     )
     return Run(
-        "torch-trace",
+        gathered.kinds.pop() if len(gathered.kinds) == 1 else torch_trace.READER.kind,
         tuple(str(path) for path in paths),
         tuple(ranks),
         notes=_notes(gathered, timelines),
