@@ -63,8 +63,11 @@ class Pretended:
             ],
         )
 
+    def rivals(self, stack: Stack, name: str) -> Stack:
+        return tuple(one for one in stack if one == name)
+
     def search(self, **how: tuple[str, ...]) -> Found:
-        return search(self.measure, self.look, lambda stack, name: name in stack, **how)
+        return search(self.measure, self.look, self.rivals, **how)
 
 
 @drawn(30)
@@ -183,6 +186,38 @@ def test_a_fix_that_came_with_a_stack_must_prove_itself() -> None:
     assert any("a + b + c without c" in trial for trial in job.trials)
     assert found.total is not None and found.total.faster is not None
     assert abs(found.total.faster.ratio - 3.0) < 0.05
+
+
+class TwoWays(Pretended):
+    """`a` and `A` are two ways to the same; `A` gives no more than `a` alone, and more on top of `b`."""
+
+    def rivals(self, stack: Stack, name: str) -> Stack:
+        return tuple(one for one in stack if one.lower() == name.lower())
+
+    def step(self, stack: Stack) -> float:
+        return super().step(stack) / (2.0 if {"A", "b"} <= set(stack) else 1.0)
+
+    def look(self, stack: Stack) -> View:
+        view = super().look(stack)
+        others = [name for name in self.faster if name not in stack]
+
+        def with_it(name: str) -> float:
+            return self.step((*(one for one in stack if one not in self.rivals(stack, name)), name))
+
+        offered = [Candidate((name,), True, Range(mid=with_it(name))) for name in others]
+        return View(view.wall, view.step_ms, offered)
+
+
+def test_another_way_to_the_same_takes_its_place_where_a_look_says_so() -> None:
+    job = TwoWays({"a": 2.1, "A": 2.0, "b": 1.5})
+    found = job.search()
+    assert set(found.stack) == {"A", "b"} and found.ended == "nothing is left to try"
+    assert not any({"a", "A"} <= set(name.split(" + ")) for trial in job.trials for name in trial)
+
+
+def test_two_ways_that_give_the_same_are_not_changed_for_each_other() -> None:
+    job = TwoWays({"a": 2.0, "A": 2.0})
+    assert len(job.search().stack) == 1 and len(job.trials) == 1
 
 
 def test_what_else_changed_is_said() -> None:

@@ -105,7 +105,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
                 told[stack] = reports[0].applied
         return trial
 
-    found = search(measure, look, _conflicts, job.only, job.rounds)
+    found = search(measure, look, _rivals, job.only, job.rounds)
     found.seconds = time.monotonic() - begun
     if () not in looks and found.ended == EARLY["interrupted"]:
         say("interrupted before anything was measured")
@@ -171,11 +171,11 @@ def _numbered(name: str, how: str) -> str:
     return f"{name}={count[1]}" if count else name
 
 
-def _conflicts(stack: Stack, name: str) -> bool:
+def _rivals(stack: Stack, name: str) -> Stack:
     from findwall.fixes.prescribe import APART
 
-    made, one = {bare(other) for other in stack}, bare(name)
-    return one in made or any({one, other} in APART for other in made)
+    one = bare(name)
+    return tuple(other for other in stack if bare(other) == one or {one, bare(other)} in APART)
 
 
 def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:

@@ -2,7 +2,9 @@
 
 The first candidates are the fixes that are predicted best, and the stack of them that is: where it holds what
 is predicted, one stage is enough. A fix that came with a stack and was not proven by itself must prove itself
-by what the stack is without it. Who runs the processes and who looks at the job is the caller's matter.
+by what the stack is without it. One that is another way to what the stack does already, or the same with
+another number, is tried in its place, where a look at the job with the stack says so. Who runs the processes
+and who looks at the job is the caller's matter.
 """
 
 from __future__ import annotations
@@ -70,15 +72,13 @@ class Found(msgspec.Struct):
 Settled = Callable[[Trial, str], bool]
 Measure = Callable[[dict[str, Stack], Settled], Trial]  # arms by name, with what is made in each
 Look = Callable[[Stack], View | None]
-Conflict = Callable[[Stack, str], bool]  # whether a fix is another way to what a stack does already
+Rivals = Callable[[Stack, str], Stack]  # what of a stack a fix is another way to, or is there itself
 
 
-def search(
-    measure: Measure, look: Look, conflict: Conflict, only: Sequence[str] = (), rounds: int = 3
-) -> Found:
+def search(measure: Measure, look: Look, rivals: Rivals, only: Sequence[str] = (), rounds: int = 3) -> Found:
     """`only`: the fixes a person named; else all that a view offers. `rounds`: processes of an arm that are
     usually enough; twice as many where a gain shows that is not proven."""
-    way = _Way(measure, conflict, only, rounds)
+    way = _Way(measure, rivals, only, rounds)
     try:
         way.go(look)
     except KeyboardInterrupt:  # between two trials: within one it is noted
@@ -91,11 +91,12 @@ def joined(stack: Stack) -> str:
 
 
 class _Way:
-    def __init__(self, measure: Measure, conflict: Conflict, only: Sequence[str], rounds: int) -> None:
+    def __init__(self, measure: Measure, rivals: Rivals, only: Sequence[str], rounds: int) -> None:
         self.found = Found()
-        self._measure, self._conflict, self._only, self._rounds = measure, conflict, set(only), rounds
+        self._measure, self._rivals, self._only, self._rounds = measure, rivals, set(only), rounds
         self._tried: set[Stack] = set()
         self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
+        self._replaced: set[str] = set()  # by another way to the same: they do not come back
         self._proven: set[str] = set()  # fixes that made the job faster by themselves
         self._exact: dict[str, bool] = {}
         self._plain = Plain([], [], [])
@@ -125,22 +126,31 @@ class _Way:
 
     def _wanted(self, view: View) -> list[Candidate]:
         """The stack that is predicted best, if there is one, and the best fixes."""
-        free = [one for one in view.candidates if self._may_be_tried(one)]
+        free = [one for one in view.candidates if self._may_be_tried(one, view)]
         singles = [one for one in free if len(one.fixes) == 1]
         stacks = [one for one in free if len(one.fixes) > 1 and one.predicted.mid is not None]
         best = sorted(stacks, key=lambda one: one.predicted.mid or 0.0)[:1]
         chosen = {*(one.fixes for one in best), *(one.fixes for one in singles[: AT_ONCE - len(best)])}
         return [one for one in free if one.fixes in chosen]
 
-    def _may_be_tried(self, one: Candidate) -> bool:
+    def _may_be_tried(self, one: Candidate, view: View) -> bool:
         if one.fixes in self._tried or (self._only and not {bare(name) for name in one.fixes} <= self._only):
             return False
+        base = self.found.stack
+        lost = set(base) - set(self._with(one))
+        if not lost:
+            return not any(self._rivals((*base, *one.fixes[:at]), name) for at, name in enumerate(one.fixes))
+        again = {bare(name) for name in one.fixes} & {bare(name) for name in self._replaced}
+        shorter = one.predicted.mid is not None and one.predicted.mid < WORTH_AGAIN * (view.step_ms or 0.0)
+        return shorter and not again
+
+    def _with(self, one: Candidate) -> Stack:
+        """The stack with a candidate on top, in place of what it is another way to."""
         made = self.found.stack
-        for name in one.fixes:  # on top of what is made, and of each other
-            if self._conflict(made, name):
-                return False
-            made = (*made, name)
-        return True
+        for name in one.fixes:
+            rivals = self._rivals(made, name)
+            made = (*(other for other in made if other not in rivals), name)
+        return made
 
     def _doubts(self) -> list[str]:
         """Fixes of the stack that were never proven by themselves."""
@@ -151,11 +161,11 @@ class _Way:
         the first time also beside the plain job from another seed."""
         found = self.found
         first, base = not found.stages, found.stack
-        tops = {joined((*base, *one.fixes)): one for one in todo}
+        tops = {joined(self._with(one)): one for one in todo}
         lacks = {f"{joined(base)} without {name}": name for name in doubts}
         arms: dict[str, Stack] = {PLAIN: (), **({AGAIN: ()} if first else {})}
         arms |= {joined(base): base} if base else {}
-        arms |= {name: (*base, *one.fixes) for name, one in tops.items()}
+        arms |= {name: self._with(one) for name, one in tops.items()}
         arms |= {name: tuple(one for one in base if one != lack) for name, lack in lacks.items()}
         below = joined(base) if base else PLAIN
         trial = self._measure(arms, lambda trial, name: self._settled(trial, arms, below, name))
@@ -164,17 +174,19 @@ class _Way:
         tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
         lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
         attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
+        judged = list(zip(tops.values(), attempts, strict=True))
         self._tried |= {one.fixes for one in todo}
-        self._never |= {one.fixes[len(base) :] for one in attempts if one.verdict in ("failed", "incorrect")}
+        self._never |= {one.fixes for one, made in judged if made.verdict in ("failed", "incorrect")}
         removed = [self._without(lack, trial, name, below) for name, lack in lacks.items()]
-        proven = [one for one in attempts if one.verdict == "faster"]
-        fresh = {one.fixes[len(base) :]: one for one in proven}
+        proven = [made for made in attempts if made.verdict == "faster"]
+        fresh = {one.fixes for one, made in judged if made.verdict == "faster"}
         self._proven |= {fixes[0] for fixes in fresh if len(fixes) == 1}
         if proven:
             best = max(proven, key=_gain)
             found.stack, found.total = best.fixes, best
+            self._replaced |= set(base) - set(best.fixes)
             self._proven |= self._proven_inside(best.fixes, trial, arms)
-            self._tried -= set(fresh)  # proven alone: tried again on top
+            self._tried -= fresh  # proven alone: tried again on top
         useless = [one.fixes[-1] for one in removed if one.verdict != "faster"]
         self._proven |= {one.fixes[-1] for one in removed if one.verdict == "faster"}
         if useless and not proven:  # one at a time: the others are looked at again without it
@@ -216,7 +228,7 @@ class _Way:
 
     def _on_top(self, one: Candidate, trial: Trial, name: str, below: str) -> Attempt:
         """A fix on top of a stack must make that stack faster, not only the plain job."""
-        attempt = self._judged((*self.found.stack, *one.fixes), trial.arms[name], one.predicted)
+        attempt = self._judged(self._with(one), trial.arms[name], one.predicted)
         if below == PLAIN or attempt.verdict in ("failed", "incorrect"):
             return attempt
         return replace(attempt, verdict=self._compared(trial.arms[below], trial.arms[name]))
@@ -245,7 +257,7 @@ class _Way:
             return False
         if below == PLAIN and AGAIN in arms:
             runs = runs + trial.arms[AGAIN].runs_ms
-        lacks = len(arms[name]) < len(arms[below])
+        lacks = set(arms[name]) < set(arms[below])
         found = prove(arm.runs_ms, runs) if lacks else prove(runs, arm.runs_ms)
         if found is None:
             return False
