@@ -23,6 +23,10 @@ FULL_QUEUE_NS = 100_000
 # A thread that is silent for less than this between two of its events is between two ops.
 HANDOVER_NS = 10_000
 LOADER_WAIT_NS = 500_000  # a shorter stay in a loader with workers only takes a batch that is there
+# Of the time: workers that are waited for less keep up, and a stay is what taking a batch takes, or one batch
+# that came late. That they are so little slower than the host would be chance, and a host without a profiler
+# would then wait for them far longer than it was seen to. Chosen by hand: far less than makes a wall.
+BEHIND_SHARE = 0.02
 CLOCK_NS = 500  # by which the clocks of host and device may disagree in a trace
 WORKERS = re.compile("MultiProcessing", re.IGNORECASE)
 WHOLE_DEVICE = re.compile(r"(Device|Ctx)Synchronize", re.IGNORECASE)
@@ -191,7 +195,11 @@ def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, le
 
 
 def _batches(timeline: Timeline, host: Host, queue: Queue) -> Points:
-    """Batches that worker processes made while a launching thread waited: arrivals, and who they were for."""
+    """Batches that worker processes made while a launching thread waited: arrivals, and who they were for.
+
+    Workers that fall behind set the pace: they are as slow when the host is faster. Where they keep up,
+    nothing tells how fast they are.
+    """
     events = timeline.events
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
     rows = rows_matching(timeline, rows_matching(timeline, rows, LOADER), WORKERS)
@@ -203,6 +211,8 @@ def _batches(timeline: Timeline, host: Host, queue: Queue) -> Points:
     if len(rows):
         outer[1:] = events.start[rows[1:]] >= np.maximum.accumulate(events.end[rows])[:-1]
     rows = rows[outer]
+    if int(events.duration[rows].sum()) < BEHIND_SHARE * (queue.closes - queue.opens):
+        rows = rows[:0]  # time of the host, as long as it was
     thread = events.thread[rows].astype(np.int64)
     owner = np.full(len(rows), cause_index("loader-starved"))
     arrivals = points(Node.ARRIVAL, events.end[rows], np.full(len(rows), -2, np.int64), row=rows)
