@@ -370,11 +370,11 @@ UNSEEN_US = st.integers(0, 30_000)  # work of the device that is not in the file
 
 
 @drawn(30)
-@given(late=st.floats(0, 0.9), host=st.integers(10, 4000), copies=st.booleans())
+@given(late=st.floats(0, 1.7), host=st.integers(10, 4000), copies=st.booleans())
 def test_workers_that_set_the_pace_do_so_whatever_came_before_the_file(
     late: float, host: int, copies: bool
 ) -> None:
-    """The host makes up for the beginning: it waits for the next batch for so much less."""
+    """The host makes up for the beginning: it waits for the next batches for so much less."""
     slack = 5000 - host - 400  # how long it waits for a batch otherwise
     first = Do("copy" if copies else "launch", 200)
     job = [Do("batch", 5000), first, Do("work", host), Do("launch", 100), Do("sync")]
@@ -383,7 +383,7 @@ def test_workers_that_set_the_pace_do_so_whatever_came_before_the_file(
 
 
 @drawn(30)
-@given(unseen=UNSEEN_US, take=st.integers(500, 1500), host=st.integers(90_000, 160_000), copies=st.booleans())
+@given(unseen=UNSEEN_US, take=st.integers(0, 9000), host=st.integers(90_000, 160_000), copies=st.booleans())
 def test_what_came_before_the_file_does_not_lengthen_the_step(
     unseen: int, take: int, host: int, copies: bool
 ) -> None:
@@ -393,6 +393,7 @@ def test_what_came_before_the_file_does_not_lengthen_the_step(
     graph = graph_of(run(job, unseen_us=unseen))
     assert step(graph) == pytest.approx(period(job), rel=1e-3)
     found = blame(graph, AS_TRACED).idle
+    assert found["loader-starved"] <= take * US + 1
     assert found["host-work"] <= host * US + 1  # an op of milliseconds in which nothing starts
 
 
