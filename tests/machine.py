@@ -101,11 +101,20 @@ class Machine(Book):
         self._host(Kind.ANNOTATION, name, ready - self.now, one.thread)
 
 
-def run(job: Sequence[Do], traced: int = TRACED, warm_up: int = WARM_UP) -> Timeline:
-    """The trace of a job's steps, which begins where the warm-up ends, as a profiler's does."""
+def run(
+    job: Sequence[Do], traced: int = TRACED, warm_up: int = WARM_UP, unseen_us: float | None = None
+) -> Timeline:
+    """The trace of a job's steps, which begins where the warm-up ends, as a profiler's does.
+
+    `unseen_us`: the trace is a slice that holds no row launched before it, and the device is still busy for
+    so long with those when it begins.
+    """
     machine, begins = Machine(), []
-    for _ in range(warm_up + traced):
+    for at in range(warm_up + traced):
         begins.append(machine.now)
+        if at == warm_up and unseen_us is not None:
+            for stream in STREAMS:
+                machine.free[stream] = max(machine.free[stream], machine.now + int(unseen_us * NS_PER_US))
         for one in job:
             machine.do(one)
     for at, (start, end) in enumerate(
@@ -116,6 +125,9 @@ def run(job: Sequence[Do], traced: int = TRACED, warm_up: int = WARM_UP) -> Time
     events = whole.events
     order = np.argsort(events.start, kind="stable")
     seen = (events.start >= begins[warm_up]) | (events.device >= 0)
+    if unseen_us is not None:
+        launched = events.correlation[(events.device < 0) & (events.start >= begins[warm_up])]
+        seen &= (events.device < 0) | np.isin(events.correlation, launched[launched >= 0])
     return replace(whole, events=events.take(order[seen[order]]))
 
 

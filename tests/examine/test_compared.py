@@ -224,16 +224,20 @@ def test_versions_that_a_document_does_not_hold_do_not_differ() -> None:
 
 
 def test_a_loader_that_got_workers(shared: Path) -> None:
-    """The device no longer waits for batches; part of that time went to copies, launches and the host."""
+    """The device no longer waits for batches; part of that time went to copies and launches. Not to the host:
+    the second file begins behind 36 ms of device work that it does not hold."""
     folder = shared / "traces"
     one, two = (read(folder / f"v100_resnet50_workers{count}.json.gz") for count in (0, 4))
     found = compare_sides(taken(one), taken(two))
     changes = {row.cause: row.ms for row in found.budget}
     assert found.budget[0].cause == "loader-starved"
     assert changes["loader-starved"] == pytest.approx(-47, abs=1)
-    assert 2 < changes["copy-exposed"] < 10 and 2 < changes["launch-bound"] < 10
-    assert found.before.step_ms == pytest.approx(160, abs=2)
-    assert found.step.ms is not None and found.step.ms < 0
+    assert 3 < changes["copy-exposed"] < 9 and 3 < changes["launch-bound"] < 9
+    assert changes["copy-exposed"] + changes["launch-bound"] == pytest.approx(7 + 5, abs=1)
+    assert abs(changes["host-work"]) < 1
+    assert found.before.step_ms == pytest.approx(160, abs=1)
+    assert found.after.step_ms == pytest.approx(126, abs=1)
+    assert found.step.ms is not None
     assert fsum(changes.values()) == pytest.approx(found.step.ms, abs=1e-6)
     assert (found.before.cause, found.after.wall) == ("loader-starved", "compute")
     assert found.step.outcome == "unknown"

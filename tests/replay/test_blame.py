@@ -113,6 +113,25 @@ def test_waiting_for_workers_is_the_loaders() -> None:
     assert found.idle["loader-starved"] == pytest.approx(4.88e6, rel=0.01)
 
 
+SILENT_US = st.integers(1000, 3000)
+
+
+@drawn(30)
+@given(early=SILENT_US, late=SILENT_US, every=st.integers(9000, 20_000), busy=st.integers(10, 1000))
+def test_a_wait_for_workers_counts_for_the_time_it_was_made_in(
+    early: int, late: int, every: int, busy: int
+) -> None:
+    """In one gap the host is silent, waits for a batch, and is silent again. Another loader has its batches
+    there: when that was last asked says nothing of this wait."""
+    there = Do("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 60)
+    job = [Do("batch", every), Do("silence", late), Do("launch", 300), Do("sync")]
+    job += [there, Do("launch", busy), Do("silence", early)]
+    found = blame(facts_of(run(job)).graph, Calibration())
+    worked = late + early - busy  # with the device idle
+    assert found.idle["host-work"] == pytest.approx(worked * US, abs=20 * US)
+    assert found.idle["loader-starved"] == pytest.approx((every - worked - busy - 300) * US, abs=100 * US)
+
+
 def test_what_two_causes_do_in_one_gap_is_shared_by_what_the_host_did_in_it() -> None:
     draft = Draft()
     draft.add(Node.OPEN, 0)

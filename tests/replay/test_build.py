@@ -365,6 +365,58 @@ def test_batches_come_as_fast_when_the_rest_of_the_step_shrinks() -> None:
     assert step(without("loader-starved").apply(graph)) < 1600 * US
 
 
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+UNSEEN_US = st.integers(0, 30_000)  # work of the device that is not in the file, when that begins
+
+
+@drawn(30)
+@given(late=st.floats(0, 1.7), host=st.integers(10, 4000), copies=st.booleans())
+def test_workers_that_set_the_pace_do_so_whatever_came_before_the_file(
+    late: float, host: int, copies: bool
+) -> None:
+    """The host makes up for the beginning: it waits for the next batches for so much less."""
+    slack = 5000 - host - 400  # how long it waits for a batch otherwise
+    first = Do("copy" if copies else "launch", 200)
+    job = [Do("batch", 5000), first, Do("work", host), Do("launch", 100), Do("sync")]
+    timeline = run(job, unseen_us=(1 + late) * slack)
+    assert step(graph_of(timeline)) == pytest.approx(5000 * US, abs=10 * US)
+
+
+@drawn(30)
+@given(unseen=UNSEEN_US, take=st.integers(0, 9000), host=st.integers(90_000, 160_000), copies=st.booleans())
+def test_what_came_before_the_file_does_not_lengthen_the_step(
+    unseen: int, take: int, host: int, copies: bool
+) -> None:
+    """The first row waited for it, and the call that blocked with it; those of the next steps do not."""
+    first = Do("copy" if copies else "launch", 200)
+    job = [Do(LOADER, take), first, Do("work", host), Do("launch", 100), Do("sync")]
+    graph = graph_of(run(job, unseen_us=unseen))
+    assert step(graph) == pytest.approx(period(job), rel=1e-3)
+    found = blame(graph, AS_TRACED).idle
+    assert found["loader-starved"] <= take * US + 1
+    assert found["host-work"] <= host * US + 1  # an op of milliseconds in which nothing starts
+
+
+@drawn(30)
+@given(takes=st.lists(st.integers(0, 2500), min_size=4, max_size=4), cost=st.floats(0, 500))
+def test_taking_a_batch_is_no_reason_to_wait_longer_for_it(takes: list[int], cost: float) -> None:
+    """However much faster the host is than recorded: workers that keep up are not seen at work."""
+    machine = Machine()
+    for at, take in enumerate([*takes, 0]):
+        begin = machine.now
+        machine.do(Do(LOADER, take))
+        for _ in range(100):
+            machine.do(Do("work", 1250))
+        machine.do(Do("launch", 200))
+        machine.do(Do("sync"))
+        machine._add(Kind.ANNOTATION, f"ProfilerStep#{at}", begin, machine.now)
+    graph = graph_of(machine.timeline())
+    calibration = Calibration(cost)
+    loader = blame(graph, calibration).idle["loader-starved"]
+    assert loader <= sum(takes) * US / graph.steps + 1
+    assert play_with(graph, calibration).step <= step(graph) - 99 * cost * US + 1
+
+
 def test_a_loader_that_is_fast_enough_is_not_waited_for() -> None:
     graph = graph_of(run([Do("batch", 800), *STARVED[1:]]))
     assert not graph.is_kind(Node.ARRIVAL).any()

@@ -83,23 +83,24 @@ def _shared(
     saved = _spread(np.maximum(whole.lost - left.lost, 0.0), max(whole.step - left.step, 0.0))
     if len(doing) < 2:
         return dict.fromkeys(doing, saved)
-    parts, waited = host_parts(graph, calibration), waits(graph, whole)
-    did = {
-        cause: parts.get(cause, 0.0) + np.where(graph.owner == cause_index(cause), waited, 0.0)
-        for cause in doing
-    }
-    found = {cause: _meanwhile(graph, whole, did[cause], _after(graph, whole, cause)) for cause in doing}
+    parts, waited, none = host_parts(graph, calibration), waits(graph, whole), np.zeros(len(graph))
+    did, found = {}, {}
+    for cause in doing:
+        # What the host does comes before the wait that a node ends with.
+        work, wait = parts.get(cause, none), np.where(graph.owner == cause_index(cause), waited, 0.0)
+        did[cause] = float(work.sum() + wait.sum())
+        found[cause] = _meanwhile(graph, whole, work, _after(graph, whole, cause) + waited)
+        found[cause] += _meanwhile(graph, whole, wait, none)
     total = sum(found.values(), np.zeros(len(saved)))
-    most = max(sum(float(part.sum()) for part in did.values()), 1e-9)
+    most = max(sum(did.values()), 1e-9)
     return {
-        cause: saved
-        * np.divide(column, total, out=np.full(len(saved), did[cause].sum() / most), where=total > 0)
+        cause: saved * np.divide(column, total, out=np.full(len(saved), did[cause] / most), where=total > 0)
         for cause, column in found.items()
     }
 
 
 def _after(graph: Graph, replay: Replay, cause: str) -> F64:
-    """How long before each node the host stopped doing this."""
+    """How long before each node, or before its wait, the host stopped doing this."""
     part = graph.parts.get(cause)
     if part is None:
         return np.zeros(len(graph))

@@ -19,7 +19,7 @@ from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.replay.device_side import DeviceSide, line_up_rows
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
-from findwall.replay.host_side import Points, host_points, host_time, host_work
+from findwall.replay.host_side import Points, batches_come_again, host_points, host_time, host_work
 from findwall.structure.host import Host
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue, device_rows
@@ -30,7 +30,7 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
     device = line_up_rows(timeline, queue, on_cores)
     points = host_points(timeline, links, host, queue, on_cores)
     nodes = _in_order(points, queue, device)
-    chain, since = _chains(nodes, points, queue)
+    chain, since = _chains(nodes, points, queue, batches_come_again(timeline, host, queue))
     cause, lag = _causes(timeline, links, nodes, points, queue, device)
     # A call that waits for nothing that is known has taken its time itself.
     alone = (nodes.kind == Node.RETURN) & (lag == NOTHING)
@@ -117,7 +117,7 @@ def _of_points(nodes: _Nodes, column: NDArray[Any], default: float) -> NDArray[A
     return found
 
 
-def _chains(nodes: _Nodes, points: Points, queue: Queue) -> tuple[I64, I64]:
+def _chains(nodes: _Nodes, points: Points, queue: Queue, period: int) -> tuple[I64, I64]:
     """Each node's predecessor on its own thread or stream, and where the host time before it begins."""
     count = len(nodes.kind)
     order = np.lexsort((np.arange(count), nodes.track))
@@ -132,7 +132,7 @@ def _chains(nodes: _Nodes, points: Points, queue: Queue) -> tuple[I64, I64]:
     since[first] = nodes.until[first]
     # Batches come as fast in the next repeat: from the last of this one to its first again.
     arrival = first[nodes.kind[first] == Node.ARRIVAL]
-    again = nodes.time[chain[arrival]] - (queue.closes - queue.opens)
+    again = nodes.time[chain[arrival]] - period
     since[arrival] = again if queue.repeats else queue.opens
     resumes = np.flatnonzero(nodes.kind == Node.RESUME)
     begun = points.since[nodes.of[resumes]]

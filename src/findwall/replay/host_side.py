@@ -23,6 +23,10 @@ FULL_QUEUE_NS = 100_000
 # A thread that is silent for less than this between two of its events is between two ops.
 HANDOVER_NS = 10_000
 LOADER_WAIT_NS = 500_000  # a shorter stay in a loader with workers only takes a batch that is there
+# Of the time: workers that are waited for less keep up, and a stay is what taking a batch takes, or one batch
+# that came late. That they are so little slower than the host would be chance, and a host without a profiler
+# would then wait for them far longer than it was seen to. Chosen by hand: far less than makes a wall.
+BEHIND_SHARE = 0.02
 CLOCK_NS = 500  # by which the clocks of host and device may disagree in a trace
 WORKERS = re.compile("MultiProcessing", re.IGNORECASE)
 WHOLE_DEVICE = re.compile(r"(Device|Ctx)Synchronize", re.IGNORECASE)
@@ -191,23 +195,61 @@ def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, le
 
 
 def _batches(timeline: Timeline, host: Host, queue: Queue) -> Points:
-    """Batches that worker processes made while a launching thread waited: arrivals, and who they were for."""
+    """Batches that worker processes made while a launching thread waited: arrivals, and who they were for.
+
+    Workers that fall behind set the pace: they are as slow when the host is faster. Where they keep up,
+    nothing tells how fast they are.
+    """
     events = timeline.events
-    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    rows = rows_matching(timeline, rows_matching(timeline, rows, LOADER), WORKERS)
-    rows = rows[np.isin(events.thread[rows], host.threads)]
-    rows = rows[(events.start[rows] >= queue.opens) & (events.end[rows] <= queue.closes)]
+    rows = _stays(timeline, host, queue)
     rows = rows[events.duration[rows] >= LOADER_WAIT_NS]
-    outer = np.ones(len(rows), bool)  # the same wait may be recorded twice, one range inside the other
-    rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
-    if len(rows):
-        outer[1:] = events.start[rows[1:]] >= np.maximum.accumulate(events.end[rows])[:-1]
-    rows = rows[outer]
+    if int(events.duration[rows].sum()) < BEHIND_SHARE * (queue.closes - queue.opens):
+        rows = rows[:0]  # time of the host, as long as it was
     thread = events.thread[rows].astype(np.int64)
     owner = np.full(len(rows), cause_index("loader-starved"))
     arrivals = points(Node.ARRIVAL, events.end[rows], np.full(len(rows), -2, np.int64), row=rows)
     taken = points(Node.RETURN, events.end[rows], thread, until=events.start[rows], row=rows, owner=owner)
     return joined([arrivals, taken])
+
+
+def _stays(timeline: Timeline, host: Host, queue: Queue) -> I64:
+    """Ranges of the window in which a launching thread takes a batch from worker processes, in order."""
+    events = timeline.events
+    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
+    rows = rows_matching(timeline, rows_matching(timeline, rows, LOADER), WORKERS)
+    rows = rows[np.isin(events.thread[rows], host.threads)]
+    rows = rows[(events.start[rows] >= queue.opens) & (events.end[rows] <= queue.closes)]
+    outer = np.ones(len(rows), bool)  # the same wait may be recorded twice, one range inside the other
+    rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
+    if len(rows):
+        outer[1:] = events.start[rows[1:]] >= np.maximum.accumulate(events.end[rows])[:-1]
+    return rows[outer]
+
+
+def batches_come_again(timeline: Timeline, host: Host, queue: Queue) -> int:
+    """From the batches of these steps to those of their repeat: host time, but for what only the file's
+    beginning took.
+
+    A row with none before it in the file that starts later after its launch than its like of the next steps
+    waited for device work that the file does not hold, and a call that blocked meanwhile did too. Where
+    workers set the pace the host makes up for that: it waits for the next batches for so much less, each time
+    by the longest wait at most. What it does not make up for is no time of these steps.
+    """
+    events = timeline.events
+    whole = max(queue.closes - queue.opens, 0)
+    late = queue.launched & (queue.start - queue.issued > queue.since_issue)
+    behind = union(queue.issued[late] + queue.since_issue[late], queue.start[late])
+    rows = device_rows(timeline, queue.device)
+    unseen = behind & union(host.blocking.start, host.blocking.end)
+    unseen = unseen - union(events.start[rows], events.end[rows])
+    stays = _stays(timeline, host, queue)
+    if len(unseen) == 0 or len(stays) == 0:
+        return whole
+    stayed = events.duration[stays[events.start[stays] >= unseen.end[0]]]
+    waited = np.flatnonzero(stayed >= LOADER_WAIT_NS)
+    caught_up = stayed[: waited[0] + 1] if len(waited) else stayed
+    made_up = int((stayed.max(initial=0) - caught_up).sum())
+    return max(whole - max(unseen.length - made_up, 0), 0)
 
 
 def _handovers(timeline: Timeline, every: Points, threads: I64) -> Points:
