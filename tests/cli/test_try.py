@@ -25,6 +25,8 @@ from captures import FIXTURES
 from findwall import cli
 from findwall.cli import trying
 from findwall.cli.launchers import launch_of
+from findwall.cli.looking import look_at
+from findwall.errors import FindwallError
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
 from findwall.verify.trial import Plan, run_trial, step_in_report
 
@@ -137,6 +139,20 @@ def test_a_starved_job_gets_its_workers(
     assert left == ["it.patch", "job.py", "out.json"] and Path("job.py").read_text() == JOB
     added = [line for line in Path("it.patch").read_text().splitlines() if line.startswith("+for")]
     assert added == [f"+for x, y in {LOADER}:"] and added[0] in said
+
+
+def test_a_module_is_found_from_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    both = os.pathsep.join((str(tmp_path), "/elsewhere"))
+    assert trying.Job("pkg.train", is_module=True, cwd="box").env == {"PYTHONPATH": both}
+    assert trying.Job("pkg.train", is_module=True).env == trying.Job("train.py", cwd="box").env == {}
+
+
+def test_a_look_that_fails_says_what_findwall_said(tmp_path: Path) -> None:
+    code = "import sys; sys.exit('findwall: no module named pkg.\\n  findwall run -m MODULE')"
+    with pytest.raises(FindwallError, match=r"\(exit code 1\): no module named pkg\."):
+        look_at([sys.executable, "-c", code], tmp_path, tmp_path / "none.json", None, {})
 
 
 def test_a_job_with_nothing_to_gain_is_told_so(

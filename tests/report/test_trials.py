@@ -86,6 +86,13 @@ def test_what_ended_before_a_fix_was_through_does_not_blame_the_fixes(diagnosis:
     assert "takes 20.0 ms per step" in text and "without an edit" not in text
 
 
+def test_without_a_prescription_what_was_missing_is_told(diagnosis: Diagnosis) -> None:
+    bare = replace(diagnosis, prescriptions=[], trials=[], notes=["the job ended after 12 steps"])
+    tried = Found(ended="nothing is left to try", seconds=7.0)
+    text = " ".join(to_text(bare, tried, None, "train.py").split())
+    assert "and no fix is prescribed for it; the job ended after 12 steps." in text
+
+
 def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> None:
     blind = replace(diagnosis, wall=replace(diagnosis.wall, wall=None, cause=None, sentence="Run longer."))
     tried = Found(ended="nothing is left to try", seconds=36.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,19 +18,22 @@ from findwall.verify.trial import last_words
 
 LIMIT_S = 600.0  # what one look at the job may take
 NAMED = 3  # paths in a sentence
+OWN = "findwall: "
 
 
-def look_at(command: Sequence[str], folder: Path, document: Path, cwd: str | None) -> Diagnosis:
+def look_at(
+    command: Sequence[str], folder: Path, document: Path, cwd: str | None, env: Mapping[str, str]
+) -> Diagnosis:
     """Run it until it has written its document. `folder`: all of it is this look's own. Ctrl-C ends it, and
     all that it started."""
-    code = _run(command, folder, cwd)
+    code = _run(command, folder, cwd, env)
     if code is None:
         raise FindwallError(
             f"The job gave no diagnosis in {LIMIT_S:.0f} s.",
             "Run `findwall run` on it first; it shows how far it comes.",
         )
     if not document.exists():
-        last = last_words((folder / "stderr").read_text(errors="replace"))
+        last = _words((folder / "stderr").read_text(errors="replace"))
         raise FindwallError(
             f"The job gave no diagnosis (exit code {code}): {last[:300]}",
             "Run `findwall run` on it first; it shows what is wrong.",
@@ -38,7 +41,13 @@ def look_at(command: Sequence[str], folder: Path, document: Path, cwd: str | Non
     return msgspec.json.decode(document.read_bytes(), type=Diagnosis)
 
 
-def _run(command: Sequence[str], folder: Path, cwd: str | None) -> int | None:
+def _words(stderr: str) -> str:
+    """Why it failed: what findwall itself says of it, else the job's last words."""
+    own = [line.removeprefix(OWN) for line in stderr.splitlines() if line.startswith(OWN)]
+    return own[-1] if own else last_words(stderr)
+
+
+def _run(command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str, str]) -> int | None:
     with Stop() as stop:
         with open(folder / "stderr", "wb") as stderr:
             process = subprocess.Popen(
@@ -46,7 +55,7 @@ def _run(command: Sequence[str], folder: Path, cwd: str | None) -> int | None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                env={**os.environ, LOOK: str(folder)},
+                env={**os.environ, **env, LOOK: str(folder)},
                 cwd=cwd,
                 start_new_session=True,
             )

@@ -5,6 +5,7 @@ Every process is `findwall run` of the script, unedited; each is told its seed, 
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -48,6 +49,14 @@ class Job(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()  # what starts its processes: torchrun and its options
     folder: Path | None = None  # where the first look at it stays
+
+    @property
+    def env(self) -> dict[str, str]:
+        """A module is looked for in the folder it is started from: elsewhere it is told of that folder."""
+        if self.cwd is None or not self.is_module:
+            return {}
+        known = os.environ.get("PYTHONPATH", "")
+        return {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), known)))}
 
     def command(self, stack: Stack, *how: str) -> tuple[str, ...]:
         applied = ("--apply", ",".join(stack)) if stack else ()
@@ -184,7 +193,7 @@ def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:
         Arm(
             name,
             job.command(stack, "--no-trace", *steps),
-            {SEED: OTHER_SEED} if name == AGAIN else {},
+            {**job.env, **({SEED: OTHER_SEED} if name == AGAIN else {})},
             job.cwd,
         )
         for name, stack in arms.items()
@@ -209,6 +218,6 @@ def _diagnosis(job: Job, stack: Stack, writes: list[str]) -> Diagnosis:
             run = job.folder
         where = ("--out", str(run), "--json", str(document))
         command = job.command(stack, "--brief", "--until", "lines", *where)
-        found = look_at(command, folder, document, job.cwd)
+        found = look_at(command, folder, document, job.cwd, job.env)
         writes[:] = written(run)
         return found

@@ -178,6 +178,8 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
         return f"Nothing is known so far: {none} ({found.ended}). The job{step} stands at {wall}."
     if not diagnosis.trials:
         why = "no fix that is prescribed for it can be made without an edit"
+        if not diagnosis.prescriptions:
+            why = "; ".join(["no fix is prescribed for it", *diagnosis.notes[:1]])
         return f"Nothing was tried. The job stands at {wall}, and {why}."
     if not found.stack or found.total is None or found.total.faster is None:
         nothing = "Nothing that was tried is proven to make the job faster."

@@ -273,7 +273,7 @@ def _failure(code: int | None, limit_s: float, stderr: str) -> Failure:
     if OUT_OF_MEMORY.search(stderr) and code != 0:
         return Failure("out-of-memory", last)
     if code == 0:
-        return Failure("no-step", "ended without telling its mean step")
+        return Failure("no-step", "ended before its steps were timed: let it run longer, or give --steps")
     if code == -signal.SIGKILL:
         return Failure("out-of-memory", "was killed by the system, most often for want of memory")
     return Failure("crashed", f"exit code {code}: {last}")
