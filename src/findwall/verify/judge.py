@@ -63,7 +63,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     if faster is None and found != "incorrect":
         found = "failed"
-    seen = "; ".join(dict.fromkeys(one.seen for told in arm.reports for one in told.applied.fixes.values()))
+    seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
     open_still = unsettled(found, faster, len(arm.runs_ms))
     seen = "; ".join(filter(None, (open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
