@@ -215,6 +215,14 @@ def test_another_way_to_the_same_takes_its_place_where_a_look_says_so() -> None:
     assert not any({"a", "A"} <= set(name.split(" + ")) for trial in job.trials for name in trial)
 
 
+def test_of_two_ways_the_better_one_is_tried_first_and_the_other_if_it_fails() -> None:
+    job = TwoWays({"a": 2.1, "A": 2.0})
+    assert job.search().stack == ("a",) and not any("A" in trial for trial in job.trials)
+    job = TwoWays({"a": 2.1, "A": 2.0})
+    job.broken = "a"
+    assert job.search().stack == ("A",) and "A" not in job.trials[0]
+
+
 def test_two_ways_that_give_the_same_are_not_changed_for_each_other() -> None:
     job = TwoWays({"a": 2.0, "A": 2.0})
     assert len(job.search().stack) == 1 and len(job.trials) == 1

@@ -127,11 +127,23 @@ class _Way:
     def _wanted(self, view: View) -> list[Candidate]:
         """The stack that is predicted best, if there is one, and the best fixes."""
         free = [one for one in view.candidates if self._may_be_tried(one, view)]
-        singles = [one for one in free if len(one.fixes) == 1]
+        singles = self._one_way_each([one for one in free if len(one.fixes) == 1])
         stacks = [one for one in free if len(one.fixes) > 1 and one.predicted.mid is not None]
         best = sorted(stacks, key=lambda one: one.predicted.mid or 0.0)[:1]
         chosen = {*(one.fixes for one in best), *(one.fixes for one in singles[: AT_ONCE - len(best)])}
         return [one for one in free if one.fixes in chosen]
+
+    def _one_way_each(self, singles: list[Candidate]) -> list[Candidate]:
+        """Of several ways to the same the one that is predicted best: another is tried if that fails, or in
+        its place if a look says so."""
+        found: list[Candidate] = []
+        for one in singles:
+            mid = one.predicted.mid
+            rivals = [other for other in found if self._rivals(other.fixes, one.fixes[0])]
+            better = [other.predicted.mid for other in rivals if other.predicted.mid is not None]
+            if mid is None or not better or mid < WORTH_AGAIN * min(better):
+                found.append(one)
+        return found
 
     def _may_be_tried(self, one: Candidate, view: View) -> bool:
         if one.fixes in self._tried or (self._only and not {bare(name) for name in one.fixes} <= self._only):
