@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall import __version__
 from findwall.errors import InputError
 from findwall.report.names import clean
 
@@ -47,8 +48,13 @@ class TwoSides(click.Command):
     "--json", "json_target", metavar="FILE", help="Write the comparison as JSON; - for stdout only."
 )
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--html", "html_target", metavar="FILE", help="Write the comparison as a page: one HTML file.")
 def command(
-    paths: tuple[str, ...], fail_slower: str | None, json_target: str | None, is_markdown: bool
+    paths: tuple[str, ...],
+    fail_slower: str | None,
+    json_target: str | None,
+    is_markdown: bool,
+    html_target: str | None,
 ) -> int:
     from findwall.model.accepted import load
 
@@ -58,11 +64,14 @@ def command(
     from findwall.examine.compared import compare_sides
     from findwall.model.comparison import to_json
     from findwall.report import document
+    from findwall.report.page import compared_page
 
     compared = compare_sides([take(path) for path in before], [take(path) for path in after])
     try:
         if json_target is not None:
             document.put(to_json(compared), json_target)
+        if html_target is not None:
+            document.save(Path(html_target), compared_page(compared, __version__).encode())
     finally:  # a full disk must not cost a person the answer
         if json_target != "-":
             show(compared, is_markdown)

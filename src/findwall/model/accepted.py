@@ -12,6 +12,7 @@ The file is looked for in the working directory and above it, up to the root of 
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -95,18 +96,16 @@ def _content(path: Path) -> dict[str, Any]:
             f"{path} is there, and Python {sys.version_info[0]}.{sys.version_info[1]} cannot read TOML",
             "Use Python 3.11 or later, or take the file away to accept nothing.",
         )
-    # mypy looks at one of the two
-    import tomllib
-
+    toml: Any = importlib.import_module("tomllib")  # by name: the types are checked for a Python without it
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        found: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # bytes that are no text, or a text that is no TOML
         raise InputError(f"{path} is not TOML: {error}", HINT) from error
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror}",
-            "Make it readable, or take it away to accept nothing.",
+            f"cannot read {path}: {error.strerror}", "Make it readable, or take it away to accept nothing."
         ) from error
+    return found
 
 
 def _entry(entry: dict[str, Any], where: str) -> Accepted:
