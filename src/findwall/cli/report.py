@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from findwall.model.series import Series
 
 
+REDACTED_FILE = "report-redacted.html"
+
+
 @click.command("report", help=__doc__)
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option(
@@ -26,15 +29,27 @@ if TYPE_CHECKING:
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Where to write it (default: report.html in the run folder, or here).",
+    help="Where to write it (default: report.html, or report-redacted.html, in the run folder or here).",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Show it in the browser.")
 @click.option("--step-ms", type=float, metavar="X", help="The true step time, measured without the profiler.")
 @click.option(
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
 )
+@click.option(
+    "--redact",
+    "is_redacted",
+    is_flag=True,
+    help="Take out paths, scripts, arguments, source lines, modules, ranges, threads and hosts, to share the "
+    "page. Kernels, ATen ops, shapes and numbers stay.",
+)
 def command(
-    paths: tuple[str, ...], output: str | None, is_opened: bool, step_ms: float | None, ceilings: str | None
+    paths: tuple[str, ...],
+    output: str | None,
+    is_opened: bool,
+    step_ms: float | None,
+    ceilings: str | None,
+    is_redacted: bool,
 ) -> None:
     from findwall.cli.inputs import document_at
     from findwall.cli.newest import resolve
@@ -52,7 +67,11 @@ def command(
         diagnosis, series = document, None
     else:
         diagnosis, series = examined(chosen, step_ms, ceilings)
-    target = Path(output) if output is not None else _place(chosen)
+    if is_redacted:
+        from findwall.report.redacted import redacted
+
+        diagnosis, series = redacted(diagnosis, series)
+    target = Path(output) if output is not None else _place(chosen, is_redacted)
     write_page(diagnosis, series, target)
     click.echo(str(target))
     if is_opened:
@@ -83,9 +102,9 @@ def examined(
     return found.diagnosis, gather(run, found.facts)
 
 
-def _place(chosen: list[str]) -> Path:
-    """In the run folder, where it is one that can be written to; else here."""
+def _place(chosen: list[str], is_redacted: bool) -> Path:
+    """In the run folder, where it is one that can be written to; else here. The whole page stays there."""
     from findwall.model.measurement import REPORT_FILE, RUN_FILE
 
-    folder = Path(chosen[0])
-    return folder / REPORT_FILE if (folder / RUN_FILE).is_file() else Path(REPORT_FILE)
+    folder, name = Path(chosen[0]), REDACTED_FILE if is_redacted else REPORT_FILE
+    return folder / name if (folder / RUN_FILE).is_file() else Path(name)
