@@ -59,6 +59,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 @click.option("--page", "page_target", metavar="FILE", help="Write the page as well: one HTML file.")
 @click.option(
+    "--export-trace",
+    "trace_target",
+    metavar="FILE",
+    help="Write the step as a trace for Perfetto (.json or .json.gz), with findwall's own tracks.",
+)
+@click.option(
     "--fail-wall",
     "fail_walls",
     metavar="NAME",
@@ -76,6 +82,7 @@ def command(
     top: int | None,
     json_target: str | None,
     page_target: str | None,
+    trace_target: str | None,
     fail_walls: tuple[str, ...],
 ) -> int:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
@@ -83,6 +90,10 @@ def command(
             f"--step-ms {step_ms} is not a step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
     most = None if max_memory is None else bytes_of(max_memory)
+    from findwall.cli.report import check_trace_name, export_trace
+
+    if trace_target is not None:
+        check_trace_name(trace_target)
     from findwall.cli.gate import WallGate
     from findwall.cli.newest import resolve
 
@@ -107,7 +118,8 @@ def command(
                 "max_memory": most,
                 "what_if": what_if,
             }
-            seen = api.look(chosen, **asked) if page_target is not None else None
+            is_drawn = page_target is not None or trace_target is not None
+            seen = api.look(chosen, **asked) if is_drawn else None
             diagnosis = api.read(chosen, **asked) if seen is None else seen[1].diagnosis
     finally:
         gc.enable()
@@ -119,6 +131,10 @@ def command(
             show(diagnosis, is_brief, top)
     if page_target is not None and seen is not None:  # last: nobody waits for it
         draw(*seen, Path(page_target))
+    if trace_target is not None and seen is not None:
+        from findwall.examine.series import gather
+
+        export_trace(seen[1], gather(seen[0], seen[1].facts), trace_target)
     judged = gate.of_wall(diagnosis.wall, script_of(chosen)) if fail_walls else None
     if judged is not None and judged.said:
         click.echo(f"findwall: {judged.said}", err=True)

@@ -15,6 +15,7 @@ from findwall.errors import InputError
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
+    from findwall.examine import Examined
     from findwall.model.diagnosis import Diagnosis
     from findwall.model.series import Series
 
@@ -43,6 +44,13 @@ REDACTED_FILE = "report-redacted.html"
     help="Take out paths, scripts, arguments, source lines, modules, ranges, threads and hosts, to share the "
     "page. Kernels, ATen ops, shapes and numbers stay.",
 )
+@click.option(
+    "--export-trace",
+    "trace_target",
+    metavar="FILE",
+    help="Write the step as a trace for Perfetto as well (.json or .json.gz), with tracks for the blame of "
+    "each gap, the wall, the floor of each kernel and the critical path.",
+)
 def command(
     paths: tuple[str, ...],
     output: str | None,
@@ -50,7 +58,14 @@ def command(
     step_ms: float | None,
     ceilings: str | None,
     is_redacted: bool,
+    trace_target: str | None,
 ) -> None:
+    if trace_target is not None:
+        check_trace_name(trace_target)
+        if is_redacted:
+            raise InputError(
+                "--export-trace writes the names that --redact takes out", "Ask for one of them at a time."
+            )
     from findwall.cli.inputs import document_at
     from findwall.cli.newest import resolve
 
@@ -59,14 +74,18 @@ def command(
         click.echo(f"findwall: {clean(which)}", err=True)
     document = document_at(Path(chosen[0])) if len(chosen) == 1 else None
     if document is not None:
-        if step_ms is not None or ceilings is not None:
+        if step_ms is not None or ceilings is not None or trace_target is not None:
+            what = "it holds no trace" if trace_target is not None else "its figures are settled"
             raise InputError(
-                f"{chosen[0]} is a Diagnosis: its figures are settled",
-                "Give the trace or the run folder it was made from.",
+                f"{chosen[0]} is a Diagnosis: {what}", "Give the trace or the run folder it was made from."
             )
         diagnosis, series = document, None
     else:
-        diagnosis, series = examined(chosen, step_ms, ceilings)
+        found, series = examined(chosen, step_ms, ceilings)
+        diagnosis = found.diagnosis
+        if trace_target is not None:
+            export_trace(found, series, trace_target)
+            click.echo(trace_target)
     if is_redacted:
         from findwall.report.redacted import redacted
 
@@ -90,16 +109,36 @@ def write_page(diagnosis: Diagnosis, series: Series | None, target: Path) -> Non
     document.save(target, to_page(diagnosis, series, __version__).encode())
 
 
-def examined(
-    chosen: list[str], step_ms: float | None, ceilings: str | None
-) -> tuple[Diagnosis, Series | None]:
+def check_trace_name(target: str) -> None:
+    """Before minutes of reading."""
+    if not target.endswith((".json", ".json.gz")):
+        raise InputError(
+            f"--export-trace {target}: no trace is called so", "Name a file that ends in .json or .json.gz."
+        )
+
+
+def export_trace(found: Examined, series: Series, target: str) -> None:
+    """The step as a Chrome trace."""
+    if found.facts is None:
+        raise InputError(
+            "there is no step to export: no work of a device was traced", "Give a trace with one in it."
+        )
+    from findwall.examine.series import own_tracks
+    from findwall.report import document
+    from findwall.report.perfetto import packed, to_trace
+
+    trace = to_trace(found.diagnosis, series.timeline, own_tracks(found.facts))
+    document.save(Path(target), packed(trace, target))
+
+
+def examined(chosen: list[str], step_ms: float | None, ceilings: str | None) -> tuple[Examined, Series]:
     from findwall import api
     from findwall.cli.progress import progress_bar
     from findwall.examine.series import gather
 
     with progress_bar("reading") as progress:
         run, found = api.look(chosen, step_ms, ceilings, progress)
-    return found.diagnosis, gather(run, found.facts)
+    return found, gather(run, found.facts)
 
 
 def _place(chosen: list[str], is_redacted: bool) -> Path:
