@@ -38,6 +38,12 @@ REDACTED_FILE = "report-redacted.html"
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
 )
 @click.option(
+    "--markdown",
+    "is_markdown",
+    is_flag=True,
+    help="Print the verdict as Markdown instead, for a pull request or a job's summary.",
+)
+@click.option(
     "--redact",
     "is_redacted",
     is_flag=True,
@@ -57,6 +63,7 @@ def command(
     is_opened: bool,
     step_ms: float | None,
     ceilings: str | None,
+    is_markdown: bool,
     is_redacted: bool,
     trace_target: str | None,
 ) -> None:
@@ -85,11 +92,14 @@ def command(
         diagnosis = found.diagnosis
         if trace_target is not None:
             export_trace(found, series, trace_target)
-            click.echo(trace_target)
+            click.echo(trace_target, err=is_markdown)
     if is_redacted:
         from findwall.report.redacted import redacted
 
         diagnosis, series = redacted(diagnosis, series)
+    if is_markdown:
+        put_markdown(diagnosis, output)
+        return
     target = Path(output) if output is not None else _place(chosen, is_redacted)
     write_page(diagnosis, series, target)
     click.echo(str(target))
@@ -98,6 +108,13 @@ def command(
 
         if not webbrowser.open(target.resolve().as_uri()):
             click.echo("findwall: no browser could be opened", err=True)
+
+
+def put_markdown(diagnosis: Diagnosis, output: str | None) -> None:
+    from findwall.report import document
+    from findwall.report.markdown import to_markdown
+
+    document.put(to_markdown(diagnosis).encode(), output or "-")
 
 
 def write_page(diagnosis: Diagnosis, series: Series | None, target: Path) -> None:

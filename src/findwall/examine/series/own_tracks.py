@@ -23,7 +23,7 @@ from findwall.replay.simulate import critical_path
 from findwall.units import NOT_ZERO_NS, ms
 
 LEAST_NS = 0.5  # of a slice: what is shorter is told with what comes after the steps
-NOT_PLAYED = "not in these steps"
+NOT_PLAYED = "in no gap of these steps"
 MOMENTS = {
     Node.OPEN: "the thread begins",
     Node.RESUME: "another thread goes on",
