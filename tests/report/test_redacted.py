@@ -59,6 +59,10 @@ FORMS = (
     "'{0}', \"{1}\"",
     "the loader at {0}.py:3 ({1})",
     "nn.Module: {0}_0",
+    "idle: {0} {1}",
+    "Memcpy {0}",
+    "ProfilerStep#{0}",
+    "Optimizer.step#{0}.step",
 )
 
 
@@ -210,6 +214,9 @@ def test_all_numbers_kernels_and_shapes_stay(path: str) -> None:
     assert [one.fixes for one in document.prescriptions] == [one.fixes for one in was.prescriptions]
     figures = re.compile(r"\d[\d.]* (?:ms|us|%)")
     assert figures.findall(document.wall.sentence) == figures.findall(was.wall.sentence)
+    assert document.machine.ceilings == was.machine.ceilings and document.quality == was.quality
+    drawn_parts = [to_page(*both).count("<circle") for both in ((was, series), (document, beside))]
+    assert drawn_parts[0] == drawn_parts[1]
     assert beside.timeline is not None and series.timeline is not None
     assert beside.timeline.start == series.timeline.start
     ops = [name for name in series.timeline.names if name.startswith("aten::")]

@@ -64,7 +64,8 @@ def launch(
     try:
         _execute(code, module, session)
     except SystemExit as leaving:
-        if judge is None or leaving.code not in (None, 0):
+        ended_well = leaving.code is None or (isinstance(leaving.code, int) and leaving.code == 0)
+        if judge is None or not ended_well:
             raise
     if judge is not None and os.getpid() == own:  # a forked child that comes by here is no run
         _leave(_judged(session, judge))

@@ -30,9 +30,14 @@ NAMESPACES = (
 )
 _OP = re.compile(rf"(?:(?:{NAMESPACES})::|torch(?:\.\w+)+::|(?:gloo|nccl|mpi|ucc):)[\w.:]+")
 _NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:\w+Backward\d+|torch::autograd::\w+)")
-_CALL = re.compile(r"(?:cuda|cu|hip|nccl|nvrtc|roc)[A-Z]\w*|Mem(?:cpy|set)\b[\w \->()]*")
+_PLACES = "(?:Pageable|Pinned|Device|Array|Host|Managed|Unknown)"
+_CALL = re.compile(
+    r"(?:cuda|cu|hip)(?:Launch|Mem|Malloc|Free|Stream|Event|Device|Ctx|Module|Func|Graph|Host|Get|Set|Occupancy"
+    r"|Kernel|Init|Driver|Peek|Library|Pointer|Thread|Ext|User)\w*"
+    rf"|Memcpy [HDP]to[HDP](?: \({_PLACES} -> {_PLACES}\))?|Memset(?: \({_PLACES}\))?"
+)
 _MADE_BY_TORCH = re.compile(
-    r"ProfilerStep#\d+|idle: [\w -]+|PyTorch Profiler \(\d+\)|TorchDynamo Cache Lookup"
+    r"ProfilerStep#\d+|PyTorch Profiler \(\d+\)|TorchDynamo Cache Lookup"
     r"|Torch-Compiled Region: [\d/]+"
     r"|enumerate\(DataLoader\)#_(?:Single|Multi)Process(?:ing)?DataLoaderIter\.__next__"
     r"|CompiledFunction(?:Backward)?|triton_(?:poi|red|per|tem|for)_fused_\w+"
@@ -85,10 +90,10 @@ class _Pen:
         seen = [name for name in dict.fromkeys(kernels) if name and not _is_foreign(name)]
         public = [name for name in dict.fromkeys([*kernels, *ops]) if name and is_public(name)]
         self._public = _forms(seen) | _forms(public)
-        self._bare = {name.rpartition("::")[2] for name in public}
+        self._bare = set(chain.from_iterable(map(_bare_forms, public)))
         self._device = frozenset(TOKEN.findall(self.device(diagnosis.machine.device or "")))
         self._private(diagnosis, series, [name for name in ops if name and not is_public(name)])
-        self._whole = _any_of(self._public)
+        self._whole = _any_of(self._public, _MADE_BY_TORCH.pattern)
 
     def _private(self, diagnosis: Diagnosis, series: Series, names: Iterable[str]) -> None:
         """Give every name that is known to be the job's own another one, so that sentences can use it."""
@@ -132,11 +137,16 @@ class _Pen:
             return value
         found: dict[str, Any] = {}
         for key, one in value.items():
-            other = self.text(key) if isinstance(key, str) else key
+            other = self.key(key) if isinstance(key, str) else key
             while other in found:
                 other += "'"
             found[other] = self.fields(one, key)
         return found
+
+    def key(self, value: str) -> str:
+        """What a figure is called: words of findwall's own, joined."""
+        is_own = value.isidentifier() and all(map(self._own.knows, LETTERS.findall(value)))
+        return value if is_own else self.text(value)
 
     def field(self, name: str, value: str) -> str:
         if name in KEPT_AS_THEY_ARE or not value:
@@ -152,7 +162,7 @@ class _Pen:
         return self.device(value) if name == "device" else self.text(value)
 
     def name(self, value: str, on_host: bool) -> str:
-        """An op, a range or a call of the host; or a kernel."""
+        """An op, a range or a call of the host; or a kernel, or a gap."""
         is_kept = is_public(value) if on_host else is_public(value) or not _is_foreign(value)
         return value if is_kept else self.renamed(value, "range")
 
@@ -191,7 +201,8 @@ class _Pen:
             return True
         if is_public(token) or self._is_cut(token):
             return True
-        return not _PLACE.search(token) and all(map(self._own.knows, words))
+        is_place = _PLACE.search(token) and not token.startswith("torch.")
+        return not is_place and all(map(self._own.knows, words))
 
     def _is_cut(self, token: str) -> bool:
         """Whether it is the name of a kernel, cut to fit a line."""
@@ -203,8 +214,7 @@ class _Pen:
 
 def is_public(name: str) -> bool:
     """Whether torch or CUDA gave it this name: ATen ops, nodes of autograd, calls of the runtime."""
-    patterns = (_OP, _NODE, _CALL, _MADE_BY_TORCH)
-    return any(pattern.fullmatch(name) for pattern in patterns)
+    return any(pattern.fullmatch(name) for pattern in (_OP, _NODE, _CALL, _MADE_BY_TORCH))
 
 
 def _is_foreign(kernel: str) -> bool:
@@ -220,11 +230,17 @@ def _forms(names: Iterable[str]) -> frozenset[str]:
     return frozenset({*every, *map(clean, every), *short, *bare} - {""})
 
 
-def _any_of(names: Iterable[str]) -> re.Pattern[str]:
-    """One of these, standing by itself; the longest where several would do."""
+def _bare_forms(op: str) -> tuple[str, str]:
+    """An op without its namespace, and without what says how it is done."""
+    bare = op.rpartition("::")[2]
+    return bare, re.sub(r"^_*(?:native_|cudnn_|miopen_|mkldnn_|foreach_)?", "", bare)
+
+
+def _any_of(names: Iterable[str], pattern: str = "") -> re.Pattern[str]:
+    """One of these, or what fits the pattern, standing by itself; the longest where several would do."""
     kept = sorted({clean(name) for name in names} - {""}, key=len, reverse=True)
-    either = "|".join(map(re.escape, kept))
-    return re.compile(rf"(?<![\w.:/-])({either})(?![\w:/-])" if kept else r"(?!)()")
+    either = "|".join([*map(re.escape, kept), *([pattern] if pattern else [])])
+    return re.compile(rf"(?<![\w.:/-])({either})(?![\w/…-]|:[\w:])" if either else r"(?!)()")
 
 
 # Beside the document
