@@ -26,10 +26,10 @@ def invoke(*words: str) -> int:
 
 def test_everything_after_the_script_is_the_jobs(launched):
     assert invoke("--steps", "5", "train.py", "--steps", "7", "-m", "--help", "--", "x") == 0
-    ((target, arguments, is_module, options, effects),) = launched
+    ((target, arguments, is_module, options, effects, judge),) = launched
     assert (target, is_module) == ("train.py", False)
     assert arguments == ["--steps", "7", "-m", "--help", "--", "x"]
-    assert options == Options(steps=5) and effects.names == []
+    assert options == Options(steps=5) and effects.names == [] and judge is None
 
 
 def test_a_module(launched):

@@ -10,11 +10,13 @@ import pytest
 from browser import Browser, axe_source, find_chromium
 from captures import FIXTURES
 from findwall import api
+from findwall.examine.compared import Taken, compare_sides
 from findwall.examine.series import gather
 from findwall.model.diagnosis import from_json
 from findwall.report.markdown import to_markdown
-from findwall.report.page import to_page
+from findwall.report.page import compared_page, to_page
 from findwall.report.page.assemble import PARTS
+from findwall.report.page.compared import PARTS as COMPARED_PARTS
 
 PROGRAM = find_chromium()
 pytestmark = [
@@ -82,6 +84,35 @@ def test_it_can_be_read_by_everyone(browser: Browser, pages: dict[str, Path], na
             "axe.run().then(all => all.violations.map(one => [one.impact, one.id, one.nodes[0].html]))"
         )
         assert [one for one in found if one[0] in ("serious", "critical")] == []
+
+
+@pytest.fixture(scope="module")
+def comparisons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("comparisons")
+    jobs = [api.look(FIXTURES / JOBS[name])[1].diagnosis for name in ("device-bound", "starved")]
+    hostile = from_json((FIXTURES / "documents" / "hostile.json").read_bytes())
+    found = {"jobs": folder / "jobs.html", "hostile": folder / "hostile.html"}
+    found["jobs"].write_text(compared_page(compare_sides([Taken(jobs[0])], [Taken(jobs[1])]), "1.0"))
+    found["hostile"].write_text(compared_page(compare_sides([Taken(hostile)], [Taken(jobs[1])])))
+    return found
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("name", ["jobs", "hostile"])
+def test_the_page_of_a_comparison(
+    browser: Browser, comparisons: dict[str, Path], name: str, width: int
+) -> None:
+    browser.open(comparisons[name], width, dark=width == 400)
+    assert browser.errors() == []
+    assert browser.requests() == [comparisons[name].resolve().as_uri()]
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    shown = browser.run("[...document.querySelectorAll('main > section')].map(one => one.id)")
+    assert shown == [part for part, _ in COMPARED_PARTS]
+    if (axe := axe_source()) is None:
+        return
+    browser.run(f"{axe};1")
+    bad = browser.run("axe.run().then(all => all.violations.map(one => [one.impact, one.id]))")
+    assert [one for one in bad if one[0] in ("serious", "critical")] == []
 
 
 def test_a_usual_page_opens_at_once(browser: Browser, pages: dict[str, Path]) -> None:

@@ -4,27 +4,27 @@ A and B are run folders that `findwall run` wrote, torch.profiler traces, or Dia
 wrote. A is what was, B is what is now. Processes of one job differ, so a small difference takes several runs
 a side, four for 5 %: `findwall compare A1 A2 A3 A4 -- B1 B2 B3 B4`. Needs no GPU and no torch.
 
-Exits 3 if --fail-slower is given, and B is slower by more than that, and this is more than chance; else 0.
+Exits 3 if --fail-slower is given, and B is slower by more than that, and this is more than chance, and
+.findwall.toml does not accept it; else 0.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from findwall import __version__
 from findwall.errors import InputError
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
     from findwall.examine.compared import Taken
+    from findwall.model.accepted import Accepted
     from findwall.model.comparison import Compared
 
-SLOWER_EXIT = 3
 BETWEEN = "/dev/null/--"  # stands for `--` among the paths: nothing can lie there
-_PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*")
 
 
 class TwoSides(click.Command):
@@ -48,23 +48,34 @@ class TwoSides(click.Command):
     "--json", "json_target", metavar="FILE", help="Write the comparison as JSON; - for stdout only."
 )
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--html", "html_target", metavar="FILE", help="Write the comparison as a page: one HTML file.")
 def command(
-    paths: tuple[str, ...], fail_slower: str | None, json_target: str | None, is_markdown: bool
+    paths: tuple[str, ...],
+    fail_slower: str | None,
+    json_target: str | None,
+    is_markdown: bool,
+    html_target: str | None,
 ) -> int:
+    from findwall.model.accepted import load
+
     limit = None if fail_slower is None else share_of(fail_slower)
     before, after = sides(paths)
+    accepted = [] if limit is None else load(Path.cwd())  # what is wrong there is said before minutes go by
     from findwall.examine.compared import compare_sides
     from findwall.model.comparison import to_json
     from findwall.report import document
+    from findwall.report.page import compared_page
 
     compared = compare_sides([take(path) for path in before], [take(path) for path in after])
     try:
         if json_target is not None:
             document.put(to_json(compared), json_target)
+        if html_target is not None:
+            document.save(Path(html_target), compared_page(compared, __version__).encode())
     finally:  # a full disk must not cost a person the answer
         if json_target != "-":
             show(compared, is_markdown)
-    return 0 if limit is None else gate(compared, limit)
+    return 0 if limit is None else gate(compared, limit, after, accepted)
 
 
 def sides(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -110,19 +121,30 @@ def take(path: str) -> Taken:
 
 def share_of(text: str) -> float:
     """A share as people write it: 3%."""
-    found = _PERCENT.fullmatch(text)
+    from findwall.model.accepted import share_of as parsed
+
+    found = parsed(text)
     if found is None:
         raise InputError(f"--fail-slower {text} is not a share", "Give percent, as in --fail-slower 3%.")
-    return float(found[1]) / 100
+    return found
 
 
-def gate(compared: Compared, limit: float) -> int:
-    """The exit code: only a slow-down that is real fails."""
+def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Accepted]) -> int:
+    """The exit code: only a slow-down that is real, and that nobody has accepted, fails."""
+    from findwall.cli.gate import of_slower
+    from findwall.cli.read import script_of
+    from findwall.report.compared import signed_share
+
     step = compared.step
     if step.outcome == "unknown":
         click.echo(f"findwall: --fail-slower judged nothing: {clean(step.why)}", err=True)
-    is_beyond = step.share is not None and step.share > limit
-    return SLOWER_EXIT if step.outcome == "slower" and is_beyond else 0
+    if step.outcome != "slower" or step.share is None or step.share <= limit:
+        return 0
+    scripts = {script_of([path]) for path in paths}
+    said = f"the step changed by {signed_share(step.share)}, and {signed_share(limit)} is allowed"
+    judged = of_slower(step.share, said, scripts.pop() if len(scripts) == 1 else None, accepted)
+    click.echo(f"findwall: {judged.said}", err=True)
+    return judged.code
 
 
 def show(compared: Compared, is_markdown: bool) -> None:

@@ -3,6 +3,8 @@
 PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), several of these,
 or a run folder that `findwall run` wrote. Without one it is the newest run in
 findwall-runs. Needs no GPU and no torch.
+
+Exits 3 if --fail-wall is given and that wall or cause is the verdict; else 0.
 """
 
 from __future__ import annotations
@@ -56,6 +58,20 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
 )
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 @click.option("--page", "page_target", metavar="FILE", help="Write the page as well: one HTML file.")
+@click.option(
+    "--export-trace",
+    "trace_target",
+    metavar="FILE",
+    help="Write the step as a trace for Perfetto (.json or .json.gz), with findwall's own tracks.",
+)
+@click.option(
+    "--fail-wall",
+    "fail_walls",
+    metavar="NAME",
+    multiple=True,
+    help="Exit with 3 if this wall or cause is the verdict. May be repeated. Findings accepted in "
+    ".findwall.toml pass.",
+)
 def command(
     paths: tuple[str, ...],
     step_ms: float | None,
@@ -66,13 +82,22 @@ def command(
     top: int | None,
     json_target: str | None,
     page_target: str | None,
-) -> None:
+    trace_target: str | None,
+    fail_walls: tuple[str, ...],
+) -> int:
     if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
         raise InputError(
             f"--step-ms {step_ms} is not a step time", "Give milliseconds above zero, as in --step-ms 41.3."
         )
     most = None if max_memory is None else bytes_of(max_memory)
+    from findwall.cli.report import check_trace_name, export_trace
+
+    if trace_target is not None:
+        check_trace_name(trace_target)
+    from findwall.cli.gate import WallGate
     from findwall.cli.newest import resolve
+
+    gate = WallGate(fail_walls)
 
     chosen, which = resolve(paths)
     if which:
@@ -93,7 +118,8 @@ def command(
                 "max_memory": most,
                 "what_if": what_if,
             }
-            seen = api.look(chosen, **asked) if page_target is not None else None
+            is_drawn = page_target is not None or trace_target is not None
+            seen = api.look(chosen, **asked) if is_drawn else None
             diagnosis = api.read(chosen, **asked) if seen is None else seen[1].diagnosis
     finally:
         gc.enable()
@@ -105,6 +131,24 @@ def command(
             show(diagnosis, is_brief, top)
     if page_target is not None and seen is not None:  # last: nobody waits for it
         draw(*seen, Path(page_target))
+    if trace_target is not None and seen is not None:
+        from findwall.examine.series import gather
+
+        export_trace(seen[1], gather(seen[0], seen[1].facts), trace_target)
+    judged = gate.of_wall(diagnosis.wall, script_of(chosen)) if fail_walls else None
+    if judged is not None and judged.said:
+        click.echo(f"findwall: {judged.said}", err=True)
+    return 0 if judged is None else judged.code
+
+
+def script_of(paths: list[str]) -> str | None:
+    """The job's script, where the input is a run folder."""
+    from findwall.model.measurement import RUN_FILE
+    from findwall.readers.run_folder import run_info
+
+    folder = Path(paths[0])
+    info = run_info(folder) if len(paths) == 1 and (folder / RUN_FILE).is_file() else None
+    return None if info is None else info.script
 
 
 def draw(run: Run, found: Examined, target: Path) -> None:

@@ -10,7 +10,7 @@ import click
 
 from findwall.errors import InputError
 from findwall.measure.applying import Effects
-from findwall.measure.launch import launch
+from findwall.measure.launch import Judge, launch
 from findwall.measure.options import Last, Options
 from findwall.model.arms import REPORT
 
@@ -53,6 +53,14 @@ from findwall.model.arms import REPORT
     "--until", type=click.Choice(get_args(Last)), default="control", hidden=True
 )
 @click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
+@click.option(
+    "--fail-wall",
+    "fail_walls",
+    metavar="NAME",
+    multiple=True,
+    help="Exit with 3 if the job ended well and this wall or cause is its verdict. May be repeated. Findings "
+    "accepted in .findwall.toml pass.",
+)
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -69,13 +77,15 @@ def command(
     fixes: str,
     until: Last,
     json_file: str | None,
+    fail_walls: tuple[str, ...],
     target: str,
     arguments: tuple[str, ...],
 ) -> None:
     """Run TARGET with its ARGUMENTS, measure it, and name its wall.
 
     The job runs in this process as it always does; the verdict is printed on stderr as soon as it is
-    known, while the job goes on. The exit code is the job's.
+    known, while the job goes on. The exit code is the job's. With --fail-wall it is 3 where the job would
+    leave with 0 and the wall is found.
     """
     if json_file == "-":
         raise InputError(
@@ -88,6 +98,7 @@ def command(
     if report and out is None:
         out = str(Path(report).with_name("run"))  # a trial keeps what it was told there, and no folders
     effects = chosen(fixes)
+    judge = judge_of(fail_walls, target)
     options = Options(
         wait=wait,
         steps=steps,
@@ -103,7 +114,22 @@ def command(
         apply=tuple(effects.names),
         probe=probe,
     )
-    launch(target, list(arguments), is_module, options, effects)
+    launch(target, list(arguments), is_module, options, effects, judge)
+
+
+def judge_of(fail_walls: tuple[str, ...], script: str) -> Judge | None:
+    """What decides on the exit code once the job has ended well, where a person asks for that."""
+    if not fail_walls:
+        return None
+    from findwall.cli.gate import WallGate
+
+    gate = WallGate(fail_walls, script)
+
+    def judge(folder: Path | None) -> tuple[int, str]:
+        judged = gate.of_run(folder)
+        return judged.code, judged.said
+
+    return judge
 
 
 def chosen(words: str) -> Effects:

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -31,12 +32,20 @@ from findwall.model.measurement import DIAGNOSIS_FILE
 
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
+# What a gate makes of the run folder of a job that ended well: an exit code, and what to say.
+Judge = Callable[[Path | None], tuple[int, str]]
+
 
 def launch(
-    target: str, arguments: list[str], is_module: bool, options: Options, effects: Effects | None = None
+    target: str,
+    arguments: list[str],
+    is_module: bool,
+    options: Options,
+    effects: Effects | None = None,
+    judge: Judge | None = None,
 ) -> None:
     """Run the job under findwall and leave as it leaves: SystemExit carries its exit code. `effects`: fixes
-    that are made in it."""
+    that are made in it; `judge`: decides on the exit code of a job that ended well."""
     hide_own_modules()
     try:
         code, module = _load_module(target) if is_module else _load_script(target)
@@ -45,11 +54,21 @@ def launch(
     sys.argv[:] = [str(module.__file__) if is_module else target, *arguments]
     atexit.register(_die_if_interrupted)  # first in, so that it runs after the job's own
     session = None
+    if judge is not None:
+        atexit.register(_judge_late)  # as above: it runs after the session has closed
+    own = os.getpid()
     if not disabled():
         analyst.prepare(options, this_rank())
         session = Session.begin(target, [target, *arguments], options, effects)
     _become_main(module)
-    _execute(code, module, session)
+    try:
+        _execute(code, module, session)
+    except SystemExit as leaving:
+        ended_well = leaving.code is None or (isinstance(leaving.code, int) and leaving.code == 0)
+        if judge is None or not ended_well:
+            raise
+    if judge is not None and os.getpid() == own:  # a forked child that comes by here is no run
+        _leave(_judged(session, judge))
     _leave(0)  # the rest of the way out is the interpreter's: it knows what a job may do to its streams
 
 
@@ -174,6 +193,32 @@ def _close(session: Session | None, failure: str) -> None:
         _probe(session)
 
 
+_late: list[tuple[Session, Judge]] = []
+
+
+def _judged(session: Session | None, judge: Judge) -> int:
+    """The exit code of a job that ended well."""
+    if session is not None and not session.rank.speaks:
+        return 0  # the rank that has the verdict judges
+    if session is not None and not session.is_closed:
+        _late.append((session, judge))
+        return 0
+    code, said = judge(None if session is None else session.folder)
+    if said:
+        say(said)
+    return code
+
+
+def _judge_late() -> None:
+    """Where the job went on in threads, its exit code is settled by now: only leaving at once changes it."""
+    if not _late:
+        return
+    code = _judged(*_late.pop())
+    if code:
+        _flush()
+        os._exit(code)
+
+
 def _probe(session: Session) -> None:
     """Where it was asked for: the job has ended well and nothing else wants its device."""
     folder, options = session.folder, session.options
@@ -242,10 +287,14 @@ def _die_if_interrupted() -> None:
     """An interrupted python dies of SIGINT itself, so that shells and schedulers see it; so do we."""
     if not _interrupted:
         return
+    _flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):  # closed or replaced: nothing left to flush
             continue
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)

@@ -107,6 +107,10 @@ class Session:
     def folder(self) -> Path | None:
         return None if self._folder is None else self._folder.path
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def fail(self, error: BaseException) -> None:
         """findwall broke: say so once, and be gone."""
         if self.off:

@@ -14,6 +14,7 @@ from typing import Any
 from findwall.errors import InputError
 from findwall.model.events import ReadQuality, Timeline
 from findwall.model.run import Rank, Run
+from findwall.model.tracks import EXPORT_MEMBER
 from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
 from findwall.readers.blocks import LONGEST_UNCUT_BYTES, Block, cut, decode_header, find_events
@@ -44,6 +45,11 @@ def read_trace(
 
 def _read(source: RawFile, progress: Progress | None, workers: int, allowance: Allowance) -> Timeline:
     opening = find_events(source)
+    if EXPORT_MEMBER in opening.header:
+        raise InputError(
+            f"{source.path} was written by --export-trace: its times are replayed, not recorded.",
+            "Read the trace or the run folder that it was made from.",
+        )
     assembler = Assembler()
     reading = _Reading(source, decode_all(source, cut(source, opening), workers))
     done = opening.offset

@@ -1,4 +1,7 @@
-"""A comparison in words: as text of 80 columns, and as Markdown for a pull request."""
+"""A comparison in words: as text of 80 columns, and as Markdown for a pull request.
+
+The page (`page/compared.py`) takes its words and figures from here as well.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,14 @@ class Row(msgspec.Struct, frozen=True):
     before: str
     after: str
     change: str
+    ms: float = 0.0  # the change, for a drawing
 
 
 def to_text(compared: Compared, width: int = 80) -> str:
     """The comparison as plain text."""
     title, sentence = verdict(compared)
     lines = [title, *_wrapped(sentence, width), ""]
-    lines += _labelled([("A", _of_side(compared.before)), ("B", _of_side(compared.after))], width)
+    lines += _labelled(both_sides(compared), width)
     if rows := causes(compared):
         lines += ["", "where the step changed, ms per step", *_table("wall", "cause", rows, width)]
     if kernels := changed_kernels(compared):
@@ -57,8 +61,7 @@ def to_markdown(compared: Compared) -> str:
     """The same for a comment on a pull request."""
     title, sentence = verdict(compared)
     blocks = [f"### {escape(title)}", escape(sentence)]
-    sides = [("A", _of_side(compared.before)), ("B", _of_side(compared.after))]
-    blocks.append("\n".join(f"- {label}: {escape(text)}" for label, text in sides))
+    blocks.append("\n".join(f"- {label}: {escape(text)}" for label, text in both_sides(compared)))
     blocks.append(_grid("wall", "cause", causes(compared)))
     blocks.append(_grid("", "kernel", changed_kernels(compared)))
     differs = environment(compared)[:DIFFERENCES_SHOWN]
@@ -119,6 +122,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def both_sides(compared: Compared) -> list[tuple[str, str]]:
+    return [("A", _of_side(compared.before)), ("B", _of_side(compared.after))]
+
+
 def _of_side(side: Side) -> str:
     """What a side is: its runs, its device, its wall."""
     names = [PurePath(path).name or path for path in side.paths]
@@ -150,7 +157,7 @@ def causes(compared: Compared) -> list[Row]:
 
 
 def _cause(row: CauseChange, places: int) -> Row:
-    return Row(clean(row.wall or ""), clean(row.cause), *_figures(row, places))
+    return Row(clean(row.wall or ""), clean(row.cause), *_figures(row, places), row.ms)
 
 
 def _sum(rows: Iterable[CauseChange], name: str) -> CauseChange:
@@ -159,13 +166,14 @@ def _sum(rows: Iterable[CauseChange], name: str) -> CauseChange:
     return CauseChange(None, name, before, after, sum(row.ms for row in every))
 
 
-def changed_kernels(compared: Compared) -> list[Row]:
+def changed_kernels(compared: Compared, most: int | None = KERNELS_SHOWN) -> list[Row]:
     """Kernels under short names; where two would bear the same one, under the whole of theirs."""
-    shown = compared.kernels[:KERNELS_SHOWN]
+    told = compared.kernels[:KERNELS_SHOWN]  # by which all are written, however many are shown
+    places = _places(max((max(row.before_ms, row.after_ms) for row in told), default=0.0))
+    shown = compared.kernels[:most]
     short = [kernel_name(row.name) for row in shown]
-    places = _places(max((max(row.before_ms, row.after_ms) for row in shown), default=0.0))
     return [
-        Row(row.what, name if short.count(name) == 1 else clean(row.name), *_figures(row, places))
+        Row(row.what, name if short.count(name) == 1 else clean(row.name), *_figures(row, places), row.ms)
         for row, name in zip(shown, short, strict=True)
     ]
 

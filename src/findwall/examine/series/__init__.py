@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from findwall.examine.series.gather import gather
+from findwall.examine.series.own_tracks import own_tracks
 
-__all__ = ["gather"]
+__all__ = ["gather", "own_tracks"]

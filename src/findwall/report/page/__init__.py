@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from findwall.report.page.assemble import framed, to_page
+from findwall.report.page.compared import compared_page
 
-__all__ = ["framed", "to_page"]
+__all__ = ["compared_page", "framed", "to_page"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -41,24 +42,38 @@ PARTS = (
 def to_page(diagnosis: Diagnosis, series: Series | None = None, version: str = "") -> str:
     """The whole file. The same document and series give the same bytes."""
     series = series or Series()
+    return whole(
+        title=phrases.verdict(diagnosis)[0],
+        tone=tone(diagnosis),
+        job=phrases.job(diagnosis),
+        parts=PARTS,
+        body=_body(diagnosis, series, version),
+        data=_data(diagnosis, series),
+    )
+
+
+def whole(
+    title: str, tone: str, job: str, parts: Sequence[tuple[str, str]], body: Markup, data: Markup
+) -> str:
+    """A page around its body: `parts` are its sections, by id and label, `data` what its script reads."""
     style, script = _asset("page.css"), _asset("page.js")
-    parts = {
+    filled = {
         "policy": Markup(_policy(style, script)),
         "style": Markup(style),
         "script": Markup(script),
-        "title": text(f"{phrases.verdict(diagnosis)[0]} · findwall"),
-        "tone": text(tone(diagnosis)),
-        "job": text(phrases.job(diagnosis)),
-        "links": Markup("".join(f'<a href="#{name}">{label}</a>' for name, label in PARTS)),
-        "body": _body(diagnosis, series, version),
-        "data": _data(diagnosis, series),
+        "title": text(f"{title} · findwall"),
+        "tone": text(tone),
+        "job": text(job),
+        "links": Markup("".join(f'<a href="#{name}">{label}</a>' for name, label in parts)),
+        "body": body,
+        "data": data,
     }
     page = _asset("page.html")
     first, *rest = page.split("{{")
     found = [first]
     for piece in rest:  # one pass: what is filled in is never looked at again
         name, _, after = piece.partition("}}")
-        found += [parts[name.strip()], after]
+        found += [filled[name.strip()], after]
     return "".join(found)
 
 
