@@ -155,6 +155,7 @@ OTHERS = {
     "--show",
     "--list",
     "--nproc-per-node",
+    "--max-restarts",
 }
 
 
