@@ -16,6 +16,7 @@ from findwall.api import read
 from findwall.examine.compared import Taken, compare_sides
 from findwall.examine.rows import KERNELS_LISTED
 from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, from_json
+from findwall.model.machine import CONTENDED
 
 FULL = Path(__file__).parents[1] / "fixtures" / "documents" / "full.json"
 NOISE = 0.01  # by which processes of one job vary
@@ -50,6 +51,18 @@ def taken(*documents: Diagnosis) -> list[Taken]:
 
 def side(draw: random.Random, step_ms: float, runs: int) -> list[Taken]:
     return taken(*(timed(step_ms * exp(draw.gauss(0, NOISE))) for _ in range(runs)))
+
+
+def test_runs_that_others_disturbed_are_left_out_where_both_sides_have_quiet_ones() -> None:
+    busy = {CONTENDED: "Other processes kept 1.9 of 2 cores busy."}
+    before = [*taken(timed(100.0), timed(100.2)), Taken(timed(109.0), {}, busy)]
+    after = [*taken(timed(105.0), timed(105.2)), Taken(timed(118.0), {}, busy)]
+    found = compare_sides(before, after)
+    assert found.step.outcome == "slower" and found.before.steps_ms == [100.0, 100.2]
+    assert found.notes[0].endswith("are left out: 1 of 3 of A and 1 of 3 of B.")
+    one_sided = compare_sides(before, [Taken(timed(118.0), {}, busy)] * 2)
+    assert len(one_sided.before.steps_ms) == 3
+    assert one_sided.notes[0].endswith("1 of 3 of A and 2 of 2 of B. Repeat them on a quiet machine.")
 
 
 def outcomes(draw: random.Random, slower: float, runs: int, times: int = 20) -> list[str]:

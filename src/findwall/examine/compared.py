@@ -21,6 +21,7 @@ from findwall.model.comparison import (
     StepChange,
 )
 from findwall.model.diagnosis import Diagnosis, KernelRow
+from findwall.model.machine import CONTENDED
 from findwall.report.names import clean
 from findwall.units import format_ms
 from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, Comparison, prove, verdict
@@ -56,6 +57,13 @@ class Taken(msgspec.Struct, frozen=True):
 
 def compare_sides(before: Sequence[Taken], after: Sequence[Taken]) -> Compared:
     """All that is told of two sides. Each holds at least one run."""
+    quiet = [run for run in before if not _disturbed(run)], [run for run in after if not _disturbed(run)]
+    lost = len(before) - len(quiet[0]), len(after) - len(quiet[1])
+    # Of one side alone they would only be missed: the other's would still be slow.
+    leave_out = any(lost) and min(map(len, quiet)) >= LEAST_SAMPLES
+    told_of_others = _about_others(lost, (len(before), len(after)), leave_out)
+    if leave_out:
+        before, after = quiet
     sides = _side(before), _side(after)
     told = before[sides[0].told[0]], after[sides[1].told[0]]
     return Compared(
@@ -66,8 +74,23 @@ def compare_sides(before: Sequence[Taken], after: Sequence[Taken]) -> Compared:
         budget=_budget(before, after, sides),
         kernels=_kernels(told[0].diagnosis, told[1].diagnosis, sides),
         environment=_environment(*told),
-        notes=_notes(told, sides),
+        notes=[*told_of_others, *_notes(told, sides)],
     )
+
+
+def _disturbed(run: Taken) -> bool:
+    """Whether others had most of the cores while its steps were timed: what those cost it nobody knows."""
+    return CONTENDED in run.findings
+
+
+def _about_others(lost: tuple[int, int], runs: tuple[int, int], left_out: bool) -> list[str]:
+    many = [f"{lost[at]} of {runs[at]} of {'AB'[at]}" for at in (0, 1) if lost[at]]
+    if not many:
+        return []
+    during = "while other processes kept most of the cores busy"
+    if left_out:
+        return [f"Runs that were timed {during} are left out: {' and '.join(many)}."]
+    return [f"Runs were timed {during}: {' and '.join(many)}. Repeat them on a quiet machine."]
 
 
 def _side(runs: Sequence[Taken]) -> Side:
