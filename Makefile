@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= auto
+# Of pytest: more than there are cores, as half of the tests wait for processes that they start.
+JOBS ?= $(shell nproc >/dev/null 2>&1 && expr '(' $$(nproc) '*' 3 + 1 ')' / 2 || echo auto)
 # For the demo, where the machine has no torch: the one the tests use, built for CPUs.
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -42,7 +43,8 @@ demo: $(VENV)/.runtime
 	|| echo "It could not be fetched ($(VENV)/pip.log says why): a recorded trace is read instead."; }
 	@$(BIN)/findwall demo
 
-test: lint types contracts pytest
+test: lint contracts
+	@$(MAKE) --no-print-directory -j 2 types pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
