@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from findwall.errors import InputError
 from findwall.model.patch import Patch
 from findwall.report.names import clean
+
+if TYPE_CHECKING:
+    from findwall.verify.search import View
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -65,7 +69,7 @@ def command(
     from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
-    from findwall.verify.search import EARLY, joined
+    from findwall.verify.search import EARLY
 
     if patch_file is not None and patch_file.endswith(".py"):
         raise InputError(f"{patch_file} is a script, and no script is edited", "Write it as FILE.patch.")
@@ -87,11 +91,7 @@ def command(
         only=tuple(chosen(fixes).names),
     )
     if dry_run:
-        view = view_of(first_look(job, _say), job.numerics)
-        show(
-            "\n".join([f"wall: {view.wall}", *(f"would try {joined(one.fixes)}" for one in view.candidates)])
-            + "\n"
-        )
+        show(_would_try(view_of(first_look(job, _say), job.numerics)))
         return
     tried = try_fixes(job, _say)
     diagnosis = with_trials(tried.before, tried.found)
@@ -107,6 +107,13 @@ def command(
     if tried.found.ended == EARLY["interrupted"]:
         sys.stdout.flush()
         raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
+
+
+def _would_try(view: View) -> str:
+    from findwall.verify.search import joined
+
+    lines = [f"wall: {view.wall}", *(f"would try {joined(one.fixes)}" for one in view.candidates)]
+    return "\n".join(lines) + "\n"
 
 
 def seconds(text: str) -> float:
