@@ -65,6 +65,12 @@ def test_runs_that_others_disturbed_are_left_out_where_both_sides_have_quiet_one
     assert one_sided.notes[0].endswith("1 of 3 of A and 2 of 2 of B. Repeat them on a quiet machine.")
 
 
+def test_half_as_long_is_as_clear_as_twice_as_long() -> None:
+    slow, fast = timed(60.0, spread=0.9), timed(25.0, spread=0.9)
+    assert compare_sides(taken(fast), taken(slow)).step.outcome == "slower"
+    assert compare_sides(taken(slow), taken(fast)).step.outcome == "faster"
+
+
 def outcomes(draw: random.Random, slower: float, runs: int, times: int = 20) -> list[str]:
     return [
         compare_sides(side(draw, 100.0, runs), side(draw, 100.0 * slower, runs)).step.outcome

@@ -174,6 +174,8 @@ def _from_steps(
         why = "a step that is only given has no spread; measure both sides with `findwall run`"
         return StepChange("unknown", "nothing", ms, share, None, None, None, why)
     bar = ONE_RUN_BAR + max(*known, *among)
+    if share < 0:  # half as long is as much as twice as long
+        bar = bar / (1 + bar)
     outcome = "no-difference" if abs(share) <= bar else "slower" if share > 0 else "faster"
     low, high = _ends(before[sides[0].told[0]].diagnosis, after[sides[1].told[0]].diagnosis)
     return StepChange(outcome, "steps", ms, share, low, high, bar)  # type: ignore[arg-type]

@@ -66,9 +66,10 @@ def sentence(facts: Facts) -> str:
     where = ""
     if line is not None and line.share >= MAJORITY_SHARE:
         where = f"; the host was mostly at {line.place} ({line.function})"
+    which = f"{slow} of {len(seconds)} steps that" if slow else "steps that came after these were timed, and"
     fact = (
-        f"{opening(facts, CAUSE)} comes from {slow} of {len(seconds)} steps that take more than "
-        f"{SLOW_STEP_RATIO:g} times the median of {format_ms(median * 1e3)}{where}"
+        f"{opening(facts, CAUSE)} comes from {which} take more than {SLOW_STEP_RATIO:g} times the median of "
+        f"{format_ms(median * 1e3)}{where}"
     )
     advice = "find out what happens in them (evaluation, saving, new shapes, other jobs) and move it out"
     return told(facts, CAUSE, fact, advice)
