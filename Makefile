@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Of pytest: more than there are cores, as half of the tests wait for processes that they start.
-JOBS ?= $(shell nproc >/dev/null 2>&1 && expr '(' $$(nproc) '*' 3 + 1 ')' / 2 || echo auto)
+JOBS ?= auto
 # For the demo, where the machine has no torch: the one the tests use, built for CPUs.
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -43,8 +42,7 @@ demo: $(VENV)/.runtime
 	|| echo "It could not be fetched ($(VENV)/pip.log says why): a recorded trace is read instead."; }
 	@$(BIN)/findwall demo
 
-test: lint contracts
-	@$(MAKE) --no-print-directory -j 2 types pytest
+test: lint types contracts pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
