@@ -155,6 +155,31 @@ def test_what_cannot_be_wrapped_safely_is_not(tmp_path: Path, body: str) -> None
         _autocast("import torch\n" + BODY.format(body), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("own", "becomes"),
+    [
+        (
+            "torch.autocast(device, torch.float16, enabled=amp)",
+            "torch.autocast(device, torch.bfloat16, enabled=True)",
+        ),
+        ('torch.autocast("cuda")', 'torch.autocast("cuda", dtype=torch.bfloat16)'),
+        ("torch.cuda.amp.autocast(amp)", "torch.cuda.amp.autocast(True, dtype=torch.bfloat16)"),
+    ],
+)
+def test_an_autocast_of_the_job_is_set_itself(tmp_path: Path, own: str, becomes: str) -> None:
+    """One around it would do nothing: inside, the job's own decides."""
+    body = f"with {own}:\n            loss = f(model(x))\n        loss.backward()"
+    text = "import torch\n" + BODY.format(body)
+    assert _autocast(text, tmp_path) == text.replace(own, becomes)
+
+
+def test_an_autocast_that_the_job_chose_elsewhere_is_named_not_wrapped(tmp_path: Path) -> None:
+    chosen = "import torch\ncontext = nothing() if plain else torch.amp.autocast('cuda', kind)\n"
+    body = "with context:\n            loss = f(model(x))\n        loss.backward()"
+    with pytest.raises(NoPatch, match="line 2"):
+        _autocast(chosen + BODY.format(body), tmp_path)
+
+
 def _autocast(text: str, folder: Path) -> str:
     path = folder / "job.py"
     path.write_text(text)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
+from findwall.patches.calls import Setting, keyword_of
 from findwall.patches.editor import Editor
+from findwall.patches.edits import FileEdits
+from findwall.patches.source import Source
 from findwall.patches.spans import Lines, under
 
 WIDE = ".float()"
@@ -27,11 +31,56 @@ def autocast_lines(editor: Editor, dtype: str, arguments: Mapping[str, str], pre
         return
     if editor.some("refused"):
         raise NoPatch("Use `binary_cross_entropy_with_logits`: autocast refuses a loss of probabilities.")
+    if (own := _own(editor, calls)) is not None:
+        edits, context = own
+        _set_in(edits, context, f"{edits.module('torch')}.{dtype}")
+        return
     trained = [one for one in calls if "trains" in one.given]
     wide = {one.spots[0] for one in calls if "widened" in one.given}
     wrapped = _wrap_spans(editor, spans, dtype, wide) if trained else _wrap_calls(editor, calls, dtype)
     for place in trained or calls:
         _widen(editor, place, wrapped)
+
+
+def _own(editor: Editor, calls: list[Place]) -> tuple[FileEdits, ast.Call] | None:
+    """The job's own autocast around a call of its model, switched off or of other numbers: one that is put
+    around it would change nothing inside."""
+    for spot in dict.fromkeys(spot for one in calls for spot in one.spots):
+        edits = editor.file(spot.file)
+        source = edits.source
+        try:
+            statement = source.statement(source.call_at(spot))
+        except NoPatch:  # one that led here: whether it stands under autocast is not seen
+            continue
+        for block in source.above(statement):
+            for context in (item.context_expr for item in getattr(block, "items", ())):
+                if isinstance(context, ast.Call) and source.resolved(context.func).endswith("autocast"):
+                    return edits, context
+                if isinstance(context, ast.Name) and (line := _made_of_autocast(source, context.id)):
+                    raise NoPatch(f"Set it in line {line}, where the job makes an autocast of its own.")
+    return None
+
+
+def _made_of_autocast(source: Source, name: str) -> int | None:
+    """The line that gives a name to something with autocast in it."""
+    for one in ast.walk(source.tree):
+        if isinstance(one, ast.Assign) and any(
+            isinstance(to, ast.Name) and to.id == name for to in one.targets
+        ):
+            inside = (node for node in ast.walk(one.value) if isinstance(node, ast.Call))
+            if any(source.resolved(node.func).endswith("autocast") for node in inside):
+                return one.lineno
+    return None
+
+
+def _set_in(edits: FileEdits, context: ast.Call, dtype: str) -> None:
+    """Switched on, in this format. `torch.cuda.amp.autocast` takes its arguments in another order."""
+    old = edits.source.resolved(context.func).startswith(("torch.cuda", "torch.cpu"))
+    place = 0 if old else 2
+    starred = any(one.arg is None for one in context.keywords)
+    if starred or keyword_of(context, "enabled") or len(context.args) > place:
+        edits.set_argument(context, "enabled", Setting("True", place, starred))
+    edits.set_argument(context, "dtype", Setting(dtype, 1, starred))
 
 
 def _wrap_spans(editor: Editor, spans: list[Place], dtype: str, wide: set[Spot]) -> list[Lines]:
