@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.model.measurement import Beside, Elapsed, Later, Measurement, StepColumns
-from findwall.readers.step_times import elapsed, step_times
+from findwall.readers.step_times import elapsed, evaluated_apart, step_times
 
 MS = 1_000_000
 
@@ -78,3 +78,12 @@ def test_the_parts_of_the_job_s_time() -> None:
     assert (found.start_up, found.saving, found.evaluation) == (0.02, 0.03, 0.0)
     assert found.steps == pytest.approx(0.1 - 0.02 - 0.03 - 0.005)
     assert elapsed(measured([MS])) is None
+
+
+@pytest.mark.parametrize(("evaluated", "apart"), [(1, {107, 130}), (0, {107, 130}), (5, set())])
+def test_evaluations_are_apart_from_steps_unless_they_are_in_many(evaluated: int, apart: set[int]) -> None:
+    """Also those of traced steps, which come after the timed ones."""
+    beside = [Beside(107, "evaluation", MS), Beside(130, "evaluation", MS), Beside(131, "saving", MS)]
+    rank = measured([20 * MS] * 20, beside=beside)
+    rank.steps.evaluated[:evaluated] = [True] * evaluated
+    assert evaluated_apart(rank) == apart

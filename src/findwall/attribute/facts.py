@@ -220,17 +220,17 @@ def establish(
     run: Run, rank: Rank, ceilings: Ceilings, true_step_s: float | None, source: str
 ) -> Facts | None:
     """The facts of one rank; None without device events. A CPU job's device is its cores."""
-    timeline = rank.timeline
-    if timeline is None:
+    if rank.timeline is None:
         return None
+    timeline = recorded = rank.timeline
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
-    whole = survey(timeline, on_cores)
+    whole = survey(timeline, on_cores, rank.evaluated)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
     timeline = representative(whole, kinds_found(rank, whole.told))
-    timeline = with_captured_ops(timeline, rank.captures, noted_replays(whole.timeline, rank.replays))
+    timeline = with_captured_ops(timeline, rank.captures, noted_replays(recorded, rank.replays))
     links = link(timeline)
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)

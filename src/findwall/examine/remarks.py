@@ -13,6 +13,7 @@ from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
 from findwall.model.run import Rank, Run
 from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, START_UP
+from findwall.structure.steps import step_numbers
 from findwall.units import format_ms, format_share, ms
 
 # Both chosen by hand, not calibrated.
@@ -139,8 +140,22 @@ def _about_left_over(facts: Facts) -> list[str]:
 def _about_window(facts: Facts) -> list[str]:
     kept, steps = facts.steps.count, facts.whole.steps.count
     if kept >= steps:
+        return _about_evaluations(facts)
+    return _about_evaluations(facts) + [
+        f"The budget covers {kept} typical steps out of {steps}; step times cover all of them."
+    ]
+
+
+def _about_evaluations(facts: Facts) -> list[str]:
+    recorded = facts.rank.timeline
+    numbers = set() if recorded is None or not facts.rank.evaluated else set(step_numbers(recorded).tolist())
+    held = len(numbers & facts.rank.evaluated)
+    if not held:
         return []
-    return [f"The budget covers {kept} typical steps out of {steps}; step times cover all of them."]
+    return [
+        f"{held} of {len(numbers)} traced steps held an evaluation: the budget is of a run of "
+        f"{facts.whole.steps.count} without one."
+    ]
 
 
 def _about_recording(facts: Facts) -> list[str]:

@@ -100,6 +100,7 @@ class Rank(msgspec.Struct, frozen=True):
     replays: tuple[int, ...] = ()  # of each graph launch in the trace: which capture; empty: nobody noted it
     traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
     first_traced: int = 0  # the number that the first of them bears in the trace
+    evaluated: frozenset[int] = frozenset()  # steps by number with an evaluation, which no timed step has
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()

@@ -32,7 +32,7 @@ from findwall.readers.reader import Reader
 from findwall.readers.repair import UNDECODABLE
 from findwall.readers.small_file import inside, read_small
 from findwall.readers.sound import MOST_RANKS, made_sound
-from findwall.readers.step_times import elapsed, step_times
+from findwall.readers.step_times import elapsed, evaluated_apart, step_times
 from findwall.readers.torch_trace import read_trace
 
 _RANK_FOLDER = re.compile(
@@ -137,6 +137,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         replays=replays,
         traced_kinds=tuple(measured.trace.kinds),
         first_traced=measured.trace.first_step or 0,
+        evaluated=evaluated_apart(measured),
         step_times=timed,
         telemetry=measured.telemetry,
         host_lines=_lines(measured),

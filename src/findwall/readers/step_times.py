@@ -59,12 +59,23 @@ def elapsed(rank: Measurement) -> Elapsed | None:
     )
 
 
+def evaluated_apart(rank: Measurement) -> frozenset[int]:
+    """The numbers of all steps that held an evaluation, traced ones too, where it is no part of the step."""
+    if _part_of_step(rank.steps):
+        return frozenset()
+    return frozenset(one.step for one in rank.beside if one.what == "evaluation")
+
+
+def _part_of_step(steps: StepColumns) -> bool:
+    return sum(steps.evaluated) > EVALUATION_STEPS_SHARE * len(steps)
+
+
 def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
     """Steps without an evaluation inside; where most have one, it belongs to the step."""
     every = list(range(len(steps)))
     plain = [index for index in every if not steps.evaluated[index]]
     left_out = len(every) - len(plain)
-    if not left_out or left_out > EVALUATION_STEPS_SHARE * len(every):
+    if not left_out or _part_of_step(steps):
         return every
     notes.append(f"{left_out} of {len(every)} timed steps held an evaluation and are left out")
     return plain
