@@ -139,11 +139,10 @@ def _about_left_over(facts: Facts) -> list[str]:
 
 def _about_window(facts: Facts) -> list[str]:
     kept, steps = facts.steps.count, facts.whole.steps.count
-    if kept >= steps:
-        return _about_evaluations(facts)
-    return _about_evaluations(facts) + [
-        f"The budget covers {kept} typical steps out of {steps}; step times cover all of them."
-    ]
+    found = _about_evaluations(facts)
+    if kept < steps:
+        found.append(f"The budget covers {kept} typical steps out of {steps}; step times cover all of them.")
+    return found
 
 
 def _about_evaluations(facts: Facts) -> list[str]:
