@@ -158,7 +158,10 @@ def starved(
 ) -> Facts:
     """The device waits four of six ms for the loader; `inside`: what the loader calls."""
     cpu = CpuUse(cores=16, own_busy=busy, others_busy=0.0)
-    timeline = sketch(steps="|     " * 3, cpu=f"{host * 3}\n{inside * 3}", gpu="    kk" * 3)
+    iterator = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
+    loader = (Kind.ANNOTATION, f"enumerate(DataLoader)#{iterator}.__next__")
+    drawing = f"{host * 3}\n{inside * 3}"
+    timeline = sketch(steps="|     " * 3, cpu=drawing, gpu="    kk" * 3, host={"d": loader})
     return facts_of(timeline, step_ms=6, telemetry=Telemetry(cpu=cpu), loader_workers=workers)
 
 

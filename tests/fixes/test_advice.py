@@ -106,7 +106,7 @@ HELPS: dict[str, Case] = {
     "reduce-overhead": (at("inference"), 'mode="reduce-overhead"'),
     "cudnn-benchmark": (lambda: drawn.convolving(56, 56, 56), "torch.backends.cudnn.benchmark = True"),
     "custom-kernels": (at("graph_messages"), "aten::gather"),
-    "device-side-preprocessing": (lambda: drawn.starved(workers=8, busy=7.5), "keep 6.5 of 16 cores busy"),
+    "device-side-preprocessing": (lambda: drawn.starved(workers=8, busy=7.5), "keep 7.2 of 16 cores busy"),
     "expandable-segments": (lambda: drawn.fetching(3000, 4000, 5000), "expandable_segments:True"),
     "faster-link": (talking("plain_adamw"), "nvidia-smi topo -m"),
     "fewer-casts": (at("upcast_tower"), "[262144×512]"),
@@ -580,6 +580,20 @@ def test_what_the_loader_does_is_told_by_its_ops_or_not_at_all() -> None:
     assert isinstance(fix.advise(drawn.starved()), CannotTell)
     assert isinstance(fix.advise(drawn.starved(workers=8)), CannotTell)
     assert "WebDataset, FFCV" in FIXES["lighter-samples"].advise(drawn.starved()).how
+
+
+@pytest.mark.parametrize(("busy", "enough"), [(15.8, True), (2.4, False), (None, True)])
+def test_cores_limit_workers_that_compute_not_those_that_wait(busy: float | None, enough: bool) -> None:
+    advice = FIXES["loader-workers"].advise(drawn.starved(workers=16, busy=busy))
+    assert isinstance(advice, Use) != enough
+    assert enough or "num_workers=32" in advice.how
+
+
+@pytest.mark.parametrize(("busy", "workers"), [(1.0, 4), (0.4, 2), (None, 4)])
+def test_a_loader_that_only_waits_loses_nothing_in_a_worker(busy: float | None, workers: int) -> None:
+    """The step has 2 ms left for it, and making a batch takes 4."""
+    advice = FIXES["loader-workers"].advise(drawn.starved(busy=busy))
+    assert f"num_workers={workers}," in advice.how
 
 
 def test_a_batch_that_the_loop_itself_prepares_is_prepared_on_the_device() -> None:

@@ -23,8 +23,37 @@ _NO_ARITHMETIC = re.compile(
 MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not calibrated.
 
 
+WAITS_CORES = 0.5  # of a core: a process that makes batches on less mostly waits. Chosen by hand.
+
+
+def cores_while_loading(facts: Facts) -> float | None:
+    """Cores that the processes keep busy that make the batches; None: nobody counted.
+
+    The training thread works while it does not wait for them. Where it has more threads than one, theirs are
+    counted as the loader's, so that this is the most it may be.
+    """
+    cpu = facts.rank.telemetry.cpu
+    share = facts.spent_ms("loader-starved") / step_ms(facts)
+    if cpu is None or cpu.own_busy is None or share <= 0:
+        return None
+    busy = max(cpu.own_busy - (1.0 - share), 0.0)
+    return busy if facts.rank.loader_workers else busy / share
+
+
+def only_waits(facts: Facts) -> bool:
+    """Whether making batches is waiting, for storage or for a server: cores are no limit to that."""
+    busy = cores_while_loading(facts)
+    return busy is not None and busy < WAITS_CORES * max(facts.rank.loader_workers or 0, 1)
+
+
+def share_of_worker(facts: Facts) -> float:
+    """Of what the training process makes of a batch in the same time: what a worker does."""
+    return 1.0 if only_waits(facts) else WORKER_SHARE
+
+
 def workers_text(facts: Facts, have: int) -> str:
-    """How many workers make batches as fast as the rest of the step uses them up; no more than cores."""
+    """How many workers make batches as fast as the rest of the step uses them up; no more than cores, where
+    they compute."""
     needed = workers_needed(facts, have)
     return AS_MANY_AS_CORES if needed is None else f"num_workers={needed}"
 
@@ -32,7 +61,7 @@ def workers_text(facts: Facts, have: int) -> str:
 def workers_needed(facts: Facts, have: int) -> int | None:
     """The same as a number; None where it is more than anybody has, and nobody counted the cores."""
     cores = cores_of(facts)
-    most = min(MOST_WORKERS, cores or MOST_WORKERS)
+    most = MOST_WORKERS if only_waits(facts) else min(MOST_WORKERS, cores or MOST_WORKERS)
     load = workers_busy(facts, have)
     needed = max(ceil(load), have + 1, 2) if load is not None else most + 1
     if needed > most:
@@ -43,7 +72,7 @@ def workers_needed(facts: Facts, have: int) -> int | None:
 def workers_busy(facts: Facts, have: int) -> float | None:
     """How many processes must make batches all the time for the rest of the step; None: for nothing else."""
     waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
-    made = have * step if have else waited / WORKER_SHARE  # what one worker takes for a batch
+    made = have * step if have else waited / share_of_worker(facts)  # what one worker takes for a batch
     return made / (step - waited) if step > waited else None
 
 

@@ -27,7 +27,7 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, uploaded
-from findwall.attribute.loader import computing_share, cores_of
+from findwall.attribute.loader import computing_share, cores_of, cores_while_loading, only_waits
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
@@ -38,7 +38,6 @@ MOVES = ("loader-starved", "host-work")
 # All chosen by hand, not calibrated.
 HOST_WORKS_SHARE = 0.2  # of the step: with less of it the host's own work is not what the device waits for
 COMPUTES_SHARE = 0.2  # of the loader's time in tensor ops: it computes
-WORKERS_BUSY_SHARE = 0.5  # of a core each: workers that compute
 
 
 def advise(facts: Facts) -> Outcome:
@@ -53,14 +52,13 @@ def advise(facts: Facts) -> Outcome:
 def _in_the_loader(facts: Facts, waited: float) -> Outcome:
     computing = computing_share(facts)
     evidence = f"tensor ops take {format_share(computing)} of its time"
-    cpu, workers = facts.rank.telemetry.cpu, facts.rank.loader_workers or 0
+    busy, workers = cores_while_loading(facts), facts.rank.loader_workers or 0
     if computing < COMPUTES_SHARE:
         if workers == 0:
             return CannotTell("the trace does not show whether the loader computes or reads")
-        if cpu is None or cpu.own_busy is None:
+        if busy is None:
             return CannotTell("nobody counted the cores that the workers keep busy: `findwall run` does")
-        busy = max(cpu.own_busy - 1.0, 0.0)  # one is the training thread's
-        if busy < WORKERS_BUSY_SHARE * workers:
+        if only_waits(facts):
             return NoUse(f"its {workers} workers keep only {busy:.1f} cores busy: they wait for storage")
         evidence = f"its {workers} workers keep {busy:.1f} of {cores_of(facts)} cores busy"
     return use(

@@ -16,7 +16,8 @@ with every epoch are another matter: persistent-workers.
 Risk:
 Each worker holds a copy of the dataset object in memory. Random augmentation must be seeded by
 worker: what a dataset draws at random is drawn there, and no longer from the training process's stream.
-The order of samples stays.
+The order of samples stays; with `persistent_workers=True` the shuffle is another one from the second epoch
+on, as torch then draws one number less an epoch.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from findwall.attribute.loader import (
     WORKER_SHARE,
     computing_share,
     cores_of,
+    only_waits,
+    share_of_worker,
     workers_busy,
     workers_needed,
     workers_text,
@@ -78,7 +81,7 @@ def advise(facts: Facts) -> Outcome:
         )
     if "_MultiProcessingDataLoaderIter" in names:
         have, cores = facts.rank.loader_workers, cores_of(facts)
-        if have and cores and have >= cores:
+        if have and cores and have >= cores and not only_waits(facts):
             return NoUse(f"there are {have} workers for {cores} cores already")
         more, whom = AS_MANY_AS_CORES, "the workers there are"
         if have:
@@ -102,7 +105,7 @@ def _keep_up(facts: Facts, workers: int) -> bool:
 
 def _share(facts: Facts) -> float:
     """Of what the training process makes of a batch in the same time: what a worker likely does."""
-    return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else WORKER_SHARE
+    return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else share_of_worker(facts)
 
 
 def _beside(facts: Facts, workers: int, share: float) -> Change:

@@ -16,7 +16,8 @@ or lighter samples, are what is missing. A loader that is made new in each epoch
 same: make it once.
 
 Risk:
-None for the results. The workers keep their memory between epochs, and a dataset that changes from epoch to
+The shuffle is another one from the second epoch on, as torch then draws one number less an epoch; what is
+learned does not depend on it. The workers keep their memory between epochs, and a dataset that changes from epoch to
 epoch must be told so by other means than its own fields (shared memory, the sampler).
 """
 
