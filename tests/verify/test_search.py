@@ -142,7 +142,8 @@ def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
         assert found.verdict == "no-difference"
         return found.why
 
-    assert "not settled, it may be up to" in told(60.0, 100.0)
+    assert "not settled, it may be up to" in told(95.0, 98.0, 101.0)
+    assert "not settled, its processes took 60.0 ms to 100 ms per step" in told(60.0, 100.0)
     assert told(100.0, 100.4, 100.9) == "a is there"
 
 

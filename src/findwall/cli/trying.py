@@ -106,7 +106,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
         left = job.budget_s - (time.monotonic() - begun)
         about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)
-        say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left)}")
+        say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
         trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
         took.extend(one.seconds for arm in trial.arms.values() for one in arm.samples)
         for name, stack in arms.items():
@@ -129,8 +129,10 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _of(left_s: float) -> str:
-    return f" of the {_time(left_s)} that are left" if left_s < inf else ""
+def _of(left_s: float, about_s: float) -> str:
+    if left_s == inf:
+        return ""
+    return f"{', more than' if about_s > left_s else ' of'} the {_time(left_s)} that are left"
 
 
 def run_folder(target: str) -> Path:

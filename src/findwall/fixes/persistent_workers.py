@@ -17,8 +17,8 @@ same: make it once.
 
 Risk:
 The shuffle is another one from the second epoch on, as torch then draws one number less an epoch; what is
-learned does not depend on it. The workers keep their memory between epochs, and a dataset that changes from epoch to
-epoch must be told so by other means than its own fields (shared memory, the sampler).
+learned does not depend on it. The workers keep their memory between epochs, and a dataset that changes from
+epoch to epoch must be told so by other means than its own fields (shared memory, the sampler).
 """
 
 from __future__ import annotations

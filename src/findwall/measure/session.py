@@ -365,7 +365,8 @@ class Session:
     def _close(self, failure: str) -> None:
         engine = self.engine
         if engine is None:
-            say("the job did not import torch, so there is nothing to measure")
+            before = f"ended with {failure} before it imported" if failure else "did not import"
+            say(f"the job {before} torch, so there is nothing to measure")
             return
         self._stop_threads()
         if self._lookout is not None:

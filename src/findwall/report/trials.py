@@ -66,17 +66,20 @@ def to_text(
     """`command`: the script and its arguments; `front`: what a person writes before findwall's options."""
     lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), *_table(diagnosis.trials)]
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, price)]
+    run = ""
     if found.stack:
-        lines += [
-            "",
-            f"  To run with it: {front} --apply {','.join(found.stack)} {command}",
-            "  To keep it:",
-        ]
+        run = f"{front} --apply {','.join(found.stack)} {command}"
+        lines += ["", "  To run with it:", run, "  To keep it:"]
         said = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
         for name in found.stack:
             how = next((one.how for one in said if one.fixes == [bare(name)]), name)
             lines += to_keep(name, how, patch)
-    return "\n".join(_wrapped(line) for line in lines) + "\n" + diff_text(patch)
+    # A command stays in one line, to be copied.
+    return (
+        "\n".join(f"    {line}" if line is run else _wrapped(line) for line in lines)
+        + "\n"
+        + diff_text(patch)
+    )
 
 
 def _table(trials: list[Trial]) -> list[str]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from findwall.model.arms import Around
 from findwall.model.diagnosis import Range
+from findwall.units import format_ms
 from findwall.verify.equivalence import Losses, compare_losses
 from findwall.verify.statistics import Comparison, prove, verdict
 from findwall.verify.trial import Outcome
@@ -22,6 +23,7 @@ Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
 OTHERS_BUSY = 1.0  # cores
 COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows yet that it is no difference
+FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
 MORE_TIME = "--budget gives it more time, --repeat more processes"
 
 
@@ -64,7 +66,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     if faster is None and found != "incorrect":
         found = "failed"
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
-    open_still = unsettled(found, faster, len(arm.runs_ms))
+    open_still = unsettled(found, faster, arm.runs_ms)
     seen = "; ".join(filter(None, (open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
@@ -80,14 +82,17 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     )
 
 
-def unsettled(found: Verdict, faster: Comparison | None, processes: int) -> str:
+def unsettled(found: Verdict, faster: Comparison | None, runs_ms: Sequence[float]) -> str:
     """What is not known yet, and what to do about it, in words; mostly nothing."""
     if found == "failed":
-        told = f"{processes} process{'es' if processes > 1 else ''} of it told a step"
+        told = f"{len(runs_ms)} process{'es' if len(runs_ms) > 1 else ''} of it told a step"
         return f"{told}, too few to prove anything: {MORE_TIME}"
-    if found == "no-difference" and faster is not None and faster.high > COULD_BE:
-        return f"not settled, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
-    return ""
+    if found != "no-difference" or faster is None or faster.high <= COULD_BE:
+        return ""
+    if faster.high > FAR_APART * faster.low:  # an end of such an interval is no promise
+        ends = f"{format_ms(min(runs_ms))} to {format_ms(max(runs_ms))}"
+        return f"not settled, its processes took {ends} per step: {MORE_TIME}"
+    return f"not settled, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
 
 
 def bare(name: str) -> str:
