@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,25 @@ def test_what_else_a_callback_throws_is_told_as_before() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0 and "ZeroDivisionError" in done.stderr
+
+
+LINES = """
+import gc
+from findwall.measure import collector
+
+collector.watch_collector(lambda: False, lambda ns: None)
+heap = [[[]] for _ in range(300_000)]
+FIRST
+print(collector.asked_at())
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [("gc.collect()", "job.py:7"), ("more = [[[]] for _ in range(900_000)]", ""), ("", "")],
+)
+def test_the_line_that_asks_for_collections_is_known(tmp_path: Path, first: str, line: str) -> None:
+    """Python's own collections come wherever there is one object too many."""
+    (tmp_path / "job.py").write_text(LINES.replace("FIRST", first))
+    done = subprocess.run([sys.executable, "job.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout.strip(), done.stderr) == (line, "")

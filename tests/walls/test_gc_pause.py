@@ -39,3 +39,11 @@ def test_a_measured_collection_is_taken_out_of_host_work() -> None:
 
 def test_a_call_in_the_loop_is_named() -> None:
     assert "Remove gc.collect()" in gc_pause.sentence(fires())
+
+
+def test_the_line_that_a_run_saw_is_named() -> None:
+    """A trace without stacks does not show it."""
+    timed = StepTimes((0.01,) * 20, "measured", gc_s=0.004)
+    drawing = sketch(cpu=SILENT, gpu=GPU, steps=STEPS)
+    facts = facts_of(drawing, step_times=timed, collected_at="train.py:41")
+    assert "Remove gc.collect() at train.py:41 from the loop" in gc_pause.sentence(facts)

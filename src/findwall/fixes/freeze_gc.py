@@ -43,8 +43,10 @@ WAY = "call `gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` e
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > COLLECTED_SHARE * step_ms(facts):
+        line = facts.rank.collected_at
+        way = f"take `gc.collect()` at {line} out of the loop, or call it every n steps" if line else WAY
         return surely(
-            f"{WAY.capitalize()}: the device waits {a_step(spent)} for collections.",
+            f"{way[0].upper()}{way[1:]}: the device waits {a_step(spent)} for collections.",
             ideal(facts, "gc-pause"),
             ("gc-pause",),
         )

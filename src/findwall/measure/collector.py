@@ -9,15 +9,38 @@ from __future__ import annotations
 
 import _thread
 import gc
+import linecache
 import signal
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from findwall.measure.sampler import short
+
 AGAIN_S = 0.001  # later, when the callback is over; chosen by hand
+LONG_NS = 1_000_000  # a collection worth a line. Chosen by hand.
+ASKED = "collect("
+
+_long: deque[tuple[str, int, int]] = deque(maxlen=1000)  # the last of them: file, line and time
+
+
+def asked_at() -> str:
+    """The line that the long collections are asked for from, `train.py:41`; nothing where Python itself
+    begins them: then it is whatever line came to make one object too many."""
+    calls = [ASKED in linecache.getline(file, line) for file, line, _ in _long]
+    first = calls.index(True) if any(calls) else len(calls)  # what came before was start-up
+    spent: Counter[tuple[str, int]] = Counter()
+    for file, line, ns in list(_long)[first:]:
+        spent[file, line] += ns
+    asked = {(file, line) for (file, line, _), call in zip(_long, calls, strict=True) if call}
+    most = max(asked, key=spent.__getitem__, default=None)
+    if most is None or 2 * spent[most] < spent.total():
+        return ""
+    return f"{short(most[0])}:{most[1]}"
 
 
 def watch_collector(is_off: Callable[[], bool], tell: Callable[[int], None]) -> None:
@@ -31,8 +54,11 @@ def watch_collector(is_off: Callable[[], bool], tell: Callable[[int], None]) -> 
         if phase == "start":
             began = perf_counter_ns()
         elif began:
-            tell(perf_counter_ns() - began)
-            began = 0
+            spent, began = perf_counter_ns() - began, 0
+            tell(spent)
+            frame = sys._getframe().f_back  # none where Python itself ends
+            if spent >= LONG_NS and frame is not None:
+                _long.append((frame.f_code.co_filename, frame.f_lineno, spent))
 
     gc.callbacks.append(note)
     _send_signals_again(note)

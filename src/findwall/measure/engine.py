@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from findwall.measure import cost, machine
 from findwall.measure.again import ENDED_BEFORE
 from findwall.measure.captures import CAPTURES
+from findwall.measure.collector import asked_at
 from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import FOR_GOOD, Gate, Gauge, Watch
 from findwall.measure.kinds import Kind
@@ -507,6 +508,7 @@ class Engine:
             self.timed.resolve()
         self.record.final = final
         self.record.beside = self.diary.entries
+        self.record.collected_at = asked_at()
         self.record.elapsed = self.diary.elapsed(perf_counter_ns())
         self.record.steps_seen = self.step_number
         if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed

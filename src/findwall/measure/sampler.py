@@ -107,7 +107,7 @@ class LineSampler:
     def lines(self) -> list[Line]:
         top = self._seen.most_common(LINES_KEPT)
         return [
-            Line(f"{_short(file)}:{number}", function, count / self.samples, inside)
+            Line(f"{short(file)}:{number}", function, count / self.samples, inside)
             for (file, number, function, inside), count in top
         ]
 
@@ -116,7 +116,7 @@ def _function(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
 
 
-def _short(file: str) -> str:
+def short(file: str) -> str:
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (ValueError, OSError):

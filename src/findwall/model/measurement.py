@@ -189,6 +189,7 @@ class Measurement(msgspec.Struct):
     allocator: dict[str, Any] = {}
     host_lines: list[Line] = []
     host_samples: int = 0
+    collected_at: str = ""  # the line of the job that asks for most of the garbage collector's time
     telemetry: Telemetry = NO_TELEMETRY
     environment: Environment = UNKNOWN_ENVIRONMENT
     ceilings: Ceilings | None = None  # measured on this machine before, with this driver and torch

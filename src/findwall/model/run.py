@@ -104,6 +104,7 @@ class Rank(msgspec.Struct, frozen=True):
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()
+    collected_at: str = ""  # the job's line that calls gc.collect(), where that is what collects
     why_no_trace: str = ""  # no trace was made, for this reason
     device_kind: str = "gpu"  # "gpu" or "cpu": which side the budget is of
     device_name: str | None = None

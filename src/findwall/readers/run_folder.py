@@ -141,6 +141,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         step_times=timed,
         telemetry=measured.telemetry,
         host_lines=_lines(measured),
+        collected_at=measured.collected_at,
         device_kind=measured.device_kind,
         device_name=measured.device_name or (_cores(info) if measured.device_kind == "cpu" else None),
         peak_memory=measured.peak_memory,

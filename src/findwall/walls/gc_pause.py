@@ -49,8 +49,9 @@ def sentence(facts: Facts) -> str:
             "times "
             "them)."
         )
-    where = next((f" at {wait.line}" for wait in calls if wait.line), "")
-    asked = any("collect" in wait.call for wait in calls)
+    line = facts.rank.collected_at or next((wait.line for wait in calls if wait.line), "")
+    where = f" at {line}" if line else ""
+    asked = bool(facts.rank.collected_at) or any("collect" in wait.call for wait in calls)
     advice = (
         f"remove gc.collect(){where} from the loop and collect every few hundred steps"
         if asked
