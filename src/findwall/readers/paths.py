@@ -122,7 +122,7 @@ def _read_folder(
     files = [path for path in found if gathered.is_new(path)]
     for path in files:
         reader = reader_of(path)
-        if reader is None:
+        if reader is None or reader.alone:  # what is a job by itself is no rank of this one
             gathered.ignored += 1
             continue
         try:
