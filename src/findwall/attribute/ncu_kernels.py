@@ -36,8 +36,8 @@ ONE_WAVE = 1.0
 OF_BEFORE = re.compile(r"cutlass_[78]\d_|ampere_|turing_|volta_|sm[78]\d|wmma")
 OWN_INSTRUCTIONS = re.compile(r"nvjet|sm9\d|sm1\d\d|gmma|hopper|blackwell|tcgen")
 HOPPER, BLACKWELL = 9, 10
-# Of a Hopper's tensor pipe: what a product needs with its own instructions, where one of the generation before
-# keeps it busy all the time. 4096^3 in bf16 on an H200: 256,000 cycles against 516,000.
+# Of a Hopper's tensor pipe: what a product needs with its own instructions, where those of the generation
+# before keep it busy all the time. 4096^3 in bf16 on an H200: 256,000 cycles against 516,000.
 HOPPER_SHARE = 0.5
 MOVERS = ("copy", "gather", "memcpy")  # what they compute is only where to read
 SLOW_CAUSE = {"copy": "layout-copies", "gather": "gather-scatter"}
@@ -93,7 +93,9 @@ def _mean(group: list[NcuKernel]) -> NcuKernel:
         values = [getattr(one, field) for one in group]
         if any(value is None for value in values):
             return None
-        return float(sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights))
+        return float(
+            sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+        )
 
     even = [1.0] * len(group)
     shares = {field: mean(field, times) for field in _SHARES}
@@ -154,7 +156,11 @@ class _Seen:
         pipe = kernel.tensor if kernel.tensor is not None else self.sm
         self.tensor = min(pipe * (self.worth or 1.0) / TENSOR_CEILING, 1.0)
         self.arithmetic = (
-            self.tensor if self.is_matrix else 0.0 if self.class_ in MOVERS else max(self.sm, self.tensor_known)
+            self.tensor
+            if self.is_matrix
+            else 0.0
+            if self.class_ in MOVERS
+            else max(self.sm, self.tensor_known)
         )
 
     @property
@@ -196,7 +202,8 @@ def _misaligned(seen: _Seen) -> Judged | None:
     told = ALIGNED.read(part) is False and "align" in part
     if not told or uses_tensor_cores(name) is not True or math_in_name(name) not in ("fp16", "bf16"):
         return None
-    return seen.judged("compute", "misaligned-shapes", "misaligned", seen.floor)
+    floor = None if seen.worth is None else seen.floor
+    return seen.judged("compute", "misaligned-shapes", "misaligned", floor)
 
 
 def _is_without_tensor_cores(seen: _Seen) -> bool:
@@ -239,7 +246,10 @@ def _slow(seen: _Seen) -> Judged | None:
         bound = "bandwidth"
     else:
         bound = "compute" if seen.sm >= BUSY_SHARE else "latency"
-    return seen.judged(bound, SLOW_CAUSE.get(seen.class_, "slow-kernels"), _why_slow(seen), seen.floor)
+    # Without the instructions it is unknown what the tensor cores' busy time is worth.
+    is_blind = seen.is_matrix and seen.worth is None and not _is_without_tensor_cores(seen)
+    floor = None if is_blind else seen.floor
+    return seen.judged(bound, SLOW_CAUSE.get(seen.class_, "slow-kernels"), _why_slow(seen), floor)
 
 
 def _why_slow(seen: _Seen) -> str:

@@ -129,7 +129,9 @@ def _peak(products: Sequence[Judged], time: float) -> Question:
         text = "It is unknown how near the ceiling the matmuls run: some of their counters are missing."
         return Question("peak", "unknown", None, text)
     value = sum((one.floor_share or 0.0) * one.total_ns for one in products) / time
-    text = f"The matmuls use {format_share(value)} of what tensor cores or memory can reach, by their counters."
+    text = (
+        f"The matmuls use {format_share(value)} of what tensor cores or memory can reach, by their counters."
+    )
     return Question("peak", "yes" if value >= ROOF_SHARE else "no", value, text)
 
 
@@ -162,8 +164,8 @@ def _prescriptions(totals: Totals) -> list[Prescription]:
     for cause in totals.worth():
         fix = FIX_OF[cause]
         longest = totals.of(cause)[0]
-        saved = format_ms((totals.gain[cause] or 0.0) / NS_PER_MS)
-        how = f"{helps(longest)} That saves up to {saved} of the {format_ms(totals.time / NS_PER_MS)} of kernel time."
+        saved, whole = (format_ms(part / NS_PER_MS) for part in (totals.gain[cause] or 0.0, totals.time))
+        how = f"{helps(longest)} That saves up to {saved} of the {whole} of kernel time."
         found.append(Prescription([fix], [cause], Range(), Range(), all_fixes()[fix].safety, how))
     return found
 

@@ -111,12 +111,14 @@ def _roof(totals: Totals) -> Wall:
 def _blind(totals: Totals, best: str | None) -> Wall:
     """Too much is unknown: what it may be, and what would tell."""
     between = [best] if best is not None else []
-    between += [cause for cause in totals.spent if cause not in (UNKNOWN, best) and totals.gain[cause] is None]
+    between += [
+        cause for cause in totals.spent if cause not in (UNKNOWN, best) and totals.gain[cause] is None
+    ]
     share = format_share(totals.blind / totals.time)
     if totals.spent.get(UNKNOWN, 0.0) >= totals.blind / 2:
         why, action = "whose counters do not tell what binds them", MORE_COUNTERS
     else:
-        why = "whose floor is unknown, because the file does not name its GPU"
-        action = "Give this GPU's ceilings with --ceilings, or export with --page raw, which names it."
+        why = "whose floor is unknown, because the file does not say enough of its GPU and their instructions"
+        action = "Export with --page raw, or give this GPU's ceilings with --ceilings."
     text = f"{share} of the kernel time goes to kernels {why}. {action}"
     return Wall(None, None, text, None, [[WALL_OF[cause], cause] for cause in between])

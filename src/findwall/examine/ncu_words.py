@@ -85,15 +85,17 @@ def _what(one: Judged) -> str:
                 "bytes and an older kernel serves them"
             )
         case "fast-path-off":
-            return f"an fp32 product keeps the vector pipe {format_share(kernel.sm)} busy, the tensor cores not"
+            return (
+                f"an fp32 product keeps the vector pipe {format_share(kernel.sm)} busy, the tensor cores not"
+            )
         case "too-small":
             return f"it uses {_busiest(kernel)} of any unit, so it only pays for its start"
         case "unknown":
             return "its counters for DRAM and multiprocessors were not collected, so its bound is unknown"
         case "no-tensor-counter":
             return (
-                f"a pipe is {format_share(kernel.sm)} busy, but no counter says whether the tensor cores are, "
-                "and with which instructions"
+                f"a pipe is {format_share(kernel.sm)} busy, but no counter says whether the tensor cores "
+                "are, and with which instructions"
             )
         case "no-sector-counter":
             return f"a cache is {format_share(kernel.memory)} busy, but no counter says whether it must be"
@@ -110,12 +112,13 @@ def _reason(one: Judged) -> str:
         case "few-blocks":
             return f", because its blocks fill {_waves(kernel)} of the device"
         case "bank-conflicts":
-            return (
-                f", and {format_share(kernel.bank_conflicts)} of its accesses to shared memory are bank conflicts"
-            )
+            share = format_share(kernel.bank_conflicts)
+            return f", and {share} of its accesses to shared memory are bank conflicts"
         case "occupancy":
             limits = " and ".join(kernel.limited_by)
-            return f", because {limits} let only {format_share(kernel.most_occupancy)} of the warps run at once"
+            return (
+                f", because {limits} let only {format_share(kernel.most_occupancy)} of the warps run at once"
+            )
         case "stall":
             share = f" for {format_share(kernel.stall_share)} of their time" if kernel.stall_share else ""
             return f", because its warps wait{share} for {stall_words(kernel)}"

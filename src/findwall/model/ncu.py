@@ -1,4 +1,4 @@
-"""Kernels as Nsight Compute counted them, one launch a row. Shares are of one; unknown is None, never zero."""
+"""Kernels as Nsight Compute counted them, one launch each. Shares are of one; unknown is None, never zero."""
 
 from __future__ import annotations
 

@@ -37,7 +37,12 @@ def _columns(cells: tuple[str, ...]) -> str:
 def _figures(one: CountedKernel) -> tuple[str, ...]:
     shares = (one.dram_share, one.sm_share, one.tensor_share, one.occupancy)
     waves = "?" if one.waves is None else f"{one.waves:.3g}"
-    return (format_ms(one.ms), *("?" if share is None else format_share(share) for share in shares), waves, one.bound)
+    return (
+        format_ms(one.ms),
+        *("?" if share is None else format_share(share) for share in shares),
+        waves,
+        one.bound,
+    )
 
 
 def _beside(one: CountedKernel) -> str:

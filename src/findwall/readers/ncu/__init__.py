@@ -1,4 +1,4 @@
-"""Nsight Compute: what `ncu --csv` prints, in both of its shapes, and its reports where NVIDIA's module is."""
+"""Nsight Compute: what `ncu --csv` prints, in both its shapes, and its reports where NVIDIA's module is."""
 
 from __future__ import annotations
 
