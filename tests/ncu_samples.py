@@ -46,7 +46,14 @@ ADD = (
     "(int, T2, T3)"
 )
 # Of the figures below: an addition over 64 M numbers.
-ROOF = {"duration": "125.5", "dram": "84.93", "memory": "84.93", "sm": "8.19", "tensor": "0", "waves": "31.03"}
+ROOF = {
+    "duration": "125.5",
+    "dram": "84.93",
+    "memory": "84.93",
+    "sm": "8.19",
+    "tensor": "0",
+    "waves": "31.03",
+}
 
 
 def identity(number: int, name: str, grid: str = "(65536, 1, 1)", capability: str = "9.0") -> list[str]:

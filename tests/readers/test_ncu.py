@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from ncu_samples import ADD, ROOF, identity, long, wide, written
 
 from findwall.errors import InputError
 from findwall.model.ncu import NCU, NcuKernel
 from findwall.readers import open_run
 from findwall.readers.ncu import accepts, read_report
 from findwall.readers.ncu.numbers import FigureError, figure, scale, triple
+from ncu_samples import ADD, ROOF, identity, long, wide, written
 
 CHATTER = '==PROF== Connected to process 17 (/usr/bin/python3.12)\nstep 1, loss 0.5 "so far\n{"loss": 1}\n'
 
@@ -49,12 +49,12 @@ def test_the_long_shape_says_the_same(tmp_path: Path) -> None:
 
 def test_rules_hold_what_the_details_page_does_not_print_as_metrics(tmp_path: Path) -> None:
     rules = [
-        "This kernel has uncoalesced global accesses resulting in a total of 750 excessive sectors (75% of the "
-        "total 1000 sectors). Check the table.",
-        "Shared is the highest-utilized pipeline (30.1%) based on elapsed cycles. It's dominated by its Tensor "
-        "(FP) sub-pipeline. It is well-utilized.",
-        "On average, each warp of this workload spends 5.9 cycles being stalled waiting for sibling warps at a "
-        "CTA barrier. This stall type represents about 30.3% of the total average of 19.6 cycles.",
+        "This kernel has uncoalesced global accesses resulting in a total of 750 excessive sectors (75% of "
+        "the total 1000 sectors). Check the table.",
+        "Shared is the highest-utilized pipeline (30.1%) based on elapsed cycles. It's dominated by its "
+        "Tensor (FP) sub-pipeline. It is well-utilized.",
+        "On average, each warp of this workload spends 5.9 cycles being stalled waiting for sibling warps at "
+        "a CTA barrier. This stall type represents about 30.3% of the total average of 19.6 cycles.",
     ]
     kernel = only(saved(tmp_path, long([(ADD, ROOF)], rules)))
     assert (kernel.wasted, kernel.tensor, kernel.stall) == (0.75, pytest.approx(0.301), "barrier")

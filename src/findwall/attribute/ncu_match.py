@@ -19,7 +19,7 @@ from findwall.model.ncu import Dims, NcuKernel, NcuReport
 
 # Of the most: launches whose bytes differ by less are alike, and so are all others of that name and grid.
 ALIKE_SHARE = 0.1
-_WORD = re.compile(r"[A-Za-z_]\w*|\d+")
+_WORD = re.compile(r"[A-Za-z_]\w*|\d+[uUlL]*")
 _PLACEHOLDER = re.compile(r"T\d+")
 _NOISE = frozenset({"void", "const", "unnamed", "anonymous", "namespace", "instance"})
 
@@ -88,7 +88,7 @@ def _partners(
 def name_words(name: str) -> tuple[str, ...]:
     """Words and numbers of a kernel's name, without what each tool writes its own way."""
     words = (word for word in _WORD.findall(name) if word not in _NOISE and not _PLACEHOLDER.fullmatch(word))
-    return tuple(re.sub(r"(?<=\d)[uUlL]+$", "", word) if word[0].isdigit() else word for word in words)
+    return tuple(word.rstrip("uUlL") if word[0].isdigit() else word for word in words)
 
 
 def _is_within(wanted: Sequence[str], words: Sequence[str]) -> bool:

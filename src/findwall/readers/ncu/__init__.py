@@ -11,7 +11,7 @@ from findwall.readers.allowance import Allowance
 from findwall.readers.ncu.kernels import IDENTITY, Launch, kernel, launches
 from findwall.readers.ncu.metrics import is_metric
 from findwall.readers.ncu.report_file import MAGIC, launches_of
-from findwall.readers.ncu.table import AGAIN, HEADER, find_table
+from findwall.readers.ncu.table import AGAIN, find_table, looks_like_a_table
 from findwall.readers.rawfile import RawFile
 from findwall.readers.reader import Progress, Reader
 
@@ -87,7 +87,7 @@ def accepts(path: Path, head: bytes | None) -> bool:
     except InputError:
         return False
     try:
-        return HEADER.search(source.read()) is not None
+        return looks_like_a_table(source.read())
     except InputError:
         return False
     finally:

@@ -20,8 +20,19 @@ HEADER = re.compile(rb'(?m)^(?:\xef\xbb\xbf)?"?ID"?,"?Process ID"?,[^\n]*"?Kerne
 # What begins a row: the number of a kernel, or nothing in the row of units.
 ROW = re.compile(r'"\d*"\s*,|\d*\s*,')
 SUMMARY = re.compile(rb'(?m)^[^\n]*"?Kernel Name"?,[^\n]*"?(?:Invocations|Average)"?')
+SPOKEN = (b"==PROF==", b"==ERROR==", b"==WARNING==")  # how a line of the tool itself begins
+NOT_IN_A_HEADER = re.compile(rb"[{}\[\]:\0]")  # but in JSON, or in no text
 LONGEST_CELL = 1 << 20  # characters: a kernel's name is tens of thousands at most
 AGAIN = "Export it again: ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
+
+
+def looks_like_a_table(text: bytes) -> bool:
+    """What Nsight Compute printed, or some other table: whoever reads it says what is wrong with it."""
+    if HEADER.search(text) or text.startswith(SPOKEN):
+        return True
+    first, second = [*text.lstrip().splitlines(), b"", b""][:2]
+    commas = first.count(b",")
+    return 0 < commas == second.count(b",") and not NOT_IN_A_HEADER.search(first)
 
 
 class Table(msgspec.Struct, frozen=True):
