@@ -12,6 +12,8 @@ import findwall
 from findwall import cli
 from findwall.errors import InputError
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
+from findwall.model.events import Kind
+from findwall.readers import read_trace
 from findwall.report.markdown import to_markdown
 from findwall.report.terminal import to_text
 from ncu_samples import ADD, ROOF, long, wide
@@ -190,3 +192,23 @@ class TestEightOps:
                 other["bound"],
                 other["sentence"],
             )
+
+
+def test_counted_bytes_reach_the_document_of_a_trace(tmp_path: Path) -> None:
+    trace = FIXTURES / "inference.json.gz"
+    timeline = read_trace(trace)
+    row = next(
+        row
+        for row in timeline.rows(Kind.KERNEL).tolist()
+        if (launch := timeline.launch_of(row)) is not None and launch.grid
+    )
+    name, launch = timeline.name_of(row), timeline.launch_of(row)
+    assert launch is not None
+    path = tmp_path / "kernels.csv"
+    path.write_text(wide([(name, {**ROOF, "read": "3", "written": "4"})], grid=str(launch.grid)))
+    document = findwall.read(trace, ncu=path)
+    (note,) = [one for one in document.notes if "Nsight Compute" in one]
+    assert "match no kernel" not in note and not note.startswith("0 of ")
+    plain = {(one.name, one.op): one.bytes for one in findwall.read(trace).kernels}
+    changed = [one for one in document.kernels if plain[one.name, one.op] != one.bytes]
+    assert [one.name for one in changed] == [name]
