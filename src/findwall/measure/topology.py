@@ -67,13 +67,21 @@ def read_topology(
     gpus = tuple(_gpu(ask, state, host) for state in states)
     paths = {gpu.index: pci_path(host, gpu.bus) for gpu in gpus}
     nics = network_adapters(host, {str(gpu.index): gpu for gpu in gpus}) if ask.has_time else ()
+    acs = acs_bridges(host, [path for path in paths.values() if path]) if ask.has_time else None
     return Topology(
         gpus=gpus,
         pairs=tuple(_pair(ask, host, one, other, paths) for one, other in combinations(gpus, 2)),
         nics=nics,
-        acs=acs_bridges(host, [path for path in paths.values() if path]) if ask.has_time else None,
-        is_virtual="hypervisor" in (host.read("/proc/cpuinfo") or "")[:65536].split() or None,
+        acs=acs,
+        is_virtual=_is_virtual(host)
+        if acs
+        else None,  # a file that is slow to read, and decides nothing else
     )
+
+
+def _is_virtual(host: Host) -> bool | None:
+    flags = host.read("/proc/cpuinfo")
+    return None if not flags else "hypervisor" in flags.partition("\n\n")[0].split()
 
 
 def _gpu(ask: Question, state: GpuState, host: Host) -> TopologyGpu:
