@@ -139,10 +139,52 @@ def test_what_is_no_whole_table_is_refused(tmp_path: Path, text: str, complaint:
 
 
 def test_figures_that_cannot_be_are_unknown_and_said(tmp_path: Path) -> None:
-    path = saved(tmp_path, wide([(ADD, {**ROOF, "dram": "184.9", "sm": "8,19"})]))
+    path = saved(tmp_path, wide([(ADD, {**ROOF, "dram": "184.9", "sm": "about 8"})]))
     kernel = only(path)
     assert (kernel.dram, kernel.sm, kernel.memory) == (None, None, pytest.approx(0.8493))
     assert "gpu__dram_throughput" in read_report(path).notes[0]
+
+
+@pytest.mark.parametrize("figure", ["8,19", "0,125", "2.508.800", "1.250,5", "12,34567"])
+def test_figures_with_a_decimal_comma_are_refused_whole(tmp_path: Path, figure: str) -> None:
+    for make in (wide, long):
+        path = saved(tmp_path, make([(ADD, ROOF), (ADD, {**ROOF, "waves": figure})]))
+        with pytest.raises(InputError, match="decimal comma") as error:
+            read_report(path)
+        assert "LC_ALL=C" in error.value.hint
+
+
+def test_whole_numbers_grouped_by_dots_are_not_taken_for_fractions(tmp_path: Path) -> None:
+    text = wide([(ADD, {**ROOF, "read": "508.800"})])
+    assert only(saved(tmp_path, text)).dram_bytes is None  # megabytes may have fractions
+    with pytest.raises(InputError, match="decimal comma"):
+        read_report(saved(tmp_path, text.replace('"Mbyte"', '"byte"')))
+
+
+def test_labels_of_2020_are_known(tmp_path: Path) -> None:
+    own = ["0", "17", "cfd", "127.0.0.1", "step(int,float*)", "2020-May-29 12:02:46", "1", "7"]
+    header = [
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Kernel Time",
+        "Context",
+        "Stream",
+    ]
+    header += ["Section Name", "Metric Name", "Metric Unit", "Metric Value"]
+    light = "GPU Speed Of Light"
+    rows = [
+        header,
+        [*own, light, "SOL FB", "%", "46.47"],
+        [*own, light, "SM [%]", "%", "22.48"],
+        [*own, light, "Memory [%]", "%", "46.47"],
+        [*own, light, "Duration", "nsecond", "8992"],
+    ]
+    kernel = only(saved(tmp_path, written(rows)))
+    assert (kernel.duration_ns, kernel.dram, kernel.sm, kernel.memory) == (8992, 0.4647, 0.2248, 0.4647)
+    assert (kernel.grid, kernel.capability) == (None, None)
 
 
 def test_a_kernel_of_two_names_is_damage(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from findwall.readers.allowance import Allowance
 from findwall.readers.ncu.kernels import IDENTITY, Launch, kernel, launches
 from findwall.readers.ncu.metrics import is_metric
 from findwall.readers.ncu.report_file import MAGIC, launches_of
-from findwall.readers.ncu.table import AGAIN, find_table, looks_like_a_table
+from findwall.readers.ncu.table import AGAIN, find_table, foreign_locale, looks_like_a_table
 from findwall.readers.rawfile import RawFile
 from findwall.readers.reader import Progress, Reader
 
@@ -58,6 +58,8 @@ def _all(source: RawFile, first: bytes, most: int) -> bytes:
 def _report(path: Path, found: list[Launch], page: str, chatter: int) -> NcuReport:
     if not found:
         raise InputError(f"{path} holds no kernels, only a header.", AGAIN)
+    if grouped := next((one.figures.grouped for one in found if one.figures.grouped), ""):
+        raise foreign_locale(path, grouped)
     timed = [one for one in map(kernel, found) if one.duration_ns is not None]
     if not timed:
         raise InputError(f"{path} does not say how long any of its {len(found):,} kernels took.", NO_TIME)

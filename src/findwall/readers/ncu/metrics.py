@@ -19,6 +19,9 @@ NO_STALL = frozenset({"selected", "not_selected"})
 TENSOR = re.compile(
     r"sm__pipe_(?:tensor|tc)(?:_op_\w+?|_type_\w+?)?_cycles_active\.avg\.pct_of_peak_sustained_elapsed"
 )
+# Bytes and nanoseconds come whole, or with other than three decimals: `508.800` byte are half a million.
+WHOLE_UNITS = ("byte", "ns", "nsecond")
+GROUPED_BY_A_DOT = re.compile(r"\d{1,3}\.\d{3}")
 DEVICE = "device__attribute_display_name"
 # Rounding and passes that differ a little: a share this much above all of it is all of it. More is refused.
 MOST_SHARE = 1.02
@@ -35,20 +38,31 @@ class Asked(msgspec.Struct, frozen=True):
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _LIGHT = "GPU Speed Of Light Throughput"
+_LIGHT_2020 = "GPU Speed Of Light"
 _MEMORY = "Memory Workload Analysis"
 _OCCUPANCY, _LAUNCH, _WARPS = "Occupancy", "Launch Statistics", "Warp State Statistics"
 
 ASKED: dict[str, Asked] = {
-    "duration": Asked("ns", ("gpu__time_duration.sum", "gpu__time_duration.avg"), ((_LIGHT, "Duration"),)),
+    "duration": Asked(
+        "ns",
+        ("gpu__time_duration.sum", "gpu__time_duration.avg"),
+        ((_LIGHT, "Duration"), (_LIGHT_2020, "Duration")),
+    ),
     "dram": Asked(
         "share",
         (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}", f"dram__cycles_active{_ELAPSED}"),
-        ((_LIGHT, "DRAM Throughput"),),
+        ((_LIGHT, "DRAM Throughput"), (_LIGHT_2020, "SOL DRAM"), (_LIGHT_2020, "SOL FB")),
     ),
     "memory": Asked(
-        "share", (f"gpu__compute_memory_throughput{_ELAPSED}",), ((_LIGHT, "Memory Throughput"),)
+        "share",
+        (f"gpu__compute_memory_throughput{_ELAPSED}",),
+        ((_LIGHT, "Memory Throughput"), (_LIGHT_2020, "Memory [%]")),
     ),
-    "sm": Asked("share", (f"sm__throughput{_ELAPSED}",), ((_LIGHT, "Compute (SM) Throughput"),)),
+    "sm": Asked(
+        "share",
+        (f"sm__throughput{_ELAPSED}",),
+        ((_LIGHT, "Compute (SM) Throughput"), (_LIGHT_2020, "SM [%]")),
+    ),
     "bytes": Asked("byte", ("dram__bytes.sum",)),
     "bytes_read": Asked("byte", ("dram__bytes_read.sum",)),
     "bytes_written": Asked("byte", ("dram__bytes_write.sum",)),
@@ -117,6 +131,7 @@ class Figures(msgspec.Struct):
     tensor: list[float] = msgspec.field(default_factory=list)
     device: str | None = None
     refused: set[str] = msgspec.field(default_factory=set)  # metrics whose value cannot be
+    grouped: str = ""  # a whole number that only a locale with a decimal comma writes so
     _ranks: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, name: str, unit: str, text: str, section: str = "") -> None:
@@ -141,6 +156,8 @@ class Figures(msgspec.Struct):
             self.tensor += list(_share(self, name, unit, text))
             return
         for field, rank in _fields(name, section):
+            if unit.strip() in WHOLE_UNITS and GROUPED_BY_A_DOT.fullmatch(text.strip()):
+                self.grouped = text.strip()
             value, factor = figure(text), scale(unit, ASKED[field].unit)
             if value is None or factor is None or rank >= self._ranks.get(field, rank + 1):
                 continue  # nothing there, another quantity of the same label, or a better source before

@@ -22,13 +22,18 @@ ROW = re.compile(r'"\d*"\s*,|\d*\s*,')
 SUMMARY = re.compile(rb'(?m)^[^\n]*"?Kernel Name"?,[^\n]*"?(?:Invocations|Average)"?')
 SPOKEN = (b"==PROF==", b"==ERROR==", b"==WARNING==")  # how a line of the tool itself begins
 NOT_IN_A_HEADER = re.compile(rb"[{}\[\]:\0]")  # but in JSON, or in no text
+# Figures of a locale whose comma is the decimal sign: Nsight Compute writes them where the machine is set so.
+COMMA_IS_DECIMAL = re.compile(
+    rb'"-?(?:\d{1,3}(?:\.\d{3}){2,}|\d{1,3}(?:\.\d{3})+,\d+|0,\d+|\d+,(?:\d{1,2}|\d{4,}))"'
+)
+LOCALE_TEXT = 4 << 20  # bytes of the table that are searched for such figures
 LONGEST_CELL = 1 << 20  # characters: a kernel's name is tens of thousands at most
 AGAIN = "Export it again: ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
 
 
 def looks_like_a_table(text: bytes) -> bool:
     """What Nsight Compute printed, or some other table: whoever reads it says what is wrong with it."""
-    if HEADER.search(text) or text.startswith(SPOKEN):
+    if HEADER.search(text) or text.startswith(SPOKEN) or SUMMARY.search(text):
         return True
     first, second = [*text.lstrip().splitlines(), b"", b""][:2]
     commas = first.count(b",")
@@ -56,6 +61,8 @@ def find_table(path: Path, text: bytes, is_wanted: Callable[[str], bool]) -> Tab
     found = HEADER.search(text)
     if found is None:
         raise _no_table(path, text)
+    if foreign := COMMA_IS_DECIMAL.search(text, found.start(), found.start() + LOCALE_TEXT):
+        raise foreign_locale(path, foreign[0].decode().strip('"'))
     try:
         lines = text[found.start() :].decode("utf-8-sig").splitlines(keepends=True)
     except UnicodeDecodeError as error:
@@ -110,6 +117,8 @@ def _long(path: Path, header: list[str], rows: Iterator[list[str]]) -> Iterator[
             f"{path} is a summary over launches, not the launches themselves.",
             "Export it without --print-summary.",
         )
+    if "Metric Unit" not in header:
+        raise InputError(f"{path} is damaged: it has no column of units.", AGAIN)
     least = header.index("Metric Value") + 1
     for row in rows:
         if not least <= len(row) <= len(header):
@@ -142,6 +151,14 @@ def _short(path: Path, row: list[str], header: list[str]) -> InputError:
         f"{path} is damaged or cut off: the row of kernel {row[0] or '?'} has {len(row):,} of "
         f"{len(header):,} columns.",
         AGAIN,
+    )
+
+
+def foreign_locale(path: Path, figure: str) -> InputError:
+    return InputError(
+        f"{path} writes its figures with a decimal comma ({figure}), so thousands and fractions cannot be "
+        "kept apart.",
+        "Export it again with LC_ALL=C set: LC_ALL=C ncu --import FILE.ncu-rep --csv --page raw > FILE.csv",
     )
 
 
