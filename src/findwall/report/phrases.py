@@ -113,9 +113,9 @@ def step(diagnosis: Diagnosis) -> str:
     return " · ".join(parts)
 
 
-def step_label(diagnosis: Diagnosis) -> str:
-    """What `step` is called: of kernels alone it is none."""
-    return "kernels" if diagnosis.step.found_by == KERNELS_ALONE else "step"
+def whole(diagnosis: Diagnosis) -> str:
+    """What the budget is of: kernels alone make no step."""
+    return "kernel time" if diagnosis.step.found_by == KERNELS_ALONE else "step"
 
 
 _STEP_SOURCES = {

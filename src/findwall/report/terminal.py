@@ -102,7 +102,7 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
     """What carries it: the budget, the questions, then all else."""
     yield Text()
     yield Text(phrases.job(diagnosis), style="bold")
-    yield _labelled([(phrases.step_label(diagnosis), phrases.step(diagnosis))])
+    yield _labelled([(phrases.whole(diagnosis), phrases.step(diagnosis))])
     rows = phrases.bars(diagnosis)
     if rows:
         yield from _budget(diagnosis, rows, width, glyphs)
