@@ -58,6 +58,15 @@ def test_nothing_left_to_recover_is_a_roof(tmp_path: Path) -> None:
     assert read(tmp_path, wide([(NVJET, product)])).wall.cause == "at-the-roof"
 
 
+def test_a_little_beside_a_roof_is_what_comes_next(tmp_path: Path) -> None:
+    slow = {**ROOF, "duration": "12", "dram": "10", "memory": "10"}
+    document = read(tmp_path, wide([(ADD, ROOF), (ADD.replace("add", "mul"), slow)]))
+    assert document.wall.cause == "memory-roof"
+    assert document.wall.next is not None and document.wall.next.cause == "slow-kernels"
+    assert "slow-kernels could give back only 11 us" in document.wall.sentence
+    assert document.quality.checks_failed == {}
+
+
 def test_what_the_counters_do_not_tell_is_no_verdict(tmp_path: Path) -> None:
     document = read(tmp_path, wide([(ADD, {"duration": "125.5"})]))
     assert document.wall.wall is None

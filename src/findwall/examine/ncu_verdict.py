@@ -10,7 +10,7 @@ from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_I
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import Next, Wall
 from findwall.units import NS_PER_MS, format_ms, format_share
-from findwall.walls.verdict import NEAR_TIE_SHARE, ROOF_UNKNOWN_SHARE
+from findwall.walls.verdict import BESIDE_ROOF_SHARE, NEAR_TIE_SHARE, ROOF_UNKNOWN_SHARE
 
 # What fills the kernel time, by cause; the longest kernel's own sentence says why.
 GOES_TO = {
@@ -73,6 +73,11 @@ def decide(totals: Totals) -> Wall:
         return _roof(totals)
     best = worth[0]
     gain = totals.gain[best] or 0.0
+    known = sum(totals.gain[cause] or 0.0 for cause in worth)
+    if known < BESIDE_ROOF_SHARE * max(totals.spent.get(roof, 0.0) for roof in ROOFS):
+        roof = _roof(totals, best)
+        if roof.cause is not None:
+            return roof
     if totals.blind > gain:
         return _blind(totals, best)
     following = Next(WALL_OF[worth[1]], worth[1]) if len(worth) > 1 else None
@@ -89,7 +94,8 @@ def _fills(totals: Totals, cause: str) -> str:
     )
 
 
-def _roof(totals: Totals) -> Wall:
+def _roof(totals: Totals, beside: str | None = None) -> Wall:
+    """Nothing worth it is left. `beside`: what gives something back, but little beside what stands there."""
     if totals.blind > ROOF_UNKNOWN_SHARE * totals.time:
         return _blind(totals, None)
     compute, bandwidth = (
@@ -104,8 +110,12 @@ def _roof(totals: Totals) -> Wall:
         )
         return Wall(None, None, text, None, [])
     action = helps(totals.of(roof)[0])
-    rest = f"and no other cause recovers {100 * WORTH_IT:.0f} %"
-    return Wall(WALL_OF[roof], roof, f"{_fills(totals, roof)}, {rest}. {action}")
+    if beside is None:
+        rest, following = f"no other cause recovers {100 * WORTH_IT:.0f} %", None
+    else:
+        gain = format_ms((totals.gain[beside] or 0.0) / NS_PER_MS)
+        rest, following = f"{beside} could give back only {gain}", Next(WALL_OF[beside], beside)
+    return Wall(WALL_OF[roof], roof, f"{_fills(totals, roof)}, and {rest}. {action}", following)
 
 
 def _blind(totals: Totals, best: str | None) -> Wall:
