@@ -61,6 +61,19 @@ def test_rules_hold_what_the_details_page_does_not_print_as_metrics(tmp_path: Pa
     assert kernel.stall_share == pytest.approx(0.303)
 
 
+def test_sentences_that_read_otherwise_say_nothing(tmp_path: Path) -> None:
+    rules = [
+        "Tensor is the highest-utilized pipeline (30.1.2%) based on elapsed cycles.",
+        "a total of 1,,5 excessive sectors (1% of the total 0 sectors)",
+        "each warp of this workload spends 5.9 cycles being stalled waiting for a miracle. This stall type "
+        "represents about 3.0.3% of the total.",
+        "This results in 5 bank conflicts,  which represent 1.0% of the overall 4 wavefronts for shared "
+        "loads.",
+    ]
+    kernel = only(saved(tmp_path, long([(ADD, ROOF)], rules)))
+    assert (kernel.tensor, kernel.wasted, kernel.stall, kernel.bank_conflicts) == (None, None, None, None)
+
+
 def test_a_pipe_that_is_not_the_tensor_cores_says_nothing_of_them(tmp_path: Path) -> None:
     rule = "FMA is the highest-utilized pipeline (71.0%) based on elapsed cycles in the workload."
     assert only(saved(tmp_path, long([(ADD, ROOF)], [rule]))).tensor is None
@@ -130,6 +143,8 @@ def test_a_file_cut_off_anywhere_gives_no_wrong_figure(tmp_path: Path, make: obj
         (wide([(ADD, ROOF)]).splitlines()[0] + "\n", "row of units"),
         (long([(ADD, ROOF)]).splitlines()[0] + "\n", "holds no kernels"),
         (long([(ADD, ROOF)]).replace('"Metric Value"', '"Average"'), "summary"),
+        ('"Process ID","Kernel Name","Invocations","Average"\n"1","a, b","3","4"\n', "summary"),
+        (long([(ADD, ROOF)]).replace('"Metric Unit"', '"Unit"'), "no column of units"),
     ],
 )
 def test_what_is_no_whole_table_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
@@ -201,7 +216,7 @@ def test_figures(text: str, value: float | None) -> None:
     assert figure(text) == value
 
 
-@pytest.mark.parametrize("text", ["1.234,5", "12,34", "abc", "0x1", "1,2345"])
+@pytest.mark.parametrize("text", ["1.234,5", "12,34", "abc", "0x1", "1,2345", "1e999", "9" * 400])
 def test_what_is_no_figure_is_none(text: str) -> None:
     with pytest.raises(FigureError):
         figure(text)
@@ -214,7 +229,8 @@ def test_units_of_another_kind_are_refused() -> None:
     assert scale("usecond", "ns") == 1e3
     assert triple("(65,536, 2, 1)") == (65536, 2, 1)
     assert triple("(1,2,3)") == (1, 2, 3)
-    assert triple("all") is None
+    for nonsense in ("all", "(,, 1, 1)", "(1, 2)", "(" + "9" * 5000 + ", 1, 1)"):
+        assert triple(nonsense) is None
 
 
 def test_a_table_beside_traces_is_no_rank(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ TENSOR = re.compile(
 WHOLE_UNITS = ("byte", "ns", "nsecond")
 GROUPED_BY_A_DOT = re.compile(r"\d{1,3}\.\d{3}")
 DEVICE = "device__attribute_display_name"
+LONGEST_NAME = 300  # characters: no metric's is half as long
 # Rounding and passes that differ a little: a share this much above all of it is all of it. More is refused.
 MOST_SHARE = 1.02
 LEAST_SHARE = -0.01
@@ -138,6 +139,8 @@ class Figures(msgspec.Struct):
         """One metric, by its name or, of the details page, by its label."""
         if name == DEVICE:
             self.device = text.strip() or None
+            return
+        if len(name) > LONGEST_NAME:
             return
         behind = _NAME_BEHIND.fullmatch(name)
         name = behind[1] if behind else name

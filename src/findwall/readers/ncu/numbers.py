@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 # `130,316`, `0.197345`, `1.5e+06`; a comma that groups no thousands is no figure anybody can be sure of.
 _FIGURE = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_TRIPLE = re.compile(r"\(?\s*([\d,]+?)\s*,\s+([\d,]+?)\s*,\s+([\d,]+?)\s*\)?|\((\d+),(\d+),(\d+)\)")
+_SIDE = r"(\d[\d,]{0,14}?)"
+_TRIPLE = re.compile(rf"\(?\s*{_SIDE}\s*,\s+{_SIDE}\s*,\s+{_SIDE}\s*\)?|\((\d+),(\d+),(\d+)\)")
+LONGEST_FIGURE = 40  # characters: more is none
 NOTHING = frozenset({"", "n/a", "no data", "nan", "(!) nan", "(!) n/a", "inf", "-"})
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -33,9 +36,12 @@ def figure(text: str) -> float | None:
     text = text.strip()
     if text.lower() in NOTHING:
         return None
-    if _FIGURE.fullmatch(text) is None:
+    if len(text) > LONGEST_FIGURE or _FIGURE.fullmatch(text) is None:
+        raise FigureError(text[:LONGEST_FIGURE])
+    value = float(text.replace(",", ""))
+    if not math.isfinite(value):
         raise FigureError(text)
-    return float(text.replace(",", ""))
+    return value
 
 
 def scale(unit: str, wanted: str) -> float | None:
@@ -58,7 +64,7 @@ def scale(unit: str, wanted: str) -> float | None:
 
 def triple(text: str) -> tuple[int, int, int] | None:
     """`(65536, 1, 1)`; None where it is no such thing."""
-    found = _TRIPLE.fullmatch(text.strip())
+    found = _TRIPLE.fullmatch(text.strip()) if len(text) <= 2 * LONGEST_FIGURE else None
     if found is None:
         return None
     one, two, three = (int(part.replace(",", "")) for part in found.groups() if part is not None)

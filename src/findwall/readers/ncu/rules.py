@@ -10,16 +10,17 @@ import re
 
 from findwall.readers.ncu.metrics import Figures
 
-_COUNT = r"(\d[\d,]*)"
+_COUNT = r"(\d[\d,]{0,24})"
+_PERCENT = r"(\d{1,3}(?:\.\d+)?)%"
 EXCESS = re.compile(rf"total of {_COUNT} excessive sectors \(\d+% of the total {_COUNT} sectors\)")
 CONFLICTS = re.compile(
     rf"results in {_COUNT} bank conflicts,\s+which represent [\d.]+% of the overall {_COUNT} wavefronts "
     r"for shared (load|store)s"
 )
-PIPE = re.compile(r"(?:^|\. )(\w[\w ()/]*?) is the highest-utilized pipeline \(([\d.]+)%\)")
+PIPE = re.compile(r"(?:^|\. )(\w[\w ()/]*?) is the highest-utilized pipeline \(" + _PERCENT + r"\)")
 DOMINATED = re.compile(r"dominated by its (Tensor[^.]*?) sub-pipeline")
 STALLED = re.compile(r"spends [\d.,]+ cycles being stalled ([^.]*)\.")
-STALL_SHARE = re.compile(r"represents about ([\d.]+)% of the total")
+STALL_SHARE = re.compile(rf"represents about {_PERCENT} of the total")
 # A part of the sentence that only one stall has, by the name of its metric.
 STALL_WORDS = {
     "sibling warps at a CTA barrier": "barrier",

@@ -19,25 +19,31 @@ from findwall.errors import InputError
 HEADER = re.compile(rb'(?m)^(?:\xef\xbb\xbf)?"?ID"?,"?Process ID"?,[^\n]*"?Kernel Name"?')
 # What begins a row: the number of a kernel, or nothing in the row of units.
 ROW = re.compile(r'"\d*"\s*,|\d*\s*,')
-SUMMARY = re.compile(rb'(?m)^[^\n]*"?Kernel Name"?,[^\n]*"?(?:Invocations|Average)"?')
+SUMMARY = (b"Invocations", b"Average")  # columns of a table over launches
+SUMMARY_LINES = 200  # of a file: its header is among them
 SPOKEN = (b"==PROF==", b"==ERROR==", b"==WARNING==")  # how a line of the tool itself begins
 NOT_IN_A_HEADER = re.compile(rb"[{}\[\]:\0]")  # but in JSON, or in no text
 # Figures of a locale whose comma is the decimal sign: Nsight Compute writes them where the machine is set so.
 COMMA_IS_DECIMAL = re.compile(
     rb'"-?(?:\d{1,3}(?:\.\d{3}){2,}|\d{1,3}(?:\.\d{3})+,\d+|0,\d+|\d+,(?:\d{1,2}|\d{4,}))"'
 )
-LOCALE_TEXT = 4 << 20  # bytes of the table that are searched for such figures
+LOCALE_TEXT = 4 << 20  # bytes of a text that are searched for signs of what it is
 LONGEST_CELL = 1 << 20  # characters: a kernel's name is tens of thousands at most
 AGAIN = "Export it again: ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
 
 
 def looks_like_a_table(text: bytes) -> bool:
     """What Nsight Compute printed, or some other table: whoever reads it says what is wrong with it."""
-    if HEADER.search(text) or text.startswith(SPOKEN) or SUMMARY.search(text):
+    if HEADER.search(text) or text.startswith(SPOKEN) or _is_summary(text):
         return True
     first, second = [*text.lstrip().splitlines(), b"", b""][:2]
     commas = first.count(b",")
     return 0 < commas == second.count(b",") and not NOT_IN_A_HEADER.search(first)
+
+
+def _is_summary(text: bytes) -> bool:
+    lines = text[:LOCALE_TEXT].splitlines()[:SUMMARY_LINES]
+    return any(b"Kernel Name" in line and any(word in line for word in SUMMARY) for line in lines)
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -165,7 +171,7 @@ def foreign_locale(path: Path, figure: str) -> InputError:
 def _no_table(path: Path, text: bytes) -> InputError:
     if not text.strip():
         return InputError(f"{path} is empty.", AGAIN)
-    if SUMMARY.search(text):
+    if _is_summary(text):
         return InputError(
             f"{path} is a summary over launches, not the launches themselves.",
             "Export it without --print-summary.",
