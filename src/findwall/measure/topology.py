@@ -66,8 +66,8 @@ def read_topology(
     ask = Question(library, None if limit_s is None else monotonic() + limit_s)
     gpus = tuple(_gpu(ask, state, host) for state in states)
     paths = {gpu.index: pci_path(host, gpu.bus) for gpu in gpus}
-    nics = network_adapters(host, {str(gpu.index): gpu for gpu in gpus}) if ask.has_time else ()
-    acs = acs_bridges(host, [path for path in paths.values() if path]) if ask.has_time else None
+    nics = network_adapters(host, {str(gpu.index): gpu for gpu in gpus}, lambda: ask.has_time)
+    acs = acs_bridges(host, [path for path in paths.values() if path], lambda: ask.has_time)
     return Topology(
         gpus=gpus,
         pairs=tuple(_pair(ask, host, one, other, paths) for one, other in combinations(gpus, 2)),

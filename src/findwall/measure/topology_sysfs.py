@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from findwall.measure.environment_host import Host
@@ -72,9 +72,19 @@ def numa_of(host: Host, bus: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def network_adapters(host: Host, gpus: Mapping[str, TopologyGpu]) -> tuple[Nic, ...]:
-    """Every adapter with a driver that lets it reach memory by itself, its first port."""
-    return tuple(_adapter(host, name, gpus) for name in _names(host.root / ADAPTERS))
+def network_adapters(
+    host: Host, gpus: Mapping[str, TopologyGpu], has_time: Callable[[], bool] = lambda: True
+) -> tuple[Nic, ...]:
+    """Every adapter with a driver that lets it reach memory by itself, its first port.
+
+    None of them where time runs out: without all of them nobody knows which is nearest.
+    """
+    found = []
+    for name in _names(host.root / ADAPTERS):
+        if not has_time():
+            return ()
+        found.append(_adapter(host, name, gpus))
+    return tuple(found)
 
 
 def _names(folder: Path) -> list[str]:
@@ -130,13 +140,20 @@ def _lanes(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() and 0 < int(text) <= 32 else None
 
 
-def acs_bridges(host: Host, paths: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Bridges above these devices that redirect peers; None where their settings may not be read."""
+def acs_bridges(
+    host: Host, paths: Iterable[tuple[str, ...]], has_time: Callable[[], bool] = lambda: True
+) -> tuple[str, ...] | None:
+    """Bridges above these devices that redirect peers; None where their settings may not be read, or reading
+    them (a millisecond each, for root) takes too long."""
+    found = []
     bridges = dict.fromkeys(bus for path in paths for bus in path[1:-1])
-    found = {bus: redirects(_config(host, bus)) for bus in bridges}
-    if not found or any(answer is None for answer in found.values()):
-        return None
-    return tuple(bus for bus, answer in found.items() if answer)
+    for bus in bridges:
+        answer = redirects(_config(host, bus)) if has_time() else None
+        if answer is None:
+            return None
+        if answer:
+            found.append(bus)
+    return tuple(found) if bridges else None
 
 
 def _config(host: Host, bus: str) -> bytes:
