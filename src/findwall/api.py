@@ -27,16 +27,20 @@ def read(
     progress: Callable[[int, int], None] | None = None,
     max_memory: int | None = None,
     what_if: str | None = None,
+    ncu: str | PathLike[str] | None = None,
 ) -> Diagnosis:
-    """The Diagnosis of a trace, a folder of ranks or a run folder; a notebook shows it, print() does too.
+    """The Diagnosis of a trace, a folder of ranks, a run folder or what Nsight Compute counted.
+
+    A notebook shows it, print() does too.
 
     `step_ms` is the true step time, measured without the profiler; `ceilings` a file of measured ceilings.
     `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
     `what_if` names fixes, as in "loader-workers=4,pin-memory": the step they would give is in the document.
+    `ncu` is a file of Nsight Compute: bytes it counted of these kernels replace those worked out from shapes.
     """
     from findwall import notebook
 
-    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if)
+    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu)
     return notebook.shown(found.diagnosis)
 
 
@@ -47,18 +51,21 @@ def look(
     progress: Callable[[int, int], None] | None = None,
     max_memory: int | None = None,
     what_if: str | None = None,
+    ncu: str | PathLike[str] | None = None,
 ) -> tuple[Run, Examined]:
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
     from findwall.examine import look_into
     from findwall.fixes.what_if import parse
     from findwall.hardware import load_ceilings
-    from findwall.readers import open_run
+    from findwall.readers import counted_with, open_run
 
     if what_if is not None:
         parse(what_if)  # what cannot be asked is refused before minutes of reading
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
+    if ncu is not None:
+        run = counted_with(run, Path(ncu), max_memory)
     return run, look_into(run, step_ms=step_ms, ceilings=measured, what_if=what_if)
 
 

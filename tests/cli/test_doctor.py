@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -15,6 +16,7 @@ from findwall.measure import neighbours
 from findwall.measure.ceilings import CeilingsReport, store
 from findwall.measure.ceilings.cores import core_name
 from findwall.model.machine import Ceilings, CpuUse
+from findwall.model.topology import Topology
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +86,30 @@ def test_the_gpu_of_torch_is_the_device() -> None:
     torch = ModuleType("torch")
     torch.cuda = cuda  # type: ignore[attr-defined]
     assert device_name(torch) == "NVIDIA H200"
+
+
+def test_the_wiring_is_shown_judged_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from findwall.measure import topology
+
+    recorded = (Path(__file__).parents[1] / "fixtures" / "topology" / "pcie_8.json").read_bytes()
+    state = msgspec.json.decode(recorded, type=Topology)
+    monkeypatch.setattr(topology, "whole_topology", lambda host: state)
+    output = CliRunner().invoke(command, []).output
+    assert "GPU0" in output and "SYS across sockets" in output
+    assert "warning: GPUs 4-7 have their nearest network adapter on another socket" in output
+    document = json.loads(CliRunner().invoke(command, ["--json"]).stdout)
+    assert msgspec.convert(document["topology"], Topology) == state
+    assert {"gpu-nic-far", "gpus-across-sockets"} <= {finding["id"] for finding in document["findings"]}
+
+
+def test_wiring_that_cannot_be_read_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    from findwall.measure import topology
+
+    def broken(host: object) -> Topology:
+        raise RuntimeError("no such machine")
+
+    monkeypatch.setattr(topology, "whole_topology", broken)
+    result = CliRunner().invoke(command, [])
+    assert result.exit_code == 0
+    assert "the topology could not be read (RuntimeError: no such machine)" in result.output
+    assert "Ceilings" in result.output

@@ -14,12 +14,13 @@ from findwall.attribute.counted import Counted, settle
 from findwall.attribute.fusion import Fused, fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
+from findwall.attribute.ncu_match import Matched, match
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.events import Timeline
+from findwall.model.events import DEVICE_KINDS, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Rank, Run
@@ -85,6 +86,7 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
     refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
     replayed: dict[str, float] = {}  # ms that the best fix of a cause alone saves
     counted: Counted | None = None  # where counters settled what shapes did not tell
+    profiled: Matched | None = None  # kernels whose bytes Nsight Compute counted
 
     @property
     def step(self) -> float:
@@ -235,7 +237,12 @@ def establish(
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
-    kernels = kernel_table(timeline, links, ceilings, steps.count)
+    profiled = None
+    if run.ncu is not None:
+        profiled = match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps.count)
+    kernels = kernel_table(
+        timeline, links, ceilings, steps.count, None if profiled is None else profiled.nbytes
+    )
     graph = build(timeline, links, host, queue, on_cores)
     if kernels.recompute.any():
         late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
@@ -270,6 +277,7 @@ def establish(
         ceilings=ceilings,
         whole=whole,
         counted=counted,
+        profiled=profiled,
     )
 
 

@@ -75,9 +75,14 @@ class KernelTable(msgspec.Struct, frozen=True):
 
 
 def kernel_table(
-    timeline: Timeline, links: Links, ceilings: Ceilings, steps_hint: int | None = None
+    timeline: Timeline,
+    links: Links,
+    ceilings: Ceilings,
+    steps_hint: int | None = None,
+    counted: F64 | None = None,
 ) -> KernelTable:
-    """Work out every device row of one timeline. `steps_hint`: how many steps the trace holds, if known."""
+    """Work out every device row of one timeline. `steps_hint`: how many steps the trace holds, if known;
+    `counted`: bytes that counters saw each row move, NaN where none did."""
     rows = timeline.rows(*DEVICE_KINDS)
     communication = is_communication(timeline, links, rows)
     own_update = own_updates(timeline, links, rows)
@@ -91,6 +96,8 @@ def kernel_table(
     fill_from_twins(device, shares, math_index, ~communication)
     fill_from_names(device, shares, ~communication)
     fill_from_chain(device, shares, ~communication, _limits(ceilings))
+    if counted is not None:
+        np.copyto(shares.nbytes, counted, where=~np.isnan(counted) & ~communication)
     tensor_core = _by_name(device, lambda name: uses_tensor_cores(name) is True)
     floors = floors_of(device, shares, math_index, owned.works, tensor_core, ceilings)
     return KernelTable(

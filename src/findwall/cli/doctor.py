@@ -8,7 +8,9 @@ import click
 import msgspec
 
 from findwall.cli.ceilings import show, write_json
+from findwall.cli.topology_text import to_text
 from findwall.model.machine import Ceilings, Finding
+from findwall.model.topology import NOT_SEEN, Topology
 
 
 class Checkup(msgspec.Struct, frozen=True):
@@ -18,6 +20,7 @@ class Checkup(msgspec.Struct, frozen=True):
     device: str
     findings: tuple[Finding, ...]
     ceilings: Ceilings
+    topology: Topology = NOT_SEEN
     schema: str = "findwall-doctor/1"
 
 
@@ -27,7 +30,7 @@ class Checkup(msgspec.Struct, frozen=True):
 )
 @click.option("--measure", is_flag=True, help="Measure the ceilings too (under 30 s).")
 def command(json_path: str | None, measure: bool) -> None:
-    """Look the machine over: settings, limits and neighbours that slow any job down, and its ceilings.
+    """Look the machine over: settings, limits, neighbours and wiring that slow jobs down, and its ceilings.
 
     Needs neither a GPU nor torch. Nothing is changed.
     """
@@ -35,7 +38,9 @@ def command(json_path: str | None, measure: bool) -> None:
     from findwall.measure.environment import audit, versions
 
     torch, broken = _torch()
-    findings = (*broken, *neighbours.contention(neighbours.watch(), "just now"), *audit(torch))
+    topology = _topology()
+    contended = neighbours.contention(neighbours.watch(), "just now")
+    findings = (*broken, *contended, *audit(torch, topology=topology))
     device = device_name(torch)
     report = None
     if measure:
@@ -46,7 +51,7 @@ def command(json_path: str | None, measure: bool) -> None:
         store(report)
     known = versions()
     ceilings = report.ceilings if report is not None else _known_ceilings(device, known)
-    checkup = Checkup(known, device, findings, ceilings)
+    checkup = Checkup(known, device, findings, ceilings, topology)
     if json_path is not None:
         write_json(checkup, json_path)
     if json_path == "-":
@@ -54,6 +59,18 @@ def command(json_path: str | None, measure: bool) -> None:
     _print(checkup)
     if report is not None:
         show(report, None)
+
+
+def _topology() -> Topology:
+    """How the machine is wired. Whatever breaks there, the rest is still looked at."""
+    from findwall.measure.environment_host import Host
+    from findwall.measure.topology import whole_topology
+
+    try:
+        return whole_topology(Host())
+    except Exception as error:  # noqa: BLE001 - machines that nobody has seen
+        click.echo(f"findwall: the topology could not be read ({type(error).__name__}: {error})", err=True)
+        return NOT_SEEN
 
 
 def _torch() -> tuple[Any, list[Finding]]:
@@ -99,6 +116,8 @@ def _print(checkup: Checkup) -> None:
     console = Console(highlight=False)
     console.print(Text(checkup.device, style="bold"))
     console.print(Text(", ".join(f"{name} {value}" for name, value in checkup.versions.items() if value)))
+    if matrix := to_text(checkup.topology):
+        console.print(Text(matrix), soft_wrap=True)
     for finding in checkup.findings:
         fix = f" Fix: {finding.fix}." if finding.fix else ""
         style = "yellow" if finding.level == "warning" else ""

@@ -1,8 +1,8 @@
 """Name the wall of a job from files that exist already.
 
 PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), several of these,
-or a run folder that `findwall run` wrote. Without one it is the newest run in
-findwall-runs. Needs no GPU and no torch.
+a run folder that `findwall run` wrote, or what Nsight Compute counted (`ncu --csv`, or its report). Without
+one it is the newest run in findwall-runs. Needs no GPU and no torch.
 
 Exits 3 if --fail-wall is given and that wall or cause is the verdict; else 0.
 """
@@ -52,6 +52,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     metavar="FIXES",
     help="Predict the step with these fixes made, as in loader-workers=4,pin-memory.",
 )
+@click.option(
+    "--ncu",
+    type=click.Path(),
+    metavar="FILE",
+    help="Take the bytes that Nsight Compute counted of these kernels, from its CSV or report.",
+)
 @click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
@@ -78,6 +84,7 @@ def command(
     ceilings: str | None,
     max_memory: str | None,
     what_if: str | None,
+    ncu: str | None,
     is_brief: bool,
     top: int | None,
     json_target: str | None,
@@ -117,6 +124,7 @@ def command(
                 "progress": progress,
                 "max_memory": most,
                 "what_if": what_if,
+                "ncu": ncu,
             }
             is_drawn = page_target is not None or trace_target is not None
             seen = api.look(chosen, **asked) if is_drawn else None

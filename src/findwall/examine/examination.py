@@ -8,12 +8,14 @@ from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
 from findwall.examine.checks import checked
-from findwall.examine.circumstances import circumstances, circumstances_without_trace
+from findwall.examine.circumstances import Circumstances, circumstances, circumstances_without_trace
 from findwall.examine.device import diagnose_device
+from findwall.examine.ncu import diagnose_kernels
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
+from findwall.model.ncu import NCU, NcuReport
 from findwall.model.run import Rank, Run
 from findwall.units import NS_PER_MS, NS_PER_S
 
@@ -44,6 +46,8 @@ def look_into(
         hint = "Give --step-ms a positive number of milliseconds."
         raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
     ceilings = ceilings or _ceilings(run)
+    if run.ncu is not None and run.kind == NCU:
+        return _look_into_kernels(run, run.ncu, ceilings, step_ms, what_if)
     ranks = facts_of(run, step_ms, ceilings)
     if ranks:
         return Examined(checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0])), ranks[0])
@@ -51,6 +55,19 @@ def look_into(
     if what_if is not None:
         document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")
     return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
+
+
+def _look_into_kernels(
+    run: Run, report: NcuReport, ceilings: Ceilings, step_ms: float | None, what_if: str | None
+) -> Examined:
+    """Kernels alone have neither a step nor a host to replay."""
+    if step_ms is not None:
+        hint = "Leave --step-ms out, or give a trace as well: findwall read TRACE --ncu FILE."
+        raise InputError(f"{report.path} holds kernels and no step.", hint)
+    document = diagnose_kernels(run, report, ceilings)
+    if what_if is not None:
+        document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")
+    return Examined(checked(document, Circumstances(vendor="nvidia")), None)
 
 
 def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> list[Facts]:
@@ -90,4 +107,5 @@ def _ceilings(run: Run) -> Ceilings:
         measured = cached_ceilings(run.first.device_name or "")
         if measured is not None:
             return measured
-    return table_ceilings(run.device_name or "")
+    counted = run.ncu.device if run.ncu is not None and run.kind == NCU else None
+    return table_ceilings(run.device_name or counted or "")

@@ -46,6 +46,7 @@ def gather_notes(facts: Facts) -> list[str]:
         *_about_links(facts),
         *_about_model(facts),
         *_about_probes(facts),
+        *_about_profiled(facts),
         *facts.timeline.quality.notes,
         *notes_of_ranks(facts.run, facts.rank),
     ]
@@ -60,6 +61,23 @@ def _about_probes(facts: Facts) -> list[str]:
         f"{listed(sorted(set(off))[:OPS_NAMED])} took more than twice or less than half as long when probed "
         "as in the job: predictions take the probe's own time. If the device was busy, probe again "
         "(`findwall probe --refresh`)."
+    ]
+
+
+def _about_profiled(facts: Facts) -> list[str]:
+    """What of a profile by Nsight Compute was used."""
+    found = facts.profiled
+    if found is None:
+        return []
+    used = (
+        f"{found.rows:,} of {found.kernels:,} kernels in these steps have their bytes from Nsight Compute's "
+        "counters instead of their shapes"
+    )
+    if not found.unmatched:
+        return [f"{used}."]
+    return [
+        f"{used}; {found.unmatched:,} of {found.launches:,} profiled launches match no kernel for sure (by "
+        "name, grid and order) and are not used."
     ]
 
 

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from findwall.measure.environment_gpu import look_at_gpus, nvml, nvml_driver
+from findwall.measure.environment_gpu import GpuState, look_at_gpus, nvml, nvml_driver
 from findwall.measure.environment_host import Host, look_at_host
+from findwall.measure.topology import look_at_topology
+from findwall.measure.topology_findings import judge_topology
 from findwall.model.machine import Finding
+from findwall.model.topology import Topology
 
 __all__ = ["Finding", "Host", "audit", "driver_version", "versions"]
 
@@ -106,18 +109,26 @@ _VARIABLES: dict[str, tuple[frozenset[str], str, str, str]] = {
 }
 
 
-def audit(torch_module: Any = None, host: Host | None = None) -> list[Finding]:
+def audit(
+    torch_module: Any = None, host: Host | None = None, topology: Topology | None = None
+) -> list[Finding]:
     """What about this process and machine would slow any job down, most serious first.
 
-    `torch_module` is the job's own torch where it has imported one; it is only read. Never raises.
+    `torch_module` is the job's own torch where it has imported one; it is only read. `topology`: how the
+    machine is wired, where that was read already; else as much of it as matters to this job. Never raises.
     """
     host = host or Host()
+
+    def wiring(library: Any, states: list[GpuState]) -> list[Finding]:
+        return look_at_topology(library, states, host)
+
     looks: tuple[Callable[[], Iterable[Finding]], ...] = (
         lambda: look_at_variables(host.environ),
         lambda: look_at_torch(torch_module),
         look_at_python,
         lambda: look_at_host(host, torch_module),
-        lambda: look_at_gpus(host, torch_module),
+        lambda: look_at_gpus(host, torch_module, wiring if topology is None else None),
+        lambda: [] if topology is None else judge_topology(topology),
     )
     findings: list[Finding] = []
     for look in looks:

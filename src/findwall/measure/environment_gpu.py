@@ -73,7 +73,12 @@ def nvml() -> Iterator[Any]:
             pynvml.nvmlShutdown()
 
 
-def look_at_gpus(host: Host, torch: Any = None) -> Iterable[Finding]:
+def look_at_gpus(
+    host: Host,
+    torch: Any = None,
+    beside: Callable[[Any, list[GpuState]], Iterable[Finding]] | None = None,
+) -> Iterable[Finding]:
+    """`beside`: another look at the devices that this job sees, while NVML is open."""
     with nvml() as library:
         if library is None:
             sentence = (
@@ -81,7 +86,8 @@ def look_at_gpus(host: Host, torch: Any = None) -> Iterable[Finding]:
             )
             return [Finding("no-nvml", "info", sentence, "")]
         states = visible_states(library, host, torch)
-    findings = list(_look_at_build(torch, bool(states)))
+        more = list(beside(library, states)) if beside is not None else []
+    findings = [*more, *_look_at_build(torch, bool(states))]
     cuda_started = torch is not None and bool(torch.cuda.is_initialized())
     for state in states:
         findings += judge(state, cuda_started, os.getpid(), siblings(torch))

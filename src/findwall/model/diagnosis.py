@@ -37,7 +37,9 @@ class Step(msgspec.Struct):
     count: int
     discarded: int
     stable: bool | None
-    found_by: str = ""  # what told the steps apart: ProfilerStep, optimizer, period, span
+    # What told the steps apart: ProfilerStep, optimizer, period, span; kernels: there is no step, and `ms` is
+    # the time of all kernels one after the other.
+    found_by: str = ""
     busy_ms: float | None = (
         None  # device time in a step: kernels, collectives and copies, overlap counted once
     )
@@ -107,6 +109,7 @@ class Quality(msgspec.Struct):
     checks_failed: dict[str, int] = {}  # what contradicted a figure and is not shown: check -> how often
 
 
+KERNELS_ALONE = "kernels"  # `Step.found_by` where there are kernels and no step
 EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on
 
 
@@ -219,6 +222,36 @@ class KernelRow(msgspec.Struct):
     bound: Literal["compute", "bandwidth", "latency", "unknown"] = "unknown"
 
 
+class CountedKernel(msgspec.Struct):
+    """Launches of one kernel with one grid, as Nsight Compute counted them. Shares are of a unit's peak."""
+
+    name: str
+    grid: list[int] | None
+    block: list[int] | None
+    class_: str = msgspec.field(name="class")
+    calls: int
+    ms: float  # of all calls
+    bound: Literal["compute", "bandwidth", "latency", "unknown"]
+    cause: str
+    sentence: str
+    helps: str
+    floor_ms: float | None = None
+    bytes: float | None = None  # read from and written to DRAM, of all calls
+    dram_share: float | None = None
+    memory_share: float | None = None  # of the busiest of DRAM, L2 and L1
+    sm_share: float | None = None
+    tensor_share: float | None = None
+    occupancy: float | None = None  # achieved
+    occupancy_limit: float | None = None  # the most that the launch allows
+    limited_by: list[str] = []  # what allows no more
+    waves: float | None = None
+    spills: float | None = None  # requests a call
+    wasted_sectors: float | None = None  # share of the sectors moved
+    bank_conflicts: float | None = None  # of the worse of shared loads and stores: share of its wavefronts
+    stall: str | None = None
+    stall_share: float | None = None
+
+
 class Trial(msgspec.Struct):
     """Fixes that were really made, in processes of their own beside the plain job."""
 
@@ -276,6 +309,7 @@ class Diagnosis(msgspec.Struct):
     road: list[Stage] = []  # today, after the best fixes made together, at the roofline
     what_if: WhatIf | None = None
     elapsed: dict[str, float] | None = None  # shares of the job's time: steps, start-up, saving and the like
+    counted: list[CountedKernel] = []  # kernels that Nsight Compute counted
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

@@ -17,6 +17,7 @@ from findwall.model.machine import (
     Environment,
     Telemetry,
 )
+from findwall.model.ncu import NcuReport
 from findwall.model.probes import Probes
 
 
@@ -119,7 +120,7 @@ class Rank(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace" or "run-folder"
+    kind: str  # "torch-trace", "run-folder", "ncu"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
@@ -131,6 +132,7 @@ class Run(msgspec.Struct, frozen=True):
     crash: str = ""  # how the job ended, where it did not end well
     probes: Probes | None = None  # ops of its step that were run as fixes would run them
     trials: tuple[Trial, ...] = ()  # fixes that were really made in it
+    ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
 
     @property
     def first(self) -> Rank:

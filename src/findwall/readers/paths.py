@@ -10,10 +10,12 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.model.events import Timeline
+from findwall.model.ncu import NCU
 from findwall.model.run import Rank, Run
 from findwall.readers import torch_trace
 from findwall.readers.allowance import Allowance
 from findwall.readers.captures import captures_beside, of_rank
+from findwall.readers.ncu import read_report
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
 
@@ -74,6 +76,11 @@ def open_run(
     for path, reader in zip(paths, readers, strict=True):
         if reader is not None and reader.alone:
             if len(paths) > 1:
+                if reader.kind == NCU:
+                    raise InputError(
+                        f"{path} is what Nsight Compute counted, not a rank.",
+                        f"Give the trace, and this with --ncu {shlex.quote(str(path))}.",
+                    )
                 what = reader.kind.replace("-", " ")
                 raise InputError(
                     f"{path} is a {what}, which cannot be combined with others.", "Give it by itself."
@@ -101,6 +108,14 @@ def open_run(
     )
 
 
+def counted_with(run: Run, path: Path, max_memory: int | None = None) -> Run:
+    """The same run, with what Nsight Compute counted of its kernels."""
+    if run.kind == NCU:
+        hint = f"Give a trace of the same job and --ncu {shlex.quote(run.paths[0])}."
+        raise InputError(f"{run.paths[0]} is itself a file of Nsight Compute.", hint)
+    return msgspec.structs.replace(run, ncu=read_report(path, Allowance(max_memory)))
+
+
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
@@ -122,7 +137,7 @@ def _read_folder(
     files = [path for path in found if gathered.is_new(path)]
     for path in files:
         reader = reader_of(path)
-        if reader is None:
+        if reader is None or reader.alone:  # what is a job by itself is no rank of this one
             gathered.ignored += 1
             continue
         try:

@@ -36,7 +36,7 @@ def escape(text: str) -> str:
 
 
 def _facts(diagnosis: Diagnosis) -> str:
-    lines = [escape(phrases.job(diagnosis)), f"step {escape(phrases.step(diagnosis))}"]
+    lines = [escape(phrases.job(diagnosis)), f"{phrases.whole(diagnosis)} {escape(phrases.step(diagnosis))}"]
     lines += [escape(text) for text in (phrases.speed(diagnosis), phrases.phases(diagnosis)) if text]
     mfu = phrases.mfu(diagnosis)
     lines += [f"MFU {escape(mfu)}"] if mfu else []

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.diagnosis import (
+    KERNELS_ALONE,
     BudgetRow,
     Diagnosis,
     Evidence,
@@ -96,6 +97,9 @@ def step(diagnosis: Diagnosis) -> str:
     step = diagnosis.step
     if step.ms is None:
         return "unknown"
+    if step.found_by == KERNELS_ALONE:
+        count = sum(one.calls for one in diagnosis.counted)
+        return f"{format_ms(step.ms)} in {count:,} kernels, each run by itself: no step and no gaps"
     text = format_ms(step.ms)
     if _wide(step.low_ms, step.high_ms):
         text += f" ({_bare_interval(step.low_ms, step.high_ms)})"
@@ -107,6 +111,11 @@ def step(diagnosis: Diagnosis) -> str:
     ):
         parts.append(f"{format_ms(step.profiled_ms)} under the profiler")
     return " · ".join(parts)
+
+
+def whole(diagnosis: Diagnosis) -> str:
+    """What the budget is of: kernels alone make no step."""
+    return "kernel time" if diagnosis.step.found_by == KERNELS_ALONE else "step"
 
 
 _STEP_SOURCES = {

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import phrases
+from findwall.report import counted, phrases
 from findwall.report.names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
@@ -102,10 +102,12 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
     """What carries it: the budget, the questions, then all else."""
     yield Text()
     yield Text(phrases.job(diagnosis), style="bold")
-    yield _labelled([("step", phrases.step(diagnosis))])
+    yield _labelled([(phrases.whole(diagnosis), phrases.step(diagnosis))])
     rows = phrases.bars(diagnosis)
     if rows:
         yield from _budget(diagnosis, rows, width, glyphs)
+    if diagnosis.counted:
+        yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in counted.lines(diagnosis, width))
     if diagnosis.questions:
         yield Text()
         yield _questions(diagnosis.questions, glyphs)

@@ -6,6 +6,7 @@ import msgspec
 
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.report.names import clean, fit, kernel_name
+from findwall.report.phrases import whole
 from findwall.report.stream import to_ascii
 from findwall.units import format_share
 
@@ -22,7 +23,8 @@ def to_text(diagnosis: Diagnosis, most: int, width: int = 80, unicode: bool = Tr
         return "This input holds no ops or kernels.\n"
     room = max(width - FIGURES, NARROWEST_NAME)
     busy = busy_ms(diagnosis)
-    lines = [f"{'op or kernel':<{room}}{'ms/step':>10}{'of busy':>9}{'calls':>9}{'floor ms':>12}"]
+    unit = "ms/step" if whole(diagnosis) == "step" else "ms"
+    lines = [f"{'op or kernel':<{room}}{unit:>10}{'of busy':>9}{'calls':>9}{'floor ms':>12}"]
     lines += [_line(row, busy, room) for row in rows[:most]]
     if most > len(rows):
         lines.append(f"(only the longest {len(rows)} are kept)")

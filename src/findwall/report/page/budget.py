@@ -10,7 +10,7 @@ from findwall.report.page.markup import Markup, across, element, joined, section
 from findwall.units import format_ms
 
 NOTE = (
-    "Every millisecond of the step is given to exactly one cause. The full colour is what a perfect fix "
+    "Every millisecond of the {} is given to exactly one cause. The full colour is what a perfect fix "
     "could give back, the pale part is the floor. Open a cause for its evidence."
 )
 # Pixels, for names under the bar: what the bar is wide, what a letter takes. Chosen by hand.
@@ -29,15 +29,16 @@ def budget(diagnosis: Diagnosis) -> Markup:
     if not bars:
         return section("budget", "The budget", element("p", "No step time is known, so there is no budget."))
     total = sum(bar.ms for bar in bars)
-    step = f"The step: {phrases.step(diagnosis)}"
+    whole = phrases.whole(diagnosis)
+    step = f"The {whole}: {phrases.step(diagnosis)}"
     return section(
         "budget",
         "The budget",
         element("p", step, class_="step-line"),
-        _stack(bars, total),
+        _stack(bars, total, whole),
         _legend(bars),
         _table(diagnosis, bars),
-        note=NOTE,
+        note=NOTE.format(whole),
     )
 
 
@@ -50,12 +51,12 @@ def _order(bar: phrases.Bar) -> tuple[int, float]:
     return (walls.index(bar.wall) if bar.wall in walls else len(walls), -bar.ms)
 
 
-def _stack(bars: list[phrases.Bar], total: float) -> Markup:
+def _stack(bars: list[phrases.Bar], total: float, whole: str) -> Markup:
     """One bar, causes of a wall side by side, the walls always in the same order."""
     pieces, at = [], 0.0
     for bar in sorted(bars, key=_order):
         width = 100.0 * bar.ms / total
-        pieces.append(_piece(bar, at, width))
+        pieces.append(_piece(bar, at, width, whole))
         at += width
     said = "; ".join(f"{bar.cause} {bar.time} ms ({bar.share})" for bar in bars)
     return element(
@@ -63,15 +64,15 @@ def _stack(bars: list[phrases.Bar], total: float) -> Markup:
         *pieces,
         class_="stack",
         role="img",
-        aria_label=f"The step as one bar: {said}",
+        aria_label=f"The {whole} as one bar: {said}",
         height=BAR_HEIGHT + 34,
     )
 
 
-def _piece(bar: phrases.Bar, at: float, width: float) -> Markup:
+def _piece(bar: phrases.Bar, at: float, width: float, whole: str) -> Markup:
     back = 100.0 * min(bar.recoverable_ms or 0.0, bar.ms) / bar.ms
     inside = [
-        element("title", f"{_named(bar)}: {bar.time} ms, {bar.share} of the step"),
+        element("title", f"{_named(bar)}: {bar.time} ms, {bar.share} of the {whole}"),
         element("rect", width="100%", height=BAR_HEIGHT, class_="floor"),
         element("rect", width=across(back), height=BAR_HEIGHT, class_="back"),
     ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from findwall.model.diagnosis import Diagnosis, KernelRow
+from findwall.report import phrases
 from findwall.report.names import brief, clean, fit, kernel_name
 from findwall.report.page.markup import Markup, element, section
 from findwall.report.page.roofline import BOUND_CLASS, count_of
 from findwall.report.top import busy_ms, figures
 from findwall.units import format_bytes
 
-NOTE = (
-    "All figures are per step. The floor is the least time this machine needs for the work. A heading sorts."
-)
+NOTE = "All figures are {}. The floor is the least time this machine needs for the work. A heading sorts."
 COLUMNS = (
     ("op", ""),
     ("kernel", ""),
@@ -24,6 +23,7 @@ COLUMNS = (
     ("bytes", "number"),
     ("bound", ""),
 )
+COUNTED_SHOWN = 20  # kernels with a sentence each; the document holds all
 LONGEST_NAME = 36  # characters in a cell; the whole name is its title
 
 
@@ -32,7 +32,9 @@ def kernels(diagnosis: Diagnosis) -> Markup:
     if not rows:
         return section("kernels", "Kernels", element("p", "This input holds no ops or kernels."))
     busy = busy_ms(diagnosis)
-    head = element("tr", *(_head(name, kind, name == "ms/step") for name, kind in COLUMNS))
+    unit = "ms/step" if phrases.whole(diagnosis) == "step" else "ms"
+    heads = ((unit if name == "ms/step" else name, kind) for name, kind in COLUMNS)
+    head = element("tr", *(_head(name, kind, name == unit) for name, kind in heads))
     body = [_row(row, busy) for row in rows]
     table = element(
         "table",
@@ -43,7 +45,21 @@ def kernels(diagnosis: Diagnosis) -> Markup:
     box = element(
         "div", table, class_="scroll tall", tabindex=0, role="region", aria_label="Table of kernels"
     )
-    return section("kernels", "Kernels", box, note=NOTE)
+    of = "per step" if phrases.whole(diagnosis) == "step" else "of all calls together"
+    return section("kernels", "Kernels", box, *_counted(diagnosis), note=NOTE.format(of))
+
+
+def _counted(diagnosis: Diagnosis) -> list[Markup]:
+    """What the counters of Nsight Compute make of each kernel, in words."""
+    told = [
+        element(
+            "li",
+            element("span", fit(kernel_name(one.name), LONGEST_NAME), class_="mono"),
+            f": {clean(one.sentence)} {clean(one.helps)}",
+        )
+        for one in diagnosis.counted[:COUNTED_SHOWN]
+    ]
+    return [element("ul", *told)] if told else []
 
 
 def _head(name: str, kind: str, is_sorted: bool) -> Markup:

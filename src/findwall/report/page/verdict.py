@@ -98,7 +98,8 @@ def _warning(item: Prescription) -> Markup | None:
 def _figures(diagnosis: Diagnosis) -> Markup:
     """Step time, speed and MFU: a large figure each, and under it what belongs to it."""
     step = diagnosis.step
-    cells = [("step time", format_ms(step.ms), phrases.step(diagnosis))]
+    label = "step time" if phrases.whole(diagnosis) == "step" else phrases.whole(diagnosis)
+    cells = [(label, format_ms(step.ms), phrases.step(diagnosis))]
     speed, _, memory = phrases.speed(diagnosis).partition(" · ")
     if diagnosis.throughput is not None:
         cells.append(("throughput", speed, memory))
