@@ -13,6 +13,7 @@ from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
 
 # All chosen by hand, not calibrated.
+FEWEST_STEADY = 5  # steps that are alike, to call them steady
 BUSY_SHARE = 0.90  # of the step: the device is busy
 MATRIX_SHARE = 0.50  # of the busy time: the job is mostly matrix products
 DOUBTFUL = "measured on a busy machine"
@@ -28,6 +29,14 @@ def _yes(condition: bool) -> str:
     return "yes" if condition else "no"
 
 
+def is_steady(seconds: np.ndarray) -> bool | None:
+    """Whether steps take about as long as each other; None: too few alike ones were seen to say so."""
+    value = spread(seconds)
+    if value is None or (value <= STEADY_SPREAD and len(seconds) < FEWEST_STEADY):
+        return None
+    return value <= STEADY_SPREAD
+
+
 def spread(seconds: np.ndarray) -> float | None:
     """(p90 - p10) / median; None from fewer than two steps."""
     if len(seconds) < 2:
@@ -40,17 +49,21 @@ def _stable(facts: Facts) -> Question:
     timed = facts.rank.step_times
     measured = timed is not None and len(timed.seconds) > 1
     seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
-    value = spread(seconds)
-    if value is None:
-        return Question(
-            "stable", "unknown", None, "Only one step was seen, so it is unknown whether steps vary."
-        )
-    of = f"over {len(seconds)} {'steps' if measured else 'profiled steps'}"
-    text = f"Step times vary by {format_share(value)} {of}."
     told = about_kinds(facts.rank, facts)
-    if told:
-        return Question("stable", "no", value, f"Steps come in {len(told) + 1} kinds: {told[0]}")
-    return Question("stable", _yes(value <= STEADY_SPREAD), value, text)  # type: ignore[arg-type]
+    if told and len(seconds) > 1:
+        return Question("stable", "no", spread(seconds), f"Steps come in {len(told) + 1} kinds: {told[0]}")
+    return steadiness(seconds, "steps" if measured else "profiled steps")
+
+
+def steadiness(seconds: np.ndarray, what: str = "steps") -> Question:
+    """The first of the questions, of steps that are all of one kind."""
+    value, steady = spread(seconds), is_steady(seconds)
+    if value is None:
+        few = "Only one step was seen, so it is unknown whether steps vary."
+        return Question("stable", "unknown", None, few if len(seconds) else "No steps were timed.")
+    few = ", too few to call them steady" if steady is None else ""
+    text = f"Step times vary by {format_share(value)} over {len(seconds)} {what}{few}."
+    return Question("stable", "unknown" if steady is None else _yes(steady), value, text)  # type: ignore[arg-type]
 
 
 def _device(facts: Facts) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
-from findwall.examine.questions import spread
+from findwall.examine.questions import is_steady
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
@@ -56,7 +55,6 @@ def step_of(facts: Facts) -> Step:
     seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     low, middle, high = np.percentile(seconds, [10, 50, 90]) * 1e3
     of_step = measured or reading.source == "trace"
-    varies = spread(seconds)
     if measured:
         half = NORMAL_95 * _error_of_mean(seconds, timed.kind if timed is not None else ()) * 1e3
         ends = (max(ms(facts.step) - half, 0.0), ms(facts.step) + half)
@@ -74,7 +72,7 @@ def step_of(facts: Facts) -> Step:
         profiled_ms=ms(float(facts.whole.steps.lengths.mean())),
         count=len(seconds),
         discarded=timed.discarded if timed is not None else 0,
-        stable=None if varies is None else varies <= STEADY_SPREAD,
+        stable=is_steady(seconds),
         found_by=facts.steps.found_by,
         busy_ms=ms(reading.likely.busy),
     )

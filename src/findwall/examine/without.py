@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import STEADY_SPREAD
 from findwall.attribute.places import lines_evidence
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts, recoverable_share
 from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
-from findwall.examine.questions import BUSY_SHARE, spread
+from findwall.examine.questions import BUSY_SHARE, is_steady, steadiness
 from findwall.examine.remarks import notes_of_ranks
 from findwall.examine.rows import machine, memory, throughput, warnings
 from findwall.model.catalogue import WALL_OF
@@ -77,7 +76,6 @@ def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
     seconds = np.array(timed.seconds) if timed is not None else np.empty(0)
     marks = (np.percentile(seconds, [10, 50, 90]) * 1e3).tolist() if len(seconds) else [None, None, None]
     low, middle, high = marks
-    varies = spread(seconds)
     given = step_ms is not None
     return Step(
         ms=step_ms if given else timed.mean * 1e3 if timed is not None else None,
@@ -90,17 +88,13 @@ def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
         profiled_ms=None,
         count=len(seconds),
         discarded=timed.discarded if timed is not None else 0,
-        stable=None if varies is None else varies <= STEADY_SPREAD,
+        stable=is_steady(seconds),
     )
 
 
 def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Question]:
-    varies = spread(np.array(timed.seconds)) if timed is not None else None
     nothing = "No device events." if timed is None else "No steps were traced."
-    stable = Question("stable", "unknown", None, "No steps were timed.")
-    if timed is not None and varies is not None:
-        text = f"Step times vary by {format_share(varies)} over {len(timed.seconds)} steps."
-        stable = Question("stable", "yes" if varies <= STEADY_SPREAD else "no", varies, text)
+    stable = steadiness(np.array(timed.seconds if timed is not None else ()))
     busy = Question("busy", "unknown", None, nothing)
     if verdict.busy is not None:
         text = f"Counters see work on the multiprocessors {format_share(verdict.busy)} of the time."
