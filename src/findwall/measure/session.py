@@ -381,7 +381,10 @@ class Session:
             engine.crashed(failure)
         elif engine.look_back():
             # What came too seldom to be timed and traced changes the mean: the verdict is worked out again.
+            told = self._analyst.begun
             self._analyst.end(quietly=True)
+            if told:
+                say("steps that came later change the mean step: the next verdict replaces the one above")
             self._analyst = Analyst(self.options, self.rank)
         if self._folder is None or not self.rank.speaks:
             return
