@@ -237,22 +237,15 @@ def establish(
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
-    profiled = None
-    if run.ncu is not None:
-        profiled = match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps.count)
-    kernels = kernel_table(
-        timeline, links, ceilings, steps.count, None if profiled is None else profiled.nbytes
-    )
+    rows = timeline.rows(*DEVICE_KINDS)
+    profiled = match(timeline, rows, run.ncu, steps.count) if run.ncu is not None else None
+    nbytes = profiled.nbytes if profiled is not None else None
+    kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
     graph = build(timeline, links, host, queue, on_cores)
     if kernels.recompute.any():
         late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
         graph = replace(graph, checkpointing=kernels.row[late])
-    conditions = Conditions()
-    if source == "measured":
-        kinds = kinds_traced(rank, timeline, queue)
-        graph = replace(graph, share=kinds.share)
-        conditions = Conditions(rare_ns(rank, kinds), collections_ns(rank), loader_ns(rank))
-    graph = conditions.change().apply(graph)
+    graph, conditions = _as_timed(graph, rank, timeline, queue, source)
     reading = read_step(graph, timeline.header, true_step_s, source, conditions.rare)
     judged = kernels
     if on_cores and not ceilings.known:
@@ -279,6 +272,18 @@ def establish(
         counted=counted,
         profiled=profiled,
     )
+
+
+def _as_timed(
+    graph: Graph, rank: Rank, timeline: Timeline, queue: Queue, source: str
+) -> tuple[Graph, Conditions]:
+    """The graph with what was measured beside the trace: kinds of steps, collections, the loader's time."""
+    conditions = Conditions()
+    if source == "measured":
+        kinds = kinds_traced(rank, timeline, queue)
+        graph = replace(graph, share=kinds.share)
+        conditions = Conditions(rare_ns(rank, kinds), collections_ns(rank), loader_ns(rank))
+    return conditions.change().apply(graph), conditions
 
 
 def _with_servants(

@@ -74,8 +74,9 @@ def command(
     if patch_file is not None and patch_file.endswith(".py"):
         raise InputError(f"{patch_file} is a script, and no script is edited", "Write it as FILE.patch.")
     launch = launch_of((target, *arguments), is_module)
-    typed, launch = launch, launch.elsewhere() if sandbox_dir else launch
+    typed = launch
     if sandbox_dir:
+        launch = launch.elsewhere()
         Path(sandbox_dir).mkdir(parents=True, exist_ok=True)
     job = Job(
         target=launch.target,
