@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from findwall.model.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
@@ -27,16 +29,18 @@ def read(
     progress: Callable[[int, int], None] | None = None,
     max_memory: int | None = None,
     what_if: str | None = None,
+    gpu: str | None = None,
 ) -> Diagnosis:
-    """The Diagnosis of a trace, a folder of ranks or a run folder; a notebook shows it, print() does too.
+    """The Diagnosis of a trace, an export, a folder of ranks or a run folder. A notebook shows it.
 
     `step_ms` is the true step time, measured without the profiler; `ceilings` a file of measured ceilings.
     `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
     `what_if` names fixes, as in "loader-workers=4,pin-memory": the step they would give is in the document.
+    `gpu` names the device where the file does not, as in "NVIDIA H200".
     """
     from findwall import notebook
 
-    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if)
+    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, gpu)
     return notebook.shown(found.diagnosis)
 
 
@@ -47,19 +51,24 @@ def look(
     progress: Callable[[int, int], None] | None = None,
     max_memory: int | None = None,
     what_if: str | None = None,
+    gpu: str | None = None,
 ) -> tuple[Run, Examined]:
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
     from findwall.examine import look_into
     from findwall.fixes.what_if import parse
-    from findwall.hardware import load_ceilings
+    from findwall.hardware import ceilings_of, load_ceilings
     from findwall.readers import open_run
 
     if what_if is not None:
         parse(what_if)  # what cannot be asked is refused before minutes of reading
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
+    named = ceilings_of(gpu) if gpu is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
-    return run, look_into(run, step_ms=step_ms, ceilings=measured, what_if=what_if)
+    if named is not None and run.device_name not in (None, named.device):
+        note = f"The ceilings are those of {named.device}, as --gpu says; the file says {run.device_name}."
+        run = replace(run, notes=(*run.notes, note))
+    return run, look_into(run, step_ms=step_ms, ceilings=measured or named, what_if=what_if)
 
 
 def __getattr__(name: str) -> object:

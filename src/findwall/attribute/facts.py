@@ -52,6 +52,7 @@ class RankFindings(msgspec.Struct, frozen=True):
     by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
     bus_rate: float | None = None  # bytes/s of large transfers without waiting
     by_host: bool = False  # `rows` are collectives of the host (gloo): waiting for them is idle time
+    waited: I64 | None = None  # ns, same shape: until the last rank came; None: their clocks differ
 
     @property
     def matched(self) -> int:
@@ -60,9 +61,24 @@ class RankFindings(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> F64:
         """Share of each collective's time that is waiting, on each rank."""
-        least = self.duration.min(axis=1, keepdims=True)
-        share: F64 = 1.0 - least / np.maximum(self.duration, 1)
+        share: F64 = self.waits / np.maximum(self.duration, 1)
         return share
+
+    @property
+    def waits(self) -> I64:
+        """How long each rank waits in each collective: until the last one comes.
+
+        Where clocks differ, what it lasts longer than on the rank where it is shortest.
+        """
+        if self.waited is not None:
+            return self.waited
+        longer: I64 = self.duration - self.duration.min(axis=1, keepdims=True)
+        return longer
+
+    @property
+    def transfer_ms(self) -> float:
+        """Of all of these collectives, what none of the ranks can have waited."""
+        return ms(float(self.duration.min(axis=1).sum()))
 
 
 class Facts(msgspec.Struct, frozen=True, dict=True):

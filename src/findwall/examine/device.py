@@ -40,6 +40,7 @@ from findwall.model.diagnosis import (
     TimelineSummary,
     Wall,
 )
+from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.units import format_ms, format_share, ms
@@ -216,10 +217,17 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
 def _why_blind(facts: Facts) -> str:
     if not facts.ceilings.known:
         device = facts.ceilings.device or "unnamed"
+        if not facts.timeline.header.devices and facts.timeline.header.recorder == NSYS:
+            return " (the export does not name the GPU; pass --gpu NAME)"
         return f" (no ceilings are known for this device, {device}; `findwall ceilings` measures them)"
     if not facts.timeline.header.shapes:
-        return " (the trace has no shapes; record it with record_shapes=True)"
+        return f" (the trace has no shapes; record it with {facts.timeline.header.shapes_option})"
     if graph_share(facts) > 0 and not captured_share(facts):
+        if facts.timeline.header.recorder == NSYS:
+            return (
+                " (kernels that a CUDA graph replays have no shapes; record the same step once without the "
+                "graph)"
+            )
         return (
             " (kernels replayed from a CUDA graph have no shapes; put a trace of the graph's capture into a "
             "capture_traces folder beside the file, or trace the same step once without the graph)"

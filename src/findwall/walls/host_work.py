@@ -31,7 +31,7 @@ from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.places import loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.model.events import Kind
+from findwall.model.events import TORCH, Kind
 from findwall.units import format_ms, ms
 
 CAUSE = "host-work"
@@ -67,7 +67,8 @@ def sentence(facts: Facts) -> str:
     elif line is not None:
         where = f"most often at {line.place} ({line.function})"
     elif silences:
-        where = f"{silences[0].text}. Record with_stack=True or use `findwall run` to see the line"
+        stacks = "Record with_stack=True or use" if facts.timeline.header.recorder == TORCH else "Use"
+        where = f"{silences[0].text}. {stacks} `findwall run` to see the line"
     else:
         where = "in a place the trace does not name"
     fact = f"{waiting(facts, CAUSE)} while the host does work of its own with no op under it, {where}"
