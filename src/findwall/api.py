@@ -68,6 +68,8 @@ def look(
     if named is not None and run.device_name not in (None, named.device):
         note = f"The ceilings are those of {named.device}, as --gpu says; the file says {run.device_name}."
         run = replace(run, notes=(*run.notes, note))
+    elif named is not None:
+        run = replace(run, ranks=tuple(replace(rank, device_name=named.device) for rank in run.ranks))
     return run, look_into(run, step_ms=step_ms, ceilings=measured or named, what_if=what_if)
 
 

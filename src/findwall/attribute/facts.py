@@ -16,6 +16,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
+from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
@@ -248,6 +249,7 @@ def establish(
     timeline = representative(whole, kinds_found(rank, whole.told))
     timeline = with_captured_ops(timeline, rank.captures, noted_replays(whole.timeline, rank.replays))
     links = link(timeline)
+    timeline = with_kernel_types(timeline, links)
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)

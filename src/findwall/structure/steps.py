@@ -1,7 +1,7 @@
 """Where a step begins and ends, on the host and on the device, and which step a kernel belongs to.
 
-Markers, best first: `ProfilerStep` ranges, optimizer ranges, the period of the kernel sequence, and
-failing all of those the whole span as one step. A kernel belongs to the step that launched it; on the
+Markers, best first: `ProfilerStep` ranges, optimizer ranges, ranges of the job's own that recur, the period of
+the kernel sequence, and failing all of those the whole span as one step. A kernel belongs to the step that launched it; on the
 device a step runs from its first kernel on the busiest compute stream to that of the next step.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.links import Links, launches_before
+from findwall.structure.recurring import recurring_ranges
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
@@ -33,7 +34,7 @@ _STEPS_NAMED = 5  # steps without device work that the note lists by name
 class Steps(msgspec.Struct, frozen=True):
     """The steps of one rank on its busiest device."""
 
-    found_by: str  # "ProfilerStep", "optimizer", "period" or "span"
+    found_by: str  # "ProfilerStep", "optimizer", "range", "period" or "span"
     device: int  # -1 when there are no device events
     boundaries: I64  # device times: n + 1 of them for n steps
     host: I64  # host start of every step found, and the end of the last
@@ -71,8 +72,8 @@ class _Markers(msgspec.Struct, frozen=True):
 def find_steps(timeline: Timeline, links: Links) -> Steps:
     """Tell the steps apart. Always answers; `found_by` says how far to trust it."""
     device = busiest_device(timeline)
-    markers = _profiler_steps(timeline) or _optimizer_steps(timeline) or _period(timeline, links, device)
-    markers = markers or _span(timeline)
+    markers = _profiler_steps(timeline) or _optimizer_steps(timeline) or _recurring(timeline, links, device)
+    markers = markers or _period(timeline, links, device) or _span(timeline)
     if device < 0:
         return _host_steps(timeline, markers)
     return _device_steps(timeline, links, markers, device)
@@ -172,6 +173,18 @@ def _calls_a_step(timeline: Timeline, calls: I64) -> int:
         if all(trained) and trained[period:] == trained[:-period]:
             return period
     return 1
+
+
+def _recurring(timeline: Timeline, links: Links, device: int) -> _Markers | None:
+    """Ranges that the job puts around its steps itself."""
+    events = timeline.events
+    rows = recurring_ranges(timeline, links, device)
+    if len(rows) == 0:
+        return None
+    edges = np.append(events.start[rows], events.end[rows[-1]])
+    labels = tuple(timeline.name_of(row) for row in rows.tolist())
+    note = f"Steps are the {len(rows)} ranges from {labels[0]} to {labels[-1]}, which the job marks itself."
+    return _Markers("range", edges, labels, tuple(np.diff(edges).tolist()), (note,))
 
 
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
