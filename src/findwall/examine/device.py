@@ -181,6 +181,13 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             f"between {format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few "
             "steps without the profiler and pass that as --step-ms, or let `findwall run` measure the job."
         )
+    if verdict.why_not == "unnamed-host":
+        spent, step = format_ms(facts.spent_ms("host-work")), format_ms(ms(facts.step))
+        return (
+            f"For {spent} of the {step} step the device waits while the host makes no CUDA call. Whether it "
+            "waits for data or does other work is unknown without torch's ranges: record with "
+            "--pytorch=autograd-shapes-nvtx, or use `findwall run`."
+        )
     if verdict.why_not == "unexplained":
         return _unexplained(facts)
     if verdict.why_not == "contended":

@@ -37,7 +37,7 @@ class Step(msgspec.Struct):
     count: int
     discarded: int
     stable: bool | None
-    found_by: str = ""  # what told the steps apart: ProfilerStep, optimizer, period, span
+    found_by: str = ""  # what told the steps apart: ProfilerStep, optimizer, range, period, span
     busy_ms: float | None = (
         None  # device time in a step: kernels, collectives and copies, overlap counted once
     )

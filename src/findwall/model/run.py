@@ -117,7 +117,7 @@ class Rank(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace" or "run-folder"
+    kind: str  # "torch-trace", "nsys" or "run-folder"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS

@@ -24,7 +24,12 @@ _ENDINGS = (".nsys-rep", ".qdrep")
 _LONGEST_EXPORT_S = 1800.0
 
 
-def read_report(path: Path, progress: Progress | None = None, allowance: Allowance | None = None) -> Run:
+def read_report(
+    path: Path,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    allowance: Allowance | None = None,
+) -> Run:
     """Exported where `nsys` is installed; else the command that a person can run where it is."""
     tool = shutil.which("nsys")
     target = path.with_suffix(".sqlite")
@@ -37,7 +42,7 @@ def read_report(path: Path, progress: Progress | None = None, allowance: Allowan
     with tempfile.TemporaryDirectory(prefix="findwall-") as folder:
         made = Path(folder) / "export.sqlite"
         _export(tool, path, made, command)
-        run = read_export(made, progress, allowance)
+        run = read_export(made, progress, workers, allowance)
     timelines = [replace(timeline, path=str(path)) for timeline in run.timelines]
     ranks = tuple(replace(rank, timeline=own) for rank, own in zip(run.ranks, timelines, strict=True))
     return replace(run, paths=(str(path),), ranks=ranks)
@@ -61,6 +66,4 @@ def _accepts(path: Path, head: bytes | None) -> bool:
     return not head.lstrip().startswith((b"{", b"[", MAGIC, GZIP_MAGIC, ZSTD_MAGIC))
 
 
-READER = Reader(
-    NSYS, _accepts, lambda path, progress, workers, allowance: read_report(path, progress, allowance)
-)
+READER = Reader(NSYS, _accepts, read_report)

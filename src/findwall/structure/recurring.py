@@ -1,7 +1,7 @@
 """Steps that a job marks itself: a range that recurs and holds what is launched.
 
-A model's layers may be ranges too. A step's range holds nearly everything that is launched from the first one to
-the last, and no number that it bears comes twice.
+A model's layers may be ranges too. A step's range holds nearly everything that is launched from the first one
+to the last, and no number that it bears comes twice.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from findwall.attribute.setups import RECOMPILATION, grows
 from findwall.attribute.whatif import saved_alone
 from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN, ByCause
+from findwall.model.events import NSYS, Kind
 from findwall.replay.blame import WAITING
 from findwall.replay.graph import LAUNCHING
 
@@ -47,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
     next: str | None = None
     between: tuple[str, ...] = ()
     # "start-up", "too-early", "growing", "dilation", "unexplained", "contended", "ceilings", "small-kernels",
-    # "no-roof" or "unknown"
+    # "no-roof", "unnamed-host" or "unknown"
     why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
@@ -78,6 +79,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
+    if best == "host-work" and _host_unnamed(facts):
+        return Verdict(None, between=(best, "loader-starved"), why_not="unnamed-host")
     if best in ROOFS and not facts.ceilings.known:
         return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
@@ -92,6 +95,12 @@ def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
         for scenario in facts.reading.scenarios
     )
     return "unexplained" if mostly_idle > 0 else "unknown"
+
+
+def _host_unnamed(facts: Facts) -> bool:
+    """Whether an export has CUDA calls alone: a silent host may be in the loader or anywhere else."""
+    timeline = facts.timeline
+    return timeline.header.recorder == NSYS and not (timeline.events.kind == Kind.OP).any()
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:

@@ -1,8 +1,8 @@
 """Number formats of an op's tensors, where shapes were recorded without them: its kernels' names tell.
 
 Nsight Systems' exports carry shapes alone. A product's kernel is called after what it multiplies, and one of
-torch's own after what it reads and writes, unless it converts on the way. Where the names of an op's kernels do
-not agree, or tell nothing, its tensors stay without a type and the op without a model.
+torch's own after what it reads and writes, unless it converts on the way. Where the names of an op's kernels
+do not agree, or tell nothing, its tensors stay without a type and the op without a model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def with_kernel_types(timeline: Timeline, links: Links) -> Timeline:
     if len(ops) == 0:
         return timeline
     kinds = len(TYPES) ** 2
-    keys = (events.name[ops].astype(np.int64) * (len(timeline.details.inputs) + 1) + events.inputs[ops]) * kinds
+    keys = (
+        events.name[ops].astype(np.int64) * (len(timeline.details.inputs) + 1) + events.inputs[ops]
+    ) * kinds
     distinct, first, of_op = np.unique(keys + told[ops], return_index=True, return_inverse=True)
     known = list(timeline.details.inputs)
     places: list[int] = []

@@ -15,6 +15,7 @@ from findwall.model.events import NSYS, ReadQuality, Timeline
 from findwall.model.run import Rank, Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
+from findwall.readers.nsys.beside import RangesBeside
 from findwall.readers.nsys.calls import operating_system_calls, overhead, runtime_calls
 from findwall.readers.nsys.database import MAGIC, Database
 from findwall.readers.nsys.device import device_tables, waits
@@ -31,18 +32,25 @@ _RECORD = "Record it with: nsys profile --trace=cuda,nvtx,osrt --pytorch=autogra
 _NEVER = np.iinfo(np.int64).max
 
 
-def read_export(path: Path, progress: Progress | None = None, allowance: Allowance | None = None) -> Run:
-    """The job that one export holds. `progress` hears (tables done, tables in all)."""
+def read_export(
+    path: Path,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    allowance: Allowance | None = None,
+) -> Run:
+    """The job that one export holds. `progress` hears (ranks done, ranks in all)."""
     database = Database(path)
+    beside = RangesBeside(database, workers)
     allowance = allowance or Allowance()
     try:
         with allowance.given_back_on_refusal():
-            return _read(database, progress, allowance)
+            return _read(database, beside, progress, allowance)
     finally:
+        beside.close()
         database.close()
 
 
-def _read(database: Database, progress: Progress | None, allowance: Allowance) -> Run:
+def _read(database: Database, beside: RangesBeside, progress: Progress | None, allowance: Allowance) -> Run:
     device = device_tables(database)
     if not device:
         raise InputError(f"{database.path} holds no GPU work: no kernels, copies or graphs.", _RECORD)
@@ -53,7 +61,7 @@ def _read(database: Database, progress: Progress | None, allowance: Allowance) -
         raise InputError(
             f"{database.path} does not say which process launched its {lost:,} device rows.", _RECORD
         )
-    tables = _all_tables(database, device, calls)
+    tables = _all_tables(database, ranges(database, beside.parts()), device, calls)
     begin = begin_of_recording(database, max(int(rows.columns["end"].max()) for rows in device))
     timelines = []
     for done, process in enumerate(found):
@@ -67,9 +75,8 @@ def _read(database: Database, progress: Progress | None, allowance: Allowance) -
     return Run(NSYS, (str(database.path),), _of_one_job(timelines, found))
 
 
-def _all_tables(database: Database, device: list[Rows], calls: Rows | None) -> list[Rows]:
+def _all_tables(database: Database, named: list[Rows], device: list[Rows], calls: Rows | None) -> list[Rows]:
     """Every table as rows, the device's first."""
-    named = ranges(database)
     add_messages(database, device, calls)
     work = [*device, *named, *([calls] if calls is not None else [])]
     begin = min(int(rows.columns["start"].min(initial=_NEVER)) for rows in work)
@@ -137,6 +144,4 @@ def _accepts(path: Path, head: bytes | None) -> bool:
     return head is not None and head.startswith(MAGIC)
 
 
-READER = Reader(
-    NSYS, _accepts, lambda path, progress, workers, allowance: read_export(path, progress, allowance)
-)
+READER = Reader(NSYS, _accepts, read_export)

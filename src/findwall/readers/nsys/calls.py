@@ -8,7 +8,7 @@ from findwall.model.events import I32, Kind
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import CALLS, OS_CALLS, OVERHEAD, PROFILER, Database
 from findwall.readers.nsys.names import OVERHEAD_NAMES, call_name
-from findwall.readers.nsys.rows import Rows, host_rows, interned
+from findwall.readers.nsys.rows import Rows, host_rows, interned, numbered
 
 _SQL_LIST = 900  # threads named in one query: below what every SQLite takes
 
@@ -50,7 +50,7 @@ def overhead(database: Database) -> list[Rows]:
         if not database.has(table, "start", "end", "globalTid", "overheadType"):
             continue
         start, end, thread, kind = database.integers(table, ["start", "end", "globalTid", "overheadType"])
-        distinct, name = np.unique(kind, return_inverse=True)
+        distinct, name = numbered(kind)
         names = [OVERHEAD_NAMES.get(int(one), OVERHEAD_NAMES[0]) for one in distinct]
-        found.append(host_rows(start, end, Kind.OVERHEAD, name.astype(np.int32), names, thread))
+        found.append(host_rows(start, end, Kind.OVERHEAD, name, names, thread))
     return found

@@ -9,11 +9,17 @@ from findwall.model.events import I32, Kind
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import COPIES, GRAPHS, KERNELS, MEMSETS, SYNCHRONIZATIONS, Database
 from findwall.readers.nsys.names import SYNC_NAMES, WHOLE_GRAPH, copy_name, kernel_name
-from findwall.readers.nsys.rows import THREAD_BITS, Rows, device_rows, interned
+from findwall.readers.nsys.rows import (
+    THREAD_BITS,
+    TRACK_BITS,
+    TRACK_MASK,
+    Rows,
+    device_rows,
+    interned,
+    numbered,
+)
 
 _SHARED = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "contextId")
-_TRACK_BITS = 32  # of a stream's number beside its device's
-_COPY_KINDS = 16  # more than there are directions of copies, and kinds of memory
 _LAUNCH = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 # A launch's figures share two integers, as wide as the hardware lets each be: fewer columns are read quicker.
 _GRID = "((gridX & 2147483647) << 32) | ((gridY & 65535) << 16) | (gridZ & 65535)"
@@ -33,15 +39,14 @@ def _shared(database: Database, table: str, more: list[str]) -> list[I64] | None
     if not database.has(table, "start", "end", "deviceId"):
         return None
     names = [name if database.has(table, name) else "-1" for name in _SHARED]
-    track = f"(({names[2]} & 65535) << {_TRACK_BITS}) | ({names[3]} & 4294967295)"
+    track = f"(({names[2]} & 65535) << {TRACK_BITS}) | ({names[3]} & 4294967295)"
     return database.integers(table, [*names[:2], track, *names[4:], *more])
 
 
 def _rows(columns: list[I64], kind: Kind, name: I32, names: list[str]) -> Rows:
     start, end, track, correlation, process, context = columns[:6]
-    device, stream = track >> _TRACK_BITS, track & ((1 << _TRACK_BITS) - 1)
     known = np.where(process >= 0, process >> THREAD_BITS, -1)
-    rows = device_rows(start, end, kind, name, names, known, device, stream)
+    rows = device_rows(start, end, kind, name, names, known, track)
     rows.columns |= {"correlation": correlation, "context": context}
     return rows
 
@@ -67,9 +72,11 @@ def _kernels(database: Database) -> Rows | None:
 
 
 def _launches(grid: I64, block: I64) -> tuple[I32, list[bytes]]:
-    distinct, of_row = np.unique(np.stack([grid, block]), axis=1, return_inverse=True)
-    keys = [_launch(*pair) for pair in distinct.T.tolist()]
-    return of_row.reshape(-1).astype(np.int32), keys
+    grids, of_grid = numbered(grid)
+    blocks, of_block = numbered(block)
+    pairs, of_row = numbered(of_grid.astype(np.int64) * len(blocks) + of_block)
+    keys = [_launch(int(grids[one // len(blocks)]), int(blocks[one % len(blocks)])) for one in pairs.tolist()]
+    return of_row, keys
 
 
 def _launch(grid: int, block: int) -> bytes:
@@ -105,9 +112,9 @@ def _copies(database: Database) -> Rows | None:
     found = _shared(database, COPIES, [packed, number, node])
     if found is None:
         return None
-    distinct, name = np.unique(found[6], return_inverse=True)
+    distinct, name = numbered(found[6])
     names = [copy_name((one >> 10) - 1, ((one >> 5) & 31) - 1, (one & 31) - 1) for one in distinct.tolist()]
-    rows = _rows(found, Kind.MEMCPY, name.astype(np.int32), names)
+    rows = _rows(found, Kind.MEMCPY, name, names)
     rows.columns |= {"nbytes": found[7], "graph_node": found[8]}
     return rows
 
@@ -140,7 +147,7 @@ def waits(database: Database, device: list[Rows]) -> Rows | None:
     right = right[of_row.reshape(-1)]
     known = right >= 0
     found = [column[known] for column in found]
-    found[2] = (right[known] << _TRACK_BITS) | (found[2] & ((1 << _TRACK_BITS) - 1))
+    found[2] = (right[known] << TRACK_BITS) | (found[2] & TRACK_MASK)
     name, names = _named(found[6], SYNC_NAMES)
     return _rows(found, Kind.SYNC, name, names)
 
@@ -153,6 +160,5 @@ def _distinct(rows: Rows) -> NDArray[np.int64]:
 
 
 def _named(ids: I64, names: dict[int, str]) -> tuple[I32, list[str]]:
-    distinct, of_row = np.unique(ids, return_inverse=True)
-    place: NDArray[np.int32] = of_row.astype(np.int32)
-    return place, [names.get(int(one), names[0]) for one in distinct]
+    distinct, of_row = numbered(ids)
+    return of_row, [names.get(int(one), names[0]) for one in distinct]

@@ -14,7 +14,7 @@ import numpy as np
 
 from findwall.model.events import I32
 from findwall.model.intervals import I64
-from findwall.readers.nsys.database import PAYLOADS, RANGES, Database
+from findwall.readers.nsys.database import PAYLOADS, RANGES, Database, text_of
 from findwall.readers.nsys.rows import Rows
 
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes in all
@@ -72,7 +72,7 @@ def _messages(database: Database) -> _Messages | None:
         return None
     texts = database.strings({int(row[3]) for row in rows if isinstance(row[3], int)})
     rows.sort(key=lambda row: (row[1], row[0]))
-    names = [str(row[4]) if row[4] else texts.get(row[3], "nccl") for row in rows]
+    names = [text_of(row[4]) if row[4] else texts.get(row[3], "nccl") for row in rows]
     way = [1 if name in _RECEIVES else 0 if name in _SENDS else -1 for name in names]
     columns = [np.array([row[at] for row in rows], np.int64) for at in range(3)]
     return _Messages(columns[0], columns[1], columns[2], np.array(way, np.int64), names)
@@ -80,8 +80,6 @@ def _messages(database: Database) -> _Messages | None:
 
 def _size(payload: Any, offsets: dict[tuple[int, int], int]) -> int | None:
     """The message's bytes, where the payload's schema has them."""
-    if isinstance(payload, str):
-        payload = payload.encode("latin-1", "replace")
     if not isinstance(payload, bytes) or len(payload) < _HEADER.size:
         return None
     domain, _, schema, _, length, _ = _HEADER.unpack_from(payload)

@@ -6,7 +6,7 @@ import numpy as np
 
 from findwall.model.events import NSYS, Bool, DeviceProperties, Header
 from findwall.model.intervals import I64
-from findwall.readers.nsys.database import BEGIN, CUDA_DEVICES, GPUS, Database
+from findwall.readers.nsys.database import BEGIN, CUDA_DEVICES, GPUS, Database, text_of
 from findwall.readers.nsys.rows import Rows, process_number
 
 _WALL_CLOCK_FROM_NS = 1_000_000_000 * 10**9  # below: counted from the beginning of the recording
@@ -80,7 +80,7 @@ def _devices(database: Database, number: int, used: I64) -> tuple[DeviceProperti
     size = "totalMemory" if database.has(GPUS, "totalMemory") else "NULL"
     processors = "smCount" if database.has(GPUS, "smCount") else "NULL"
     gpus = {
-        int(one): DeviceProperties(0, str(name), _count(memory), _count(count))
+        int(one): DeviceProperties(0, text_of(name), _count(memory), _count(count))
         for one, name, memory, count in database.rows(f"SELECT id, name, {size}, {processors} FROM {GPUS}")
         if isinstance(one, int) and name
     }

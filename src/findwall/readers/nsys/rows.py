@@ -16,6 +16,8 @@ from findwall.readers.columns import CHUNK_COLUMNS, Chunk
 THREAD_BITS, PROCESS_BITS = 24, 24
 THREAD_MASK = (1 << THREAD_BITS) - 1
 PROCESS_MASK = (1 << PROCESS_BITS) - 1
+TRACK_BITS = 32  # of a stream's number under its device's
+TRACK_MASK = (1 << TRACK_BITS) - 1
 NO_MEMORY: NDArray[np.int64] = np.empty((4, 0), np.int64)
 
 
@@ -71,20 +73,30 @@ def host_rows(
     start: I64, end: I64, kind: Kind | NDArray[Any], name: I32, names: list[str], thread: I64
 ) -> Rows:
     """Rows of the host, each on the thread of its global id."""
-    distinct, of_row = np.unique(thread, return_inverse=True)
-    columns = {"start": start, "end": end, "kind": _filled(kind, len(start)), "name": name}
-    columns["thread"] = of_row.astype(np.int32)
+    distinct, of_row = numbered(thread)
+    columns = {"start": start, "end": end, "kind": _filled(kind, len(start)), "name": name, "thread": of_row}
     return Rows(thread >> THREAD_BITS, columns, names, [thread_of(int(one)) for one in distinct])
 
 
 def device_rows(
-    start: I64, end: I64, kind: Kind, name: I32, names: list[str], process: I64, device: I64, stream: I64
+    start: I64, end: I64, kind: Kind, name: I32, names: list[str], process: I64, track: I64
 ) -> Rows:
-    """Rows of a device, each on the track of its stream."""
-    tracks, of_row = np.unique(np.stack([device, stream]), axis=1, return_inverse=True)
-    columns = {"start": start, "end": end, "kind": _filled(kind, len(start)), "name": name}
-    columns |= {"thread": of_row.reshape(-1).astype(np.int32), "device": device, "stream": stream}
-    return Rows(process, columns, names, [(str(one), str(other)) for one, other in tracks.T.tolist()])
+    """Rows of a device, each on the track of its stream: the stream's number under the device's."""
+    distinct, of_row = numbered(track)
+    columns = {"start": start, "end": end, "kind": _filled(kind, len(start)), "name": name, "thread": of_row}
+    columns |= {"device": track >> TRACK_BITS, "stream": track & TRACK_MASK}
+    return Rows(
+        process,
+        columns,
+        names,
+        [(str(one >> TRACK_BITS), str(one & TRACK_MASK)) for one in distinct.tolist()],
+    )
+
+
+def numbered(values: I64) -> tuple[I64, I32]:
+    """The distinct values in order, and the place of each value among them. Few of them are quickly found."""
+    distinct: I64 = np.unique(values)
+    return distinct, np.searchsorted(distinct, values).astype(np.int32)
 
 
 def thread_of(global_id: int) -> tuple[str, str]:
@@ -102,5 +114,5 @@ def _filled(kind: Kind | NDArray[Any], count: int) -> NDArray[Any]:
 
 def interned(ids: I64, texts: dict[int, str]) -> tuple[I32, list[str]]:
     """Ids of strings as places in a list of them; a string that is missing is called so."""
-    distinct, of_row = np.unique(ids, return_inverse=True)
-    return of_row.astype(np.int32), [texts.get(int(one), "(no name)") for one in distinct]
+    distinct, of_row = numbered(ids)
+    return of_row, [texts.get(int(one), "(no name)") for one in distinct]

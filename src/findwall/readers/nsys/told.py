@@ -6,7 +6,7 @@ import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import union
-from findwall.readers.nsys.database import METRIC_NAMES, METRICS, RANGES, Database
+from findwall.readers.nsys.database import METRIC_NAMES, METRICS, RANGES, Database, text_of
 from findwall.readers.nsys.names import WHOLE_GRAPH
 from findwall.units import format_ms, ms
 
@@ -75,7 +75,7 @@ def metrics(database: Database, device: int, begin: int, end: int) -> list[str]:
         "ON n.typeId = m.typeId AND n.metricId = m.metricId "
         "WHERE (m.typeId & 255) = ? AND m.timestamp BETWEEN ? AND ? GROUP BY n.metricName"
     )
-    found = {str(name): value for name, value in database.rows(asked, [device, begin, end])}
+    found = {text_of(name): value for name, value in database.rows(asked, [device, begin, end])}
     told = [
         f"{name.split(' [')[0]} {value:.0f} %"
         for start in _SHOWN_METRICS
