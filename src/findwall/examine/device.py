@@ -170,6 +170,16 @@ def _no_roof(facts: Facts) -> str:
     )
 
 
+def _unnamed_host(facts: Facts) -> str:
+    """An export with CUDA calls alone."""
+    spent, step = format_ms(facts.spent_ms("host-work")), format_ms(ms(facts.step))
+    return (
+        f"For {spent} of the {step} step the device waits while the host makes no CUDA call. Whether it "
+        "waits for data or does other work is unknown without torch's ranges: record with "
+        "--pytorch=autograd-shapes-nvtx, or use `findwall run`."
+    )
+
+
 def _undecided(facts: Facts, verdict: Verdict) -> str:
     reading = facts.reading
     if verdict.why_not in TOO_EARLY:
@@ -182,12 +192,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             "steps without the profiler and pass that as --step-ms, or let `findwall run` measure the job."
         )
     if verdict.why_not == "unnamed-host":
-        spent, step = format_ms(facts.spent_ms("host-work")), format_ms(ms(facts.step))
-        return (
-            f"For {spent} of the {step} step the device waits while the host makes no CUDA call. Whether it "
-            "waits for data or does other work is unknown without torch's ranges: record with "
-            "--pytorch=autograd-shapes-nvtx, or use `findwall run`."
-        )
+        return _unnamed_host(facts)
     if verdict.why_not == "unexplained":
         return _unexplained(facts)
     if verdict.why_not == "contended":

@@ -1,7 +1,7 @@
 """Where a step begins and ends, on the host and on the device, and which step a kernel belongs to.
 
-Markers, best first: `ProfilerStep` ranges, optimizer ranges, ranges of the job's own that recur, the period of
-the kernel sequence, and failing all of those the whole span as one step. A kernel belongs to the step that
+Markers, best first: `ProfilerStep` ranges, optimizer ranges, ranges of the job's own that recur, the period
+of the kernel sequence, and failing all of those the whole span as one step. A kernel belongs to the step that
 launched it; on the device a step runs from its first kernel on the busiest compute stream to that of the next
 step.
 """
