@@ -26,7 +26,9 @@ MS = 1_000_000
 ADD = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>(int, T2)"
 
 
-def kernel(export: Export, start: int, correlation: int, process: int = 10, device: int = 0) -> tuple[object, ...]:
+def kernel(
+    export: Export, start: int, correlation: int, process: int = 10, device: int = 0
+) -> tuple[object, ...]:
     place = (start, start + MS, device, 1, 0, 7, correlation, global_id(process))
     name = export.string(ADD)
     return *place, name, name, 32, 512, 1, 1, 128, 1, 1, 0, 0, None
@@ -50,10 +52,15 @@ def small(path: Path, processes: tuple[int, ...] = (10,)) -> Path:
         export.insert("CUPTI_ACTIVITY_KIND_KERNEL", kernels)
         calls = [launch(export, start, at + 1, process) for at, start in enumerate(starts)]
         export.insert("CUPTI_ACTIVITY_KIND_RUNTIME", calls)
-        text = "aten::add, seq = {}, op_id = {}, sizes = [[256, 1024], [256, 1024], []], input_op_ids = [(1, 0)]"
+        text = (
+            "aten::add, seq = {}, op_id = {}, sizes = [[256, 1024], [256, 1024], []], input_op_ids = [(1, 0)]"
+        )
         export.insert(
             "NVTX_EVENTS",
-            [nvtx(start - 5_000, start + 8_000, text.format(at, at), process) for at, start in enumerate(starts)],
+            [
+                nvtx(start - 5_000, start + 8_000, text.format(at, at), process)
+                for at, start in enumerate(starts)
+            ],
         )
     export.close()
     return path
@@ -225,7 +232,12 @@ def test_a_range_is_an_op_or_somebody_s_own(tmp_path: Path, text: str, kind: Kin
 def test_odd_texts_neither_break_nor_become_shapes(tmp_path: Path) -> None:
     path = small(tmp_path / "a.sqlite")
     connection = sqlite3.connect(path)
-    texts = ["aten::mm, seq = 99999999999999999999, op_id = x, sizes = [[1, 2", "a\0b", "", "é, sizes = [[1]]"]
+    texts = [
+        "aten::mm, seq = 99999999999999999999, op_id = x, sizes = [[1, 2",
+        "a\0b",
+        "",
+        "é, sizes = [[1]]",
+    ]
     for number, text in enumerate(texts, 1):
         connection.execute("UPDATE NVTX_EVENTS SET text = ? WHERE rowid = ?", (text, number))
     connection.commit()
@@ -238,7 +250,11 @@ def test_odd_texts_neither_break_nor_become_shapes(tmp_path: Path) -> None:
 def test_ranges_that_may_end_anywhere_nest_nothing(tmp_path: Path) -> None:
     export_path = small(tmp_path / "a.sqlite")
     connection = sqlite3.connect(export_path)
-    rows = [nvtx(2 * MS, 2 * MS + 7_000, "loose", kind=60), nvtx(MS, None, "open"), nvtx(MS, None, "m", kind=34)]
+    rows = [
+        nvtx(2 * MS, 2 * MS + 7_000, "loose", kind=60),
+        nvtx(MS, None, "open"),
+        nvtx(MS, None, "m", kind=34),
+    ]
     connection.executemany(f"INSERT INTO NVTX_EVENTS VALUES ({','.join('?' * 13)})", rows)
     connection.commit()
     connection.close()
@@ -425,7 +441,9 @@ def test_text_where_numbers_belong(tmp_path: Path) -> None:
 
 
 def test_rows_that_end_before_they_start_are_left_out_and_told(tmp_path: Path) -> None:
-    path = changed(small(tmp_path / "a.sqlite"), "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 5 WHERE rowid = 2")
+    path = changed(
+        small(tmp_path / "a.sqlite"), "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 5 WHERE rowid = 2"
+    )
     timeline = only(path)
     assert len(timeline.rows(Kind.KERNEL)) == 3 and timeline.quality.damaged == 1
 
