@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nsys_tables import SCHEMA, Export, global_id
 
 from findwall import api
 from findwall.errors import InputError
@@ -21,6 +20,7 @@ from findwall.readers.nsys import beside, read_export
 from findwall.readers.nsys.database import Database
 from findwall.readers.nsys.names import WHOLE_GRAPH, call_name, copy_name, kernel_name
 from findwall.structure.links import link
+from nsys_tables import SCHEMA, Export, global_id
 
 MS = 1_000_000
 ADD = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>(int, T2)"
@@ -178,7 +178,8 @@ def test_older_exports_do_not_name_the_process_of_a_kernel(tmp_path: Path) -> No
     changed(
         path,
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET contextId = deviceId + 1",
-        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = correlationId + 100 WHERE globalTid & 255 = 11",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = correlationId + 100 "
+        "WHERE globalTid & 255 = 11",
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = correlationId + 100 WHERE deviceId = 1",
         "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid",
     )
@@ -305,8 +306,8 @@ def test_nccl_s_payloads_tell_the_size_of_messages(tmp_path: Path) -> None:
     connection.execute("INSERT INTO StringIds VALUES (?, ?)", name)
     connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 800")
     connection.execute(
-        "CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId INTEGER, schemaId INTEGER, idx INTEGER, name TEXT, "
-        "offset INTEGER)"
+        "CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId INTEGER, schemaId INTEGER, idx INTEGER, "
+        "name TEXT, offset INTEGER)"
     )
     entry = "INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (1, ?, 1, 'Message size [bytes]', 8)"
     connection.execute(entry, (schema,))
@@ -327,14 +328,17 @@ def test_calls_of_the_system_in_gaps_are_named(tmp_path: Path) -> None:
     thread = global_id(10, 10)
     changed(
         path,
-        "CREATE TABLE OSRT_API (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, nameId INTEGER)",
+        "CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER)",
         "INSERT INTO StringIds VALUES (700, 'fsync')",
-        f"INSERT INTO OSRT_API VALUES ({4 * MS + MS + 20_000}, {6 * MS - 1000}, 27, {thread}, 700)",
-        f"INSERT INTO OSRT_API VALUES ({MS}, {9 * MS}, 27, {thread + 1}, 700)",
-        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start + 9000000, end = end + 9000000 WHERE start > 5000000",
+        f"INSERT INTO OSRT_API VALUES ({4 * MS + MS + 20_000}, {6 * MS - 1000}, {thread}, 700)",
+        f"INSERT INTO OSRT_API VALUES ({MS}, {9 * MS}, {thread + 1}, 700)",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start + 9000000, end = end + 9000000 "
+        "WHERE start > 5000000",
     )
     timeline = only(path)
     assert names_of(timeline, Kind.OTHER) == ["fsync"]
+    told = next(note for note in timeline.quality.notes if "calls of the system" in note)
+    assert "fsync 979 us" in told
 
 
 def test_sampled_metrics_are_told(tmp_path: Path) -> None:
@@ -342,8 +346,8 @@ def test_sampled_metrics_are_told(tmp_path: Path) -> None:
     changed(
         path,
         "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER)",
-        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, metricId INTEGER, metricName TEXT)",
-        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 1, 3, 'SMs Active [Throughput %]')",
+        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, metricId INTEGER, metricName TEXT)",
+        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 3, 'SMs Active [Throughput %]')",
         f"INSERT INTO GPU_METRICS VALUES ({3 * MS}, 256, 3, 40), ({4 * MS}, 256, 3, 60), (1, 256, 3, 0)",
     )
     assert any("SMs Active 50 %" in note for note in only(path).quality.notes)
@@ -385,11 +389,12 @@ def test_names_as_other_recorders_spell_them() -> None:
     assert call_name("cudaStreamGetCaptureInfo_v2_v11030") == "cudaStreamGetCaptureInfo_v2"
     assert call_name("cuMemAlloc_v2") == "cuMemAlloc_v2"
     given = (
-        "void at::native::<unnamed>::k<(int)4, at::native::f(at::TensorIteratorBase &)::[lambda(float) (instance "
-        "1)], std::array<char *, (unsigned long)2>, (bool)0>(int, T2)"
+        "void at::native::<unnamed>::k<(int)4, at::native::f(at::TensorIteratorBase &)::"
+        "[lambda(float) (instance 1)], std::array<char *, (unsigned long)2>, (bool)0>(int, T2)"
     )
     assert kernel_name(given) == (
-        "void at::native::(anonymous namespace)::k<4, at::native::f(at::TensorIteratorBase&)::{lambda(float)#1}, "
+        "void at::native::(anonymous namespace)::k<4, at::native::f(at::TensorIteratorBase&)::"
+        "{lambda(float)#1}, "
         "std::array<char*, 2ul>, false>(int, T2)"
     )
     assert copy_name(1, -1, -1) == "Memcpy HtoD (Host -> Device)"

@@ -10,13 +10,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from nsys_tables import copied, write_export
 
 from findwall import api
 from findwall.model.events import Kind
 from findwall.readers import read_trace
 from findwall.readers.nsys import read_export
 from findwall.readers.nsys.names import kernel_name
+from nsys_tables import copied, write_export
 
 ALL = os.environ.get("FINDWALL_ZOO") == "all"
 JOBS = ("h2d_pageable", "llama_1b", "mlp_compute", "pointwise_chain")
@@ -68,9 +68,8 @@ def test_an_export_with_less_in_it_gets_no_other_verdict(shared: Path, tmp_path:
 
 def test_the_zoo_s_kernels_are_spelled_back_alike(shared: Path) -> None:
     """What names tell must not depend on who demangled them."""
-    from nsys_tables import nsys_kernel
-
     from findwall.structure.classes import classify, math_in_name, uses_tensor_cores
+    from nsys_tables import nsys_kernel
 
     timeline = read_trace(shared / "zoo" / "llama_1b.json.gz")
     rows = timeline.rows(Kind.KERNEL)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nsys_tables import Export, global_id
 
 from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.model.events import Inputs, Kind
 from findwall.readers.nsys import read_export
 from findwall.structure.links import link
+from nsys_tables import Export, global_id
 
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 SPLIT = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float>(T1)"
@@ -26,11 +26,12 @@ TO_BF16 = (
     "at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda(float) (instance 1)]>(int)"
 )
 TO_FP32 = (
-    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)"
-    "::[lambda() (instance 3)]::operator ()() const::[lambda(float) (instance 1)], "
+    "void at::native::unrolled_elementwise_kernel<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]"
+    "::operator ()() const::[lambda(float) (instance 1)], "
     "at::native::memory::LoadWithCast<1>>(int)"
 )
-WHERE = "void at::native::elementwise_kernel<128, 4, where_kernel::[lambda(bool, float, float) (instance 1)]>(int)"
+WHERE = "void at::native::elementwise_kernel<128, 4, where_kernel::[lambda(bool, float) (instance 1)]>(int)"
 
 
 def types(path: Path, op: str, sizes: str, *kernels: str) -> list[str | list[str]]:

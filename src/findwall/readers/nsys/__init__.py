@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from findwall.errors import InputError
-from findwall.model.events import NSYS, ReadQuality, Timeline
+from findwall.model.events import DEVICE_KINDS, NSYS, ReadQuality, Timeline
 from findwall.model.run import Rank, Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
@@ -113,8 +113,8 @@ def _timeline(
         allowance.take(database.path, taken, 0, memory)
     header = header_of(database, process, device, begin)
     timeline = assembler.finish(str(database.path), header, quality)
-    mine = [rows.columns["device"][rows.process == process] for rows in device]
-    busiest = int(np.bincount(np.concatenate(mine)).argmax())
+    used = timeline.events.device[timeline.rows(*DEVICE_KINDS)]
+    busiest = int(np.bincount(used, minlength=1).argmax())
     origin = timeline.header.base_time_ns - begin
     last = origin + int(timeline.events.end.max(initial=0))
     quality.notes += what_is_missing(timeline, database) + system_calls(timeline)

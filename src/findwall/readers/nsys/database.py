@@ -149,10 +149,10 @@ class Database:
             raise InputError(f"{self.path} is damaged: {table} has text where numbers belong.", _AGAIN)
         return [np.array(column, np.int64) for column in columns], texts
 
-    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, as they come; their texts as bytes."""
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query that gives few; their texts as bytes."""
         with self.told():
-            yield from self._connection.execute(statement, tuple(parameters))
+            return self._connection.execute(statement, tuple(parameters)).fetchall()
 
     def row_numbers(self, table: str) -> tuple[int, int] | None:
         """The first and the last number of a table's rows; None where it has none."""
@@ -185,6 +185,8 @@ class Database:
         """SQLite's errors, in words for a person."""
         try:
             yield
+        except UnicodeDecodeError as error:  # in the names of tables, or in what SQLite says of them
+            raise InputError(f"{self.path} is damaged: its schema is no text.", _AGAIN) from error
         except sqlite3.Error as error:
             text = str(error)
             if "locked" in text or "busy" in text:

@@ -53,7 +53,11 @@ def _messages(database: Database) -> _Messages | None:
     ):
         return None
     asked = f"SELECT domainId, schemaId, offset FROM {PAYLOADS} WHERE name LIKE '{_SIZE_NAME}%'"
-    offsets = {(domain, schema): int(offset or 0) for domain, schema, offset in database.rows(asked)}
+    offsets = {
+        (domain, schema): offset or 0
+        for domain, schema, offset in database.rows(asked)
+        if isinstance(offset, int | None) and (offset or 0) >= 0
+    }
     if not offsets:
         return None
     name_id = "textId" if database.has(RANGES, "textId") else "-1"

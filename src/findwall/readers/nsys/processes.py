@@ -101,7 +101,8 @@ def _cuda_devices(database: Database, number: int) -> dict[int, int]:
     if not database.has(CUDA_DEVICES, "gpuId", "cudaId", "pid"):
         return {}
     asked = f"SELECT cudaId, gpuId FROM {CUDA_DEVICES} WHERE pid = ?"
-    return {int(cuda): int(gpu) for cuda, gpu in database.rows(asked, [number])}
+    pairs = database.rows(asked, [number])
+    return {cuda: gpu for cuda, gpu in pairs if isinstance(cuda, int) and isinstance(gpu, int)}
 
 
 def _count(value: object) -> int | None:

@@ -147,7 +147,7 @@ def _without_end(database: Database) -> dict[str, int]:
     """Ranges that were still open when the recording stopped; marks are points and count as nothing."""
     kinds = (*_NESTED, *_FREE)
     asked = f"SELECT COUNT(*) FROM {RANGES} WHERE end IS NULL AND eventType IN {kinds}"
-    ((count,),) = list(database.rows(asked))
+    ((count,),) = database.rows(asked)
     return {"NVTX ranges without an end": int(count)} if count else {}
 
 

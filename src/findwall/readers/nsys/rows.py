@@ -45,6 +45,8 @@ class Rows(msgspec.Struct):
         mine = self.process == process
         start, end = self.columns["start"][mine], self.columns["end"][mine]
         good = (start >= 0) & (end >= start)
+        if "device" in self.columns:
+            good &= self.columns["device"][mine] >= 0
         mine[mine] = good
         count = int(mine.sum())
         columns = {}
@@ -65,7 +67,7 @@ class Rows(msgspec.Struct):
             memory=NO_MEMORY,
             events=len(good) + sum(self.ignored.values()),
             ignored=self.ignored,
-            damaged={"no readable time": damaged} if damaged else {},
+            damaged={"no readable time or device": damaged} if damaged else {},
         )
 
 

@@ -12,7 +12,7 @@ from findwall.units import format_ms, ms
 
 # Percentages of the device's throughput that say how busy it is with what; by the start of their names.
 _SHOWN_METRICS = ("SMs Active", "SM Active", "Tensor Active", "SM Issue", "DRAM Read", "DRAM Write")
-_WORTH_TELLING_NS = 1_000_000  # of waiting in calls of the system; chosen by hand
+_WORTH_TELLING_NS = 500_000  # of waiting in calls of the system; chosen by hand
 _CALLS_NAMED = 3
 
 
