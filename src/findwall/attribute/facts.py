@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.counted import Counted, settle
-from findwall.attribute.fusion import Fused, fuse
+from findwall.attribute.fusion import Fused, fuse, unfollowed
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
@@ -20,7 +20,7 @@ from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.events import Timeline
+from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Rank, Run
@@ -40,6 +40,7 @@ from findwall.units import NOT_ZERO_NS, ms
 
 # Of the step: a smaller cause is not listed but stays in the sum, under unknown. Chosen by hand.
 LISTED_CAUSE_SHARE = 1e-4
+FUSES = "unfused-pointwise"  # the cause that fusing chains of kernels moves
 
 
 class RankFindings(msgspec.Struct, frozen=True):
@@ -178,6 +179,22 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
             found[roof] = 0.0
         found[UNKNOWN] = np.nan
         return found
+
+    def blind(self, scenario: Scenario, but: str = "") -> float:
+        """Device time of known cause of which nobody knows what could come back; that of one cause left out.
+
+        An export has shapes without types, or none: floors are missing then, and what fusing would save.
+        """
+        lost = np.isnan(self.atoms.floor) & ~np.isin(self.atoms.cause, [cause_index(UNKNOWN)])
+        if but != FUSES:
+            lost |= self._unfollowed
+        if but:
+            lost &= self.atoms.cause != cause_index(but)
+        return float(self._own(scenario)[lost].sum())
+
+    @cached_property
+    def _unfollowed(self) -> Bool:
+        return unfollowed(self.timeline, self.kernels, self.atoms.index)
 
     def spent_ms(self, cause: str) -> float:
         return ms(self.spent()[cause])

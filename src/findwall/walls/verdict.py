@@ -136,7 +136,7 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
         if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
     worth = _in_front(facts, worth, gain, scenario)
-    return worth if _hidden(facts, scenario) <= gain[worth[0]] else [UNKNOWN]
+    return worth if _hidden(facts, scenario, worth[0]) <= gain[worth[0]] else [UNKNOWN]
 
 
 def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario) -> list[str]:
@@ -159,9 +159,12 @@ def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario)
     return [most, *(cause for cause in worth if cause != most)] if clear else worth
 
 
-def _hidden(facts: Facts, scenario: Scenario) -> float:
+def _hidden(facts: Facts, scenario: Scenario, best: str) -> float:
     """What a better cause than the known ones could give back, for all that is known."""
-    return facts.unknown(scenario) + MAY_HIDE_SHARE * _floorless(facts, scenario)
+    blind = _floorless(facts, scenario)
+    if facts.timeline.header.recorder == NSYS:
+        blind = max(blind, facts.blind(scenario, best))
+    return facts.unknown(scenario) + MAY_HIDE_SHARE * blind
 
 
 def _floorless(facts: Facts, scenario: Scenario) -> float:
@@ -177,6 +180,8 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
     unknown = facts.unknown(scenario)
+    if facts.timeline.header.recorder == NSYS:
+        unknown += facts.blind(scenario)
     if unknown > ROOF_UNKNOWN_SHARE * scenario.step or not known:
         return UNKNOWN
     if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall
