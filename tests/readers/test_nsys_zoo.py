@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from captures import FIXTURES
 from findwall import api
 from findwall.model.events import Kind
 from findwall.readers import read_trace
@@ -39,6 +40,45 @@ LESS = {
 }
 
 
+FEW = ("jobs/odd_widths.json.gz", "jobs/slow_loader.json.gz", "blind/birdseye_splat/rank0/trace.json.gz")
+FIXED = sorted(
+    str(path.relative_to(FIXTURES))
+    for pattern in ("jobs/*.json.gz", "blind/*/rank0/trace.json.gz")
+    for path in FIXTURES.glob(pattern)
+)
+
+
+def without(path: Path, statement: str) -> Path:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("name", FIXED if ALL else FEW)
+def test_a_recorded_job_as_an_export_gets_its_verdict_or_none(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.sqlite"
+    write_export(path, read_trace(FIXTURES / name))
+    told, found = api.read(FIXTURES / name).wall.cause, api.read(path).wall.cause
+    assert found in (None, told)
+
+
+def test_lengths_that_no_shape_tells_are_not_said_to_grow(tmp_path: Path) -> None:
+    """Its steps set up a library for lengths that grow from step to step, as its shapes would show."""
+    path = tmp_path / "a.sqlite"
+    write_export(path, read_trace(FIXTURES / "blind/story_writer/rank0/trace.json.gz"), steps=None)
+    assert "grow from step to step" not in api.read(without(path, LESS["shapes"])).wall.sentence
+
+
+def test_without_shapes_nobody_knows_what_device_work_could_give_back(shared: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    write_export(path, read_trace(shared / "zoo" / "pointwise_chain.json.gz"))
+    found = api.read(without(path, LESS["shapes"]))
+    assert found.wall.cause is None and found.wall.between == [["bandwidth", "unfused-pointwise"]]
+    assert "--pytorch=autograd-shapes-nvtx" in found.wall.sentence
+
+
 @pytest.mark.parametrize("job", EVERY if ALL else JOBS)
 def test_an_export_gets_the_trace_s_verdict(shared: Path, tmp_path: Path, job: str) -> None:
     trace, path = shared / "zoo" / f"{job}.json.gz", tmp_path / "a.sqlite"
@@ -58,11 +98,7 @@ def test_an_export_with_less_in_it_gets_no_other_verdict(shared: Path, tmp_path:
     for missing, statement in LESS.items():
         path.unlink(missing_ok=True)
         write_export(path, read_trace(trace), steps=None)
-        connection = sqlite3.connect(path)
-        connection.execute(statement)
-        connection.commit()
-        connection.close()
-        found = api.read(path).wall.cause
+        found = api.read(without(path, statement)).wall.cause
         assert found in (None, told), missing
 
 

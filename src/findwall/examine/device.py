@@ -193,6 +193,12 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
         )
     if verdict.why_not == "unnamed-host":
         return _unnamed_host(facts)
+    if verdict.why_not == "no-shapes":
+        return (
+            f"{format_ms(ms(facts.reading.likely.busy))} of the {format_ms(ms(facts.step))} step is device "
+            "work, and without shapes it is unknown how much of that could come back. Record with "
+            "--pytorch=autograd-shapes-nvtx."
+        )
     if verdict.why_not == "unexplained":
         return _unexplained(facts)
     if verdict.why_not == "contended":

@@ -38,6 +38,7 @@ COMPARED = 4  # causes, of those with most to give back, that are played against
 # Of every step recorded, start-up: the rest of such a step is warm-up too.
 START_UP_SHARE = 0.5
 
+TOLD_BY_NAME = ("fast-path-off", "throttled")  # causes of device work that need no shapes
 NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
 
 
@@ -48,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True):
     next: str | None = None
     between: tuple[str, ...] = ()
     # "start-up", "too-early", "growing", "dilation", "unexplained", "contended", "ceilings", "small-kernels",
-    # "no-roof", "unnamed-host" or "unknown"
+    # "no-roof", "unnamed-host", "no-shapes" or "unknown"
     why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
@@ -81,6 +82,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, why_not="contended", seeming=best)
     if best == "host-work" and _host_unnamed(facts):
         return Verdict(None, between=(best, "loader-starved"), why_not="unnamed-host")
+    if _floors_guessed(facts, best):
+        return Verdict(None, between=(best,), why_not="no-shapes")
     if best in ROOFS and not facts.ceilings.known:
         return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
@@ -101,6 +104,15 @@ def _host_unnamed(facts: Facts) -> bool:
     """Whether an export has CUDA calls alone: a silent host may be in the loader or anywhere else."""
     timeline = facts.timeline
     return timeline.header.recorder == NSYS and not (timeline.events.kind == Kind.OP).any()
+
+
+def _floors_guessed(facts: Facts, best: str) -> bool:
+    """Whether an export without shapes is asked how far device work is from its floor: names tell its class,
+    and whether it runs on the wrong pipe, but not that."""
+    header = facts.timeline.header
+    if header.recorder != NSYS or header.shapes:
+        return False
+    return WALL_OF[best] in ("compute", "bandwidth") and best not in TOLD_BY_NAME
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:
@@ -181,7 +193,7 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
     unknown = facts.unknown(scenario)
     if facts.timeline.header.recorder == NSYS:
-        unknown += facts.blind(scenario)
+        unknown += MAY_HIDE_SHARE * facts.blind(scenario)
     if unknown > ROOF_UNKNOWN_SHARE * scenario.step or not known:
         return UNKNOWN
     if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall
