@@ -66,4 +66,4 @@ def _accepts(path: Path, head: bytes | None) -> bool:
     return not head.lstrip().startswith((b"{", b"[", MAGIC, GZIP_MAGIC, ZSTD_MAGIC))
 
 
-READER = Reader(NSYS, _accepts, read_report)
+READER = Reader(f"{NSYS}-report", _accepts, read_report)

@@ -18,7 +18,7 @@ from findwall.readers.nsys.database import PAYLOADS, RANGES, Database, text_of
 from findwall.readers.nsys.rows import Rows
 
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes in all
-_SIZE_NAME = "Message size"
+_SIZE_NAME = "Message size%"
 _COLLECTIVE_KERNEL = "nccl"
 _RECEIVES = ("ncclRecv",)
 _SENDS = ("ncclSend",)
@@ -52,10 +52,10 @@ def _messages(database: Database) -> _Messages | None:
         PAYLOADS, "schemaId", "name", "offset", "domainId"
     ):
         return None
-    asked = f"SELECT domainId, schemaId, offset FROM {PAYLOADS} WHERE name LIKE '{_SIZE_NAME}%'"
+    asked = f"SELECT domainId, schemaId, offset FROM {PAYLOADS} WHERE name LIKE ?"
     offsets = {
         (domain, schema): offset or 0
-        for domain, schema, offset in database.rows(asked)
+        for domain, schema, offset in database.rows(asked, [_SIZE_NAME])
         if isinstance(offset, int | None) and (offset or 0) >= 0
     }
     if not offsets:
