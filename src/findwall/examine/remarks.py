@@ -11,7 +11,7 @@ from findwall.attribute.job import captured_share
 from findwall.attribute.probed import far_off
 from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
-from findwall.model.events import TORCH
+from findwall.model.events import NSYS
 from findwall.model.run import Rank, Run
 from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, START_UP
 from findwall.units import format_ms, format_share, ms
@@ -153,7 +153,11 @@ def _about_recording(facts: Facts) -> list[str]:
             f"The trace has no shapes ({header.shapes_option}), so FLOPs and bytes are known only from "
             "kernel names."
         )
-    if not facts.ceilings.known and (header.devices or header.recorder == TORCH):
+    if not facts.ceilings.known and not header.devices and header.recorder == NSYS:
+        notes.append(
+            "The export does not name the GPU. Pass --gpu NAME to compare kernels with its ceilings."
+        )
+    elif not facts.ceilings.known:
         device = facts.ceilings.device or "the device's name is missing"
         notes.append(f"No ceilings are known for this device ({device}): `findwall ceilings` measures them.")
     if facts.ceilings.doubt:

@@ -37,10 +37,6 @@ def what_is_missing(timeline: Timeline, database: Database) -> list[str]:
         notes.append(
             "The export has no CUDA calls, so what the host did in gaps is unknown. Record with --trace=cuda."
         )
-    if not timeline.header.devices:
-        notes.append(
-            "The export does not name the GPU. Pass --gpu NAME to compare kernels with its ceilings."
-        )
     return notes
 
 
