@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from findwall.model.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
@@ -28,8 +30,9 @@ def read(
     max_memory: int | None = None,
     what_if: str | None = None,
     ncu: str | PathLike[str] | None = None,
+    gpu: str | None = None,
 ) -> Diagnosis:
-    """The Diagnosis of a trace, a folder of ranks, a run folder or what Nsight Compute counted.
+    """The Diagnosis of a trace, an export, a folder of ranks, a run folder or what Nsight Compute counted.
 
     A notebook shows it, print() does too.
 
@@ -37,10 +40,11 @@ def read(
     `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
     `what_if` names fixes, as in "loader-workers=4,pin-memory": the step they would give is in the document.
     `ncu` is a file of Nsight Compute: bytes it counted of these kernels replace those worked out from shapes.
+    `gpu` names the device where the file does not, as in "NVIDIA H200".
     """
     from findwall import notebook
 
-    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu)
+    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu, gpu)
     return notebook.shown(found.diagnosis)
 
 
@@ -52,21 +56,28 @@ def look(
     max_memory: int | None = None,
     what_if: str | None = None,
     ncu: str | PathLike[str] | None = None,
+    gpu: str | None = None,
 ) -> tuple[Run, Examined]:
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
     from findwall.examine import look_into
     from findwall.fixes.what_if import parse
-    from findwall.hardware import load_ceilings
+    from findwall.hardware import ceilings_of, load_ceilings
     from findwall.readers import counted_with, open_run
 
     if what_if is not None:
         parse(what_if)  # what cannot be asked is refused before minutes of reading
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
+    named = ceilings_of(gpu) if gpu is not None else None
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
     if ncu is not None:
         run = counted_with(run, Path(ncu), max_memory)
-    return run, look_into(run, step_ms=step_ms, ceilings=measured, what_if=what_if)
+    if named is not None and run.device_name not in (None, named.device):
+        note = f"The ceilings are those of {named.device}, as --gpu says; the file says {run.device_name}."
+        run = replace(run, notes=(*run.notes, note))
+    elif named is not None:
+        run = replace(run, ranks=tuple(replace(rank, device_name=named.device) for rank in run.ranks))
+    return run, look_into(run, step_ms=step_ms, ceilings=measured or named, what_if=what_if)
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ fp64 is the tensor-core figure where there is one.
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import msgspec
@@ -357,6 +358,20 @@ def table_ceilings(name: str) -> Ceilings:
         l2_bytes=gpu.cache_bytes,
         sm_count=gpu.sm_count,
     )
+
+
+def ceilings_of(name: str) -> Ceilings:
+    """The table's ceilings of a device that a person names, whole or by the end of its name ("H200")."""
+    wanted = name.strip().lower()
+    found = {row.names[0]: row for one, row in GPUS.items() if wanted == one.lower()}
+    if not found:
+        words = re.compile(rf"(?:^|\s){re.escape(wanted)}$") if wanted else None
+        found = {row.names[0]: row for one, row in GPUS.items() if words and words.search(one.lower())}
+    if len(found) == 1:
+        return table_ceilings(next(iter(found)))
+    close = sorted({row.name for one, row in GPUS.items() if wanted and wanted in one.lower()})
+    hint = f"Did you mean {' or '.join(close[:5])}?" if close else "Give the name as nvidia-smi -L writes it."
+    raise InputError(f"--gpu {name} is not in the table of GPUs.", hint)
 
 
 def load_ceilings(path: str | Path) -> Ceilings:

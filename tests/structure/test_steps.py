@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from findwall.model.events import Kind, Timeline
+from findwall.structure import steps
 from findwall.structure.links import link
 from findwall.structure.steps import Steps, find_steps
 from sketch import sketch
@@ -157,3 +159,18 @@ def test_without_any_marker_the_span_is_one_step() -> None:
 @pytest.mark.parametrize("cpu", ["nnnnnn", "dddd"])
 def test_no_device_is_no_device(cpu: str) -> None:
     assert found(sketch(cpu=cpu, steps="|  |  ")).device == -1
+
+
+def test_a_long_sequence_that_hardly_fails_to_repeat_has_no_period() -> None:
+    """Looking at a few places first must not change what is found, whatever the sequence."""
+    generator = np.random.default_rng(0)
+    step = generator.integers(0, 20, 90)
+    whole = np.tile(step, 200)
+    assert steps._smallest_period(whole) == 90
+    broken = whole.copy()
+    broken[len(broken) // 3] = 99
+    assert steps._smallest_period(broken) is None
+    for length in range(9, 60):
+        drawn = generator.integers(0, 2, length)
+        found = steps._smallest_period(drawn)
+        assert found is None or np.array_equal(drawn[found:], drawn[:-found])

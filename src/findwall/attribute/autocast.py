@@ -29,7 +29,12 @@ WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
 # Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
 WIDE_MATMUL_SHARE = 0.1
 PRODUCTS_A_LAYER = 3  # one forward, two backward: what the measured cost of casts is shared out over
-NO_SHAPES = "what 16 bits would give is not known: the trace has no shapes (record_shapes=True)"
+
+
+def no_shapes(facts: Facts) -> str:
+    """Why nobody knows what 16 bits would give."""
+    option = facts.timeline.header.shapes_option
+    return f"what 16 bits would give is not known: the trace has no shapes ({option})"
 
 
 def wide_matmuls(facts: Facts) -> float:
@@ -50,7 +55,7 @@ def why_not_known(facts: Facts) -> str | None:
         return "how fast this CPU multiplies 16-bit numbers is unknown: `findwall ceilings`"
     if not facts.ceilings.flops:
         return "this GPU is not in the table, so it is not known how fast its 16-bit matmuls are"
-    return None if knows_floor(facts, multiply_wide(facts)) else NO_SHAPES
+    return None if knows_floor(facts, multiply_wide(facts)) else no_shapes(facts)
 
 
 def faster_narrow(facts: Facts) -> bool:

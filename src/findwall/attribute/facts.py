@@ -11,16 +11,17 @@ from msgspec.structs import replace
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
 from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
 from findwall.attribute.counted import Counted, settle
-from findwall.attribute.fusion import Fused, fuse
+from findwall.attribute.fusion import Fused, fuse, unfollowed
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.ncu_match import Matched, match
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
+from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.events import DEVICE_KINDS, Timeline
+from findwall.model.events import DEVICE_KINDS, Bool, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Rank, Run
@@ -40,6 +41,7 @@ from findwall.units import NOT_ZERO_NS, ms
 
 # Of the step: a smaller cause is not listed but stays in the sum, under unknown. Chosen by hand.
 LISTED_CAUSE_SHARE = 1e-4
+FUSES = "unfused-pointwise"  # the cause that fusing chains of kernels moves
 
 
 class RankFindings(msgspec.Struct, frozen=True):
@@ -53,6 +55,7 @@ class RankFindings(msgspec.Struct, frozen=True):
     by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
     bus_rate: float | None = None  # bytes/s of large transfers without waiting
     by_host: bool = False  # `rows` are collectives of the host (gloo): waiting for them is idle time
+    waited: I64 | None = None  # ns, same shape: until the last rank came; None: their clocks differ
 
     @property
     def matched(self) -> int:
@@ -61,9 +64,24 @@ class RankFindings(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> F64:
         """Share of each collective's time that is waiting, on each rank."""
-        least = self.duration.min(axis=1, keepdims=True)
-        share: F64 = 1.0 - least / np.maximum(self.duration, 1)
+        share: F64 = self.waits / np.maximum(self.duration, 1)
         return share
+
+    @property
+    def waits(self) -> I64:
+        """How long each rank waits in each collective: until the last one comes.
+
+        Where clocks differ, what it lasts longer than on the rank where it is shortest.
+        """
+        if self.waited is not None:
+            return self.waited
+        longer: I64 = self.duration - self.duration.min(axis=1, keepdims=True)
+        return longer
+
+    @property
+    def transfer_ms(self) -> float:
+        """Of all of these collectives, what none of the ranks can have waited."""
+        return ms(float(self.duration.min(axis=1).sum()))
 
 
 class Facts(msgspec.Struct, frozen=True, dict=True):
@@ -164,6 +182,22 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
         found[UNKNOWN] = np.nan
         return found
 
+    def blind(self, scenario: Scenario, but: str = "") -> float:
+        """Device time of known cause of which nobody knows what could come back; that of one cause left out.
+
+        An export has shapes without types, or none: floors are missing then, and what fusing would save.
+        """
+        lost = np.isnan(self.atoms.floor) & ~np.isin(self.atoms.cause, [cause_index(UNKNOWN)])
+        if but != FUSES:
+            lost |= self._unfollowed
+        if but:
+            lost &= self.atoms.cause != cause_index(but)
+        return float(self._own(scenario)[lost].sum())
+
+    @cached_property
+    def _unfollowed(self) -> Bool:
+        return unfollowed(self.timeline, self.kernels, self.atoms.index)
+
     def spent_ms(self, cause: str) -> float:
         return ms(self.spent()[cause])
 
@@ -234,6 +268,7 @@ def establish(
     timeline = representative(whole, kinds_found(rank, whole.told))
     timeline = with_captured_ops(timeline, rank.captures, noted_replays(recorded, rank.replays))
     links = link(timeline)
+    timeline = with_kernel_types(timeline, links)
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)

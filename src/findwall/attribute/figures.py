@@ -77,7 +77,7 @@ def missing(facts: Facts) -> str | None:
         name = facts.ceilings.device or "the trace does not name it"
         return f"this {device_word(facts)}'s ceilings are unknown: {name}"
     if not facts.timeline.header.shapes and not facts.timeline.details.inputs:
-        return "the trace has no shapes: record_shapes=True"
+        return f"the trace has no shapes: {facts.timeline.header.shapes_option}"
     return None
 
 

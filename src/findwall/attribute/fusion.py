@@ -152,6 +152,15 @@ def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
     return _OpSizes(tuple(float(tensor.elements * tensor.size) for tensor in tensors), work.write_bytes)
 
 
+def unfollowed(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
+    """Kernels that a chain may take in, of ops whose tensors' sizes are not known: what that saves is not."""
+    sizes: dict[tuple[int, int], _OpSizes | None] = {}
+    op = kernels.op[index]
+    known = np.array([one >= 0 and _sizes(timeline, one, sizes) is not None for one in op.tolist()], bool)
+    found: Bool = is_fusable(timeline, kernels, index) & ~known
+    return found
+
+
 def is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution."""
     wanted = np.array([KERNEL_CLASSES.index(name) for name in FUSABLE])

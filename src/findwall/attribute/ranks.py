@@ -2,7 +2,7 @@
 
 Collectives are matched across ranks in the order they were issued. A collective lasts shortest on the
 rank that joined last; what it lasts longer elsewhere is waiting. Clocks of different machines are never
-compared, only durations.
+compared, only durations; processes that one recorder has timed share a clock, which tells who came when.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from findwall.attribute.facts import Facts, RankFindings
 from findwall.attribute.messages import collective_name, message_bytes
 from findwall.attribute.reading import Scenario, StepReading
 from findwall.model.causes import cause_index
-from findwall.model.events import Kind
+from findwall.model.events import NSYS, Kind
 from findwall.model.intervals import I64
 from findwall.structure.comms import HOST_COLLECTIVE
 from findwall.structure.host import rows_matching
@@ -40,8 +40,10 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
         [facts.timeline.events.duration[rows[:, at]] for at, facts in enumerate(ranks)], axis=1
     )
     numbers = tuple(facts.rank.number for facts in ranks)
-    last = duration.argmin(axis=1)
-    wait = (duration - duration.min(axis=1, keepdims=True)).sum(axis=0)
+    waited = _waited(ranks, rows, duration)
+    last = duration.argmin(axis=1) if waited is None else waited.argmin(axis=1)
+    longer = duration - duration.min(axis=1, keepdims=True)
+    wait = (longer if waited is None else waited).sum(axis=0)
     late = int(np.argmin(wait))
     steps = max(len(ranks[0].steps.host) - 1, 1)
     order = np.argsort(-wait, kind="stable").tolist()
@@ -54,7 +56,21 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
         by_wait=tuple((numbers[at], ms(float(wait[at])) / steps) for at in order),
         bus_rate=None if by_host else _bus_rate(ranks[0], rows[:, 0], duration.min(axis=1)),
         by_host=by_host,
+        waited=waited,
     )
+
+
+def _waited(ranks: list[Facts], rows: I64, duration: I64) -> I64 | None:
+    """From each rank's start of a collective to the last one's, where one recorder timed all of them."""
+    if len({facts.timeline.path for facts in ranks}) > 1 or ranks[0].timeline.header.recorder != NSYS:
+        return None
+    starts = [
+        facts.timeline.events.start[rows[:, at]] + facts.timeline.header.base_time_ns
+        for at, facts in enumerate(ranks)
+    ]
+    start = np.stack(starts, axis=1)
+    found: I64 = np.minimum(start.max(axis=1, keepdims=True) - start, duration)
+    return found
 
 
 def _collectives(facts: Facts) -> I64:

@@ -71,7 +71,7 @@ def grows(facts: Facts) -> bool:
     alike, counts = np.unique(further, axis=0, return_counts=True)
     usual = alike[np.argmax(counts)]
     is_even = counts.max() >= EVEN_SHARE * len(further)
-    return bool(is_even and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
+    return bool(is_even and len(usual) and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
 
 
 def _sizes(facts: Facts, row: int) -> list[int]:

@@ -1,8 +1,8 @@
 """Name the wall of a job from files that exist already.
 
-PATH is a torch.profiler trace (.json, .json.gz, .json.zst), a folder of them (one a rank), several of these,
-a run folder that `findwall run` wrote, or what Nsight Compute counted (`ncu --csv`, or its report). Without
-one it is the newest run in findwall-runs. Needs no GPU and no torch.
+PATH is a torch.profiler trace (.json, .json.gz, .json.zst), an Nsight Systems export (.sqlite), a folder of
+them (one a rank), several of these, a run folder that `findwall run` wrote, or what Nsight Compute counted
+(`ncu --csv`, or its report). Without one it is the newest run in findwall-runs. Needs no GPU and no torch.
 
 Exits 3 if --fail-wall is given and that wall or cause is the verdict; else 0.
 """
@@ -42,6 +42,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
 @click.option(
     "--ceilings", type=click.Path(), metavar="FILE", help="Measured ceilings, instead of the table."
 )
+@click.option("--gpu", metavar="NAME", help="The GPU, where the file does not name it, as in NVIDIA H200.")
 @click.option(
     "--max-memory",
     metavar="SIZE",
@@ -82,6 +83,7 @@ def command(
     paths: tuple[str, ...],
     step_ms: float | None,
     ceilings: str | None,
+    gpu: str | None,
     max_memory: str | None,
     what_if: str | None,
     ncu: str | None,
@@ -121,6 +123,7 @@ def command(
             asked: dict[str, Any] = {
                 "step_ms": step_ms,
                 "ceilings": ceilings,
+                "gpu": gpu,
                 "progress": progress,
                 "max_memory": most,
                 "what_if": what_if,

@@ -30,6 +30,7 @@ from findwall.model.diagnosis import (
     TimelineSummary,
     Wall,
 )
+from findwall.model.events import NSYS
 from findwall.units import NS_PER_MS, format_ms, format_share
 from findwall.walls.verdict import BUSY_FOR_LAUNCHES, ROOF_UNKNOWN_SHARE
 
@@ -41,6 +42,7 @@ SAID_TOLERANCE = 1.05  # times what a sentence promises: a fix that saves more s
 ZERO_TIMES = re.compile(r"(?<![\d.,])0 times\b|\bNothing of\b")
 GRAPH_ADVICE = re.compile(r"[Cc]apture [^.;]*graph|torch\.cuda\.graph|make_graphed_callables|reduce-overhead")
 WORKERS = re.compile(r"num_workers=(\d+)")
+HOST_WORK, LOADER = "host-work", "loader-starved"
 MEMORY_CLAIM = re.compile(
     r"(?:come|comes|copied|copies|are) (?:already )?(?:come )?from (?:pinned|pageable)|already pinned"
 )
@@ -498,6 +500,8 @@ def _without_trifles(document: Diagnosis) -> Diagnosis:
     if document.machine.ceilings.get("source") == UNKNOWN:  # then what is slow hides among what is not
         return document
     most = {row.cause: max(row.ms, row.high_ms or 0.0) for row in document.budget}
+    if document.source.kind == NSYS and HOST_WORK in most:  # a loader without a range counts as host work
+        most.setdefault(LOADER, most[HOST_WORK])
     least = WORTH_IT * min(step, document.step.low_ms or step)
     kept = [pair for pair in wall.between if most.get(pair[-1], 0.0) >= least]
     return msgspec.structs.replace(document, wall=msgspec.structs.replace(wall, between=kept))

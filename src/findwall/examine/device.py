@@ -40,6 +40,7 @@ from findwall.model.diagnosis import (
     TimelineSummary,
     Wall,
 )
+from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.units import format_ms, format_share, ms
@@ -169,6 +170,16 @@ def _no_roof(facts: Facts) -> str:
     )
 
 
+def _unnamed_host(facts: Facts) -> str:
+    """An export with CUDA calls alone."""
+    spent, step = format_ms(facts.spent_ms("host-work")), format_ms(ms(facts.step))
+    return (
+        f"For {spent} of the {step} step the device waits while the host makes no CUDA call. Whether it "
+        "waits for data or does other work is unknown without torch's ranges: record with "
+        "--pytorch=autograd-shapes-nvtx, or use `findwall run`."
+    )
+
+
 def _undecided(facts: Facts, verdict: Verdict) -> str:
     reading = facts.reading
     if verdict.why_not in TOO_EARLY:
@@ -179,6 +190,14 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
             f"The trace alone cannot tell {causes} apart: without the profiler the step takes something "
             f"between {format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few "
             "steps without the profiler and pass that as --step-ms, or let `findwall run` measure the job."
+        )
+    if verdict.why_not == "unnamed-host":
+        return _unnamed_host(facts)
+    if verdict.why_not == "no-shapes":
+        return (
+            f"{format_ms(ms(facts.reading.likely.busy))} of the {format_ms(ms(facts.step))} step is device "
+            "work, and without shapes it is unknown how much of that could come back. Record with "
+            "--pytorch=autograd-shapes-nvtx."
         )
     if verdict.why_not == "unexplained":
         return _unexplained(facts)
@@ -216,10 +235,17 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
 def _why_blind(facts: Facts) -> str:
     if not facts.ceilings.known:
         device = facts.ceilings.device or "unnamed"
+        if not facts.timeline.header.devices and facts.timeline.header.recorder == NSYS:
+            return " (the export does not name the GPU; pass --gpu NAME)"
         return f" (no ceilings are known for this device, {device}; `findwall ceilings` measures them)"
     if not facts.timeline.header.shapes:
-        return " (the trace has no shapes; record it with record_shapes=True)"
+        return f" (the trace has no shapes; record it with {facts.timeline.header.shapes_option})"
     if graph_share(facts) > 0 and not captured_share(facts):
+        if facts.timeline.header.recorder == NSYS:
+            return (
+                " (kernels that a CUDA graph replays have no shapes; record the same step once without the "
+                "graph)"
+            )
         return (
             " (kernels replayed from a CUDA graph have no shapes; put a trace of the graph's capture into a "
             "capture_traces folder beside the file, or trace the same step once without the graph)"

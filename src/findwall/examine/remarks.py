@@ -11,6 +11,7 @@ from findwall.attribute.job import captured_share
 from findwall.attribute.probed import far_off
 from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
+from findwall.model.events import NSYS
 from findwall.model.run import Rank, Run
 from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, START_UP
 from findwall.structure.steps import step_numbers
@@ -22,6 +23,7 @@ LEFT_OVER_SHARE = 0.03  # of the step: a replay nearer than that is what its bar
 UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
 SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
 OPS_NAMED = 3  # in one note
+RANKS_NAMED = 8  # in one note
 WHAT_ONCE = {
     LOADING: "first calls that load code",
     CONTEXT: "calls that set up the driver",
@@ -44,6 +46,7 @@ def gather_notes(facts: Facts) -> list[str]:
         *_about_recording(facts),
         *_about_captures(facts),
         *_about_links(facts),
+        *_about_ranks(facts),
         *_about_model(facts),
         *_about_probes(facts),
         *_about_profiled(facts),
@@ -179,10 +182,14 @@ def _about_recording(facts: Facts) -> list[str]:
     notes, header = [], facts.timeline.header
     if not header.shapes:
         notes.append(
-            "The trace has no shapes (record_shapes=True), so FLOPs and bytes are known only from kernel "
-            "names."
+            f"The trace has no shapes ({header.shapes_option}), so FLOPs and bytes are known only from "
+            "kernel names."
         )
-    if not facts.ceilings.known:
+    if not facts.ceilings.known and not header.devices and header.recorder == NSYS:
+        notes.append(
+            "The export does not name the GPU. Pass --gpu NAME to compare kernels with its ceilings."
+        )
+    elif not facts.ceilings.known:
         device = facts.ceilings.device or "the device's name is missing"
         notes.append(f"No ceilings are known for this device ({device}): `findwall ceilings` measures them.")
     if facts.ceilings.doubt:
@@ -222,6 +229,19 @@ def _about_links(facts: Facts) -> list[str]:
         f"Correlation ids repeat in this trace (merged files?), so {ambiguous:,} device events were matched "
         "to "
         "their launches by process and order."
+    ]
+
+
+def _about_ranks(facts: Facts) -> list[str]:
+    """What the collectives of all ranks took, over the whole of what was compared."""
+    found = facts.ranks
+    if found is None or found.waited is None:
+        return []
+    each = zip(found.ranks, found.waits.sum(axis=0).tolist(), strict=True)
+    waits = ", ".join(f"rank {rank} {format_ms(ms(float(wait)))}" for rank, wait in list(each)[:RANKS_NAMED])
+    return [
+        f"{format_ms(found.transfer_ms)} of the {found.matched} collectives that all ranks have is transfer; "
+        f"waiting for others takes {waits}."
     ]
 
 

@@ -24,12 +24,12 @@ from __future__ import annotations
 from typing import Any
 
 from findwall.attribute.autocast import (
-    NO_SHAPES,
     autocast_at_best,
     autocast_likely,
     faster_narrow,
     layout_caveat,
     multiply_wide,
+    no_shapes,
     sixteen_bit_format,
     why_not_known,
     wide_matmuls,
@@ -71,7 +71,7 @@ def advise(facts: Facts) -> Outcome:
         )
     if not times:
         known = bool(facts.kernels.modelled.any())
-        return NoUse("there is no matmul in this step") if known else CannotTell(NO_SHAPES)
+        return NoUse("there is no matmul in this step") if known else CannotTell(no_shapes(facts))
     if next(iter(times)) == "fp64":
         return NoUse("autocast leaves fp64 matmuls as they are; move to fp32 first")
     return NoUse(f"the matmuls already run in {next(iter(times))}")

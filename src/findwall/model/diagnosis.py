@@ -37,8 +37,8 @@ class Step(msgspec.Struct):
     count: int
     discarded: int
     stable: bool | None
-    # What told the steps apart: ProfilerStep, optimizer, period, span; kernels: there is no step, and `ms` is
-    # the time of all kernels one after the other.
+    # What told the steps apart: ProfilerStep, optimizer, range, period, span; kernels: there is no step, and
+    # `ms` is the time of all kernels one after the other.
     found_by: str = ""
     busy_ms: float | None = (
         None  # device time in a step: kernels, collectives and copies, overlap counted once

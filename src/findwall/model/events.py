@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from findwall.model.intervals import I64
 
 I32 = NDArray[np.int32]
+TORCH, NSYS = "torch", "nsys"  # recorders of timelines
 U8 = NDArray[np.uint8]
 Bool = NDArray[np.bool_]
 
@@ -214,6 +215,14 @@ class Header(msgspec.Struct, frozen=True):
     memory: bool | None = None
     base_time_ns: int = 0
     runtime: str | None = None  # "cuda" or "hip"
+    recorder: str = TORCH  # who recorded it
+
+    @property
+    def shapes_option(self) -> str:
+        """What adds shapes to such a recording."""
+        return (
+            "record_shapes=True" if self.recorder == TORCH else "nsys profile --pytorch=autograd-shapes-nvtx"
+        )
 
 
 class ReadQuality(msgspec.Struct):

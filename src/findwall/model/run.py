@@ -120,7 +120,7 @@ class Rank(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace", "run-folder", "ncu"
+    kind: str  # "torch-trace", "nsys", "run-folder" or "ncu"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS

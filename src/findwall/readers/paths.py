@@ -19,7 +19,9 @@ from findwall.readers.ncu import read_report
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
 
-_HINT = "Give a trace of torch.profiler, a folder of them, or a findwall run folder."
+_HINT = (
+    "Give a trace of torch.profiler, an Nsight Systems export, a folder of them, or a findwall run folder."
+)
 
 
 class _Gathered(msgspec.Struct):

@@ -1,8 +1,9 @@
 """Where a step begins and ends, on the host and on the device, and which step a kernel belongs to.
 
-Markers, best first: `ProfilerStep` ranges, optimizer ranges, the period of the kernel sequence, and
-failing all of those the whole span as one step. A kernel belongs to the step that launched it; on the
-device a step runs from its first kernel on the busiest compute stream to that of the next step.
+Markers, best first: `ProfilerStep` ranges, optimizer ranges, ranges of the job's own that recur, the period
+of the kernel sequence, and failing all of those the whole span as one step. A kernel belongs to the step that
+launched it; on the device a step runs from its first kernel on the busiest compute stream to that of the next
+step.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.links import Links, launches_before
+from findwall.structure.recurring import recurring_ranges
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
@@ -22,6 +24,7 @@ OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
 # not calibrated.
 SHORTEST_STEP_KERNELS = 3
 FEWEST_REPEATS = 3
+PLACE_KERNELS = 64  # looked at in one place, before all are
 # The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 # Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
@@ -33,7 +36,7 @@ _STEPS_NAMED = 5  # steps without device work that the note lists by name
 class Steps(msgspec.Struct, frozen=True):
     """The steps of one rank on its busiest device."""
 
-    found_by: str  # "ProfilerStep", "optimizer", "period" or "span"
+    found_by: str  # "ProfilerStep", "optimizer", "range", "period" or "span"
     device: int  # -1 when there are no device events
     boundaries: I64  # device times: n + 1 of them for n steps
     host: I64  # host start of every step found, and the end of the last
@@ -71,8 +74,8 @@ class _Markers(msgspec.Struct, frozen=True):
 def find_steps(timeline: Timeline, links: Links) -> Steps:
     """Tell the steps apart. Always answers; `found_by` says how far to trust it."""
     device = busiest_device(timeline)
-    markers = _profiler_steps(timeline) or _optimizer_steps(timeline) or _period(timeline, links, device)
-    markers = markers or _span(timeline)
+    markers = _profiler_steps(timeline) or _optimizer_steps(timeline) or _recurring(timeline, links, device)
+    markers = markers or _period(timeline, links, device) or _span(timeline)
     if device < 0:
         return _host_steps(timeline, markers)
     return _device_steps(timeline, links, markers, device)
@@ -174,6 +177,18 @@ def _calls_a_step(timeline: Timeline, calls: I64) -> int:
     return 1
 
 
+def _recurring(timeline: Timeline, links: Links, device: int) -> _Markers | None:
+    """Ranges that the job puts around its steps itself."""
+    events = timeline.events
+    rows = recurring_ranges(timeline, links, device)
+    if len(rows) == 0:
+        return None
+    edges = np.append(events.start[rows], events.end[rows[-1]])
+    labels = tuple(timeline.name_of(row) for row in rows.tolist())
+    note = f"Steps are the {len(rows)} ranges from {labels[0]} to {labels[-1]}, which the job marks itself."
+    return _Markers("range", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+
+
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
     """Steps from the repeat of the kernel sequence in launch order.
 
@@ -206,9 +221,19 @@ def _smallest_period(sequence: I64) -> int | None:
     # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
     for repeats in range(min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1), FEWEST_REPEATS - 1, -1):
         for period in range(length // repeats, length // (repeats + 1), -1):
-            if period >= SHORTEST_STEP_KERNELS and np.array_equal(sequence[period:], sequence[:-period]):
+            if period >= SHORTEST_STEP_KERNELS and _repeats(sequence, period):
                 return period
     return None
+
+
+def _repeats(sequence: I64, period: int) -> bool:
+    """Looked at in three places first: of hundreds of thousands of periods nearly all fail there."""
+    left = len(sequence) - period
+    for begin in (0, left // 2, max(left - PLACE_KERNELS, 0)):
+        place = slice(begin, begin + PLACE_KERNELS)
+        if not np.array_equal(sequence[period:][place], sequence[:left][place]):
+            return False
+    return np.array_equal(sequence[period:], sequence[:left])
 
 
 def _host_end(timeline: Timeline) -> int:

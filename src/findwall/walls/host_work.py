@@ -31,7 +31,7 @@ from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.places import loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.model.events import Kind
+from findwall.model.events import TORCH, Kind
 from findwall.units import format_ms, ms
 
 CAUSE = "host-work"
@@ -67,7 +67,8 @@ def sentence(facts: Facts) -> str:
     elif line is not None:
         where = f"most often at {line.place} ({line.function})"
     elif silences:
-        where = f"{silences[0].text}. Record with_stack=True or use `findwall run` to see the line"
+        stacks = "Record with_stack=True or use" if facts.timeline.header.recorder == TORCH else "Use"
+        where = f"{silences[0].text}. {stacks} `findwall run` to see the line"
     else:
         where = "in a place the trace does not name"
     fact = f"{waiting(facts, CAUSE)} while the host does work of its own with no op under it, {where}"
@@ -93,9 +94,11 @@ def _doing(facts: Facts, position: int) -> tuple[str, str | None]:
     frame = _frame(facts, start, end)
     if frame is not None:
         return frame
+    call = _system_call(facts, start, end)
     before, after = _neighbours(facts, start, end)
     earlier = (position - 1) % len(facts.queue.row) if facts.queue.repeats else position - 1
-    return _between(before or _launcher(facts, earlier), after or _launcher(facts, position)), None
+    where = _between(before or _launcher(facts, earlier), after or _launcher(facts, position))
+    return (f"in {call}, {where}" if call else where), None
 
 
 def _between(before: str | None, after: str | None) -> str:
@@ -132,6 +135,22 @@ def _frame(facts: Facts, start: int, end: int) -> tuple[str, str | None] | None:
         if frame is not None and frame.own:
             return f"{frame.function} ({frame.place})", frame.place
     return None
+
+
+def _system_call(facts: Facts, start: int, end: int) -> str | None:
+    """The call of the operating system that covers most of a gap, where an export of nsys has them."""
+    events = facts.timeline.events
+    if facts.timeline.header.recorder == TORCH:
+        return None
+    rows = facts.timeline.rows(Kind.OTHER)
+    rows = rows[np.isin(events.thread[rows], facts.host.threads)]
+    overlap = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
+    names = events.name[rows[overlap > 0]]
+    covered = np.bincount(names, overlap[overlap > 0], minlength=len(facts.timeline.names))
+    most = int(np.argmax(covered)) if len(names) else -1
+    return (
+        facts.timeline.names[most] if most >= 0 and covered[most] >= MAJORITY_SHARE * (end - start) else None
+    )
 
 
 def _neighbours(facts: Facts, start: int, end: int) -> tuple[str | None, str | None]:

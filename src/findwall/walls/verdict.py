@@ -11,6 +11,7 @@ from findwall.attribute.setups import RECOMPILATION, grows
 from findwall.attribute.whatif import saved_alone
 from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN, ByCause
+from findwall.model.events import NSYS, Kind
 from findwall.replay.blame import WAITING
 from findwall.replay.graph import LAUNCHING
 
@@ -37,6 +38,7 @@ COMPARED = 4  # causes, of those with most to give back, that are played against
 # Of every step recorded, start-up: the rest of such a step is warm-up too.
 START_UP_SHARE = 0.5
 
+TOLD_BY_NAME = ("fast-path-off", "throttled")  # causes of device work that need no shapes
 NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
 
 
@@ -47,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True):
     next: str | None = None
     between: tuple[str, ...] = ()
     # "start-up", "too-early", "growing", "dilation", "unexplained", "contended", "ceilings", "small-kernels",
-    # "no-roof" or "unknown"
+    # "no-roof", "unnamed-host", "no-shapes" or "unknown"
     why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
@@ -78,6 +80,10 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
+    if best == "host-work" and _host_unnamed(facts):
+        return Verdict(None, between=(best, "loader-starved"), why_not="unnamed-host")
+    if _floors_guessed(facts, best):
+        return Verdict(None, between=(best,), why_not="no-shapes")
     if best in ROOFS and not facts.ceilings.known:
         return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
     return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
@@ -92,6 +98,21 @@ def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
         for scenario in facts.reading.scenarios
     )
     return "unexplained" if mostly_idle > 0 else "unknown"
+
+
+def _host_unnamed(facts: Facts) -> bool:
+    """Whether an export has CUDA calls alone: a silent host may be in the loader or anywhere else."""
+    timeline = facts.timeline
+    return timeline.header.recorder == NSYS and not (timeline.events.kind == Kind.OP).any()
+
+
+def _floors_guessed(facts: Facts, best: str) -> bool:
+    """Whether an export without shapes is asked how far device work is from its floor: names tell its class,
+    and whether it runs on the wrong pipe, but not that."""
+    header = facts.timeline.header
+    if header.recorder != NSYS or header.shapes:
+        return False
+    return WALL_OF[best] in ("compute", "bandwidth") and best not in TOLD_BY_NAME
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:
@@ -127,7 +148,7 @@ def _rank(facts: Facts, scenario: Scenario) -> list[str]:
         if QUESTION_OF[second] < QUESTION_OF[first]:
             worth[0], worth[1] = second, first
     worth = _in_front(facts, worth, gain, scenario)
-    return worth if _hidden(facts, scenario) <= gain[worth[0]] else [UNKNOWN]
+    return worth if _hidden(facts, scenario, worth[0]) <= gain[worth[0]] else [UNKNOWN]
 
 
 def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario) -> list[str]:
@@ -150,9 +171,12 @@ def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario)
     return [most, *(cause for cause in worth if cause != most)] if clear else worth
 
 
-def _hidden(facts: Facts, scenario: Scenario) -> float:
+def _hidden(facts: Facts, scenario: Scenario, best: str) -> float:
     """What a better cause than the known ones could give back, for all that is known."""
-    return facts.unknown(scenario) + MAY_HIDE_SHARE * _floorless(facts, scenario)
+    blind = _floorless(facts, scenario)
+    if facts.timeline.header.recorder == NSYS:
+        blind = max(blind, facts.blind(scenario, best))
+    return facts.unknown(scenario) + MAY_HIDE_SHARE * blind
 
 
 def _floorless(facts: Facts, scenario: Scenario) -> float:
@@ -168,6 +192,8 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
     unknown = facts.unknown(scenario)
+    if facts.timeline.header.recorder == NSYS:
+        unknown += MAY_HIDE_SHARE * facts.blind(scenario)
     if unknown > ROOF_UNKNOWN_SHARE * scenario.step or not known:
         return UNKNOWN
     if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall
