@@ -502,3 +502,24 @@ def test_a_report_is_exported_where_nsys_is(tmp_path: Path, monkeypatch: pytest.
     assert found.timelines[0].path == str(report) and len(found.timelines[0].rows(Kind.KERNEL)) == 4
     tool.write_text("#!/bin/sh\nexit 3\n")
     refused(report, "ended with 3")
+
+
+def test_a_packed_export_is_the_same_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = small(tmp_path / "job.sqlite")
+    packed = tmp_path / "job.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    one, other = open_run([plain]).ranks[0].timeline, open_run([packed]).ranks[0].timeline
+    assert one is not None and other is not None
+    assert (other.path, list(other.names)) == (str(packed), list(one.names))
+    assert np.array_equal(other.events.start, one.events.start)
+    for content in (packed.read_bytes()[:-40], gzip.compress(plain.read_bytes()[:5000])):
+        packed.write_bytes(content)
+        with pytest.raises(InputError, match=r"job\.sqlite\.gz") as raised:
+            open_run([packed])
+        assert str(scratch) not in str(raised.value)
+    assert list(scratch.iterdir()) == []
