@@ -94,62 +94,77 @@ def command(
     trace_target: str | None,
     fail_walls: tuple[str, ...],
 ) -> int:
-    if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
-        raise InputError(
-            f"--step-ms {step_ms} is not a step time", "Give milliseconds above zero, as in --step-ms 41.3."
-        )
-    most = None if max_memory is None else bytes_of(max_memory)
-    from findwall.cli.report import check_trace_name, export_trace
+    _check_step(step_ms)
+    from findwall.cli.gate import WallGate
+    from findwall.cli.newest import resolve
+    from findwall.cli.report import check_trace_name
 
     if trace_target is not None:
         check_trace_name(trace_target)
-    from findwall.cli.gate import WallGate
-    from findwall.cli.newest import resolve
-
     gate = WallGate(fail_walls)
-
+    asked: dict[str, Any] = {
+        "step_ms": step_ms,
+        "ceilings": ceilings,
+        "gpu": gpu,
+        "max_memory": None if max_memory is None else bytes_of(max_memory),
+        "what_if": what_if,
+        "ncu": ncu,
+    }
     chosen, which = resolve(paths)
     if which:
         click.echo(f"findwall: {clean(which)}", err=True)
-    from findwall import api
-    from findwall.cli.progress import progress_bar
+    diagnosis, seen = _read(chosen, asked, is_drawn=page_target is not None or trace_target is not None)
     from findwall.report import document
 
-    # Millions of small objects come and go in blocks, none in circles: the collector would only walk them.
-    gc.disable()
-    atexit.register(gc.freeze)  # nor need it walk all there is once more when the process ends
-    try:
-        with progress_bar("reading") as progress:
-            asked: dict[str, Any] = {
-                "step_ms": step_ms,
-                "ceilings": ceilings,
-                "gpu": gpu,
-                "progress": progress,
-                "max_memory": most,
-                "what_if": what_if,
-                "ncu": ncu,
-            }
-            is_drawn = page_target is not None or trace_target is not None
-            seen = api.look(chosen, **asked) if is_drawn else None
-            diagnosis = api.read(chosen, **asked) if seen is None else seen[1].diagnosis
-    finally:
-        gc.enable()
     try:
         if json_target is not None:
             document.write(diagnosis, json_target)
     finally:  # a full disk must not cost a person the answer
         if json_target != "-":
             show(diagnosis, is_brief, top)
-    if page_target is not None and seen is not None:  # last: nobody waits for it
-        draw(*seen, Path(page_target))
-    if trace_target is not None and seen is not None:
-        from findwall.examine.series import gather
-
-        export_trace(seen[1], gather(seen[0], seen[1].facts), trace_target)
+    if seen is not None:  # last: nobody waits for it
+        _draw_all(*seen, page_target, trace_target)
     judged = gate.of_wall(diagnosis.wall, script_of(chosen)) if fail_walls else None
     if judged is not None and judged.said:
         click.echo(f"findwall: {judged.said}", err=True)
     return 0 if judged is None else judged.code
+
+
+def _check_step(step_ms: float | None) -> None:
+    if step_ms is not None and not (math.isfinite(step_ms) and step_ms > 0):
+        raise InputError(
+            f"--step-ms {step_ms} is not a step time", "Give milliseconds above zero, as in --step-ms 41.3."
+        )
+
+
+def _read(
+    paths: list[str], asked: dict[str, Any], is_drawn: bool
+) -> tuple[Diagnosis, tuple[Run, Examined] | None]:
+    """The Diagnosis; and what it rests on, where something is drawn of it."""
+    from findwall import api
+    from findwall.cli.progress import progress_bar
+
+    # Millions of small objects come and go in blocks, none in circles: the collector would only walk them.
+    gc.disable()
+    atexit.register(gc.freeze)  # nor need it walk all there is once more when the process ends
+    try:
+        with progress_bar("reading") as progress:
+            if not is_drawn:
+                return api.read(paths, progress=progress, **asked), None
+            seen = api.look(paths, progress=progress, **asked)
+            return seen[1].diagnosis, seen
+    finally:
+        gc.enable()
+
+
+def _draw_all(run: Run, found: Examined, page_target: str | None, trace_target: str | None) -> None:
+    if page_target is not None:
+        draw(run, found, Path(page_target))
+    if trace_target is not None:
+        from findwall.cli.report import export_trace
+        from findwall.examine.series import gather
+
+        export_trace(found, gather(run, found.facts), trace_target)
 
 
 def script_of(paths: list[str]) -> str | None:
