@@ -10,6 +10,7 @@ from findwall.errors import InputError
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import circumstances, circumstances_without_trace
 from findwall.examine.device import diagnose_device
+from findwall.examine.watched import diagnose_watched
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
 from findwall.model.diagnosis import Diagnosis
@@ -44,6 +45,9 @@ def look_into(
         hint = "Give --step-ms a positive number of milliseconds."
         raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
     ceilings = ceilings or _ceilings(run)
+    if run.watched is not None:
+        document = diagnose_watched(run, ceilings)
+        return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
     ranks = facts_of(run, step_ms, ceilings)
     if ranks:
         return Examined(checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0])), ranks[0])
@@ -84,7 +88,7 @@ def _ceilings(run: Run) -> Ceilings:
     """Ceilings that came with the run, else those measured here before, else the table's row."""
     if run.ceilings.known:
         return run.ceilings
-    if run.kind == "run-folder":
+    if run.kind in ("run-folder", "watch"):
         from findwall.measure.ceilings import cached_ceilings  # a trace is read without it
 
         measured = cached_ceilings(run.first.device_name or "")

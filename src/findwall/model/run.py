@@ -18,6 +18,7 @@ from findwall.model.machine import (
     Telemetry,
 )
 from findwall.model.probes import Probes
+from findwall.model.watched import WatchedJob, WatchedRank
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -112,12 +113,13 @@ class Rank(msgspec.Struct, frozen=True):
     compiles: int = 0  # graphs compiled while steps were timed
     elapsed: Elapsed | None = None
     notes: tuple[str, ...] = ()
+    watched: WatchedRank | None = None  # where nobody measured it from inside
 
 
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace" or "run-folder"
+    kind: str  # "torch-trace", "run-folder" or "watch"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
@@ -129,6 +131,7 @@ class Run(msgspec.Struct, frozen=True):
     crash: str = ""  # how the job ended, where it did not end well
     probes: Probes | None = None  # ops of its step that were run as fixes would run them
     trials: tuple[Trial, ...] = ()  # fixes that were really made in it
+    watched: WatchedJob | None = None  # where the job ran already
 
     @property
     def first(self) -> Rank:

@@ -1,0 +1,63 @@
+"""The rank that is not like the others: where all wait for each other, it is the one to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from findwall.attribute.stacks import DOINGS, Doings, interval
+from findwall.model.run import Rank
+from findwall.units import format_share
+
+# All chosen by hand, not calibrated.
+FEWEST_RANKS = 3  # of two, nobody can say which is the odd one
+DIFFERS_SHARE = 0.25  # of the looks
+DIFFERS_POINTS = 20.0  # percent of the time on the multiprocessors
+SLOWER_CLOCK = 0.9  # times the others' clock
+
+
+def odd_ranks(ranks: Sequence[Rank], seen: Sequence[Doings]) -> dict[int, str]:
+    """By their place in the list, those that differ from all others together, and in what."""
+    if len(ranks) < FEWEST_RANKS:
+        return {}
+    found = {}
+    for at in range(len(ranks)):
+        why = _by_clock(ranks, at) or _by_looks(seen, at) or _by_counters(ranks, at)
+        if why:
+            found[at] = why
+    return found if len(found) <= len(ranks) // 3 else {}  # where many differ there is no rule to differ from
+
+
+def _by_clock(ranks: Sequence[Rank], at: int) -> str:
+    clocks = [rank.telemetry.sm_clock_mhz for rank in ranks]
+    own = clocks[at]
+    others = [clock.mean for number, clock in enumerate(clocks) if clock is not None and number != at]
+    if own is None or not others or own.mean >= SLOWER_CLOCK * median(others):
+        return ""
+    return f"its clock is {own.mean:.0f} MHz, the others' {median(others):.0f}"
+
+
+def _by_looks(seen: Sequence[Doings], at: int) -> str:
+    """Something that it does, or leaves, far more often than all others together, beyond chance."""
+    others = [one for number, one in enumerate(seen) if number != at]
+    total = sum(one.looks for one in others)
+    if not seen[at].looks or not total:
+        return ""
+    for doing in DOINGS:
+        own = seen[at].of(doing)
+        count = sum(round(one.of(doing).share * one.looks) for one in others)
+        low, high = interval(count, total)
+        if abs(own.share - count / total) >= DIFFERS_SHARE and (own.low > high or own.high < low):
+            line = f", at {own.spots[0][0].place}" if own.spots and own.share > count / total else ""
+            theirs = format_share(count / total)
+            return f"{doing} in {format_share(own.share)} of the looks{line}, the others in {theirs}"
+    return ""
+
+
+def _by_counters(ranks: Sequence[Rank], at: int) -> str:
+    busy = [rank.telemetry.gpm.sm if rank.telemetry.gpm is not None else None for rank in ranks]
+    own = busy[at]
+    others = [share for number, share in enumerate(busy) if share is not None and number != at]
+    if own is None or not others or abs(own - median(others)) < DIFFERS_POINTS:
+        return ""
+    return f"its multiprocessors are busy {own:.0f} % of the time, the others' {median(others):.0f} %"
