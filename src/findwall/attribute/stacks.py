@@ -78,6 +78,7 @@ _WEIGHTLESS = frozenset(
 # Of the looks at a line: so many without the lock, and it is one that issues ops. Small ops one after the
 # other gave the lock away in half of the looks, plain Python in none. Seen on two cores, with a CPU job.
 ISSUES_SHARE = 0.2
+_COMPREHENSION = re.compile(r"(?:\.<locals>)?\.<(?:listcomp|dictcomp|setcomp|genexpr|lambda)>")
 CONFIDENCE = 1.96  # standard errors: an interval that holds the truth 95 times in 100
 
 
@@ -142,7 +143,7 @@ def spot_of(stack: SeenStack, texts: dict[str, str]) -> Spot | None:
         doing=_doing(stack, own, text),
         file=own.file,
         line=own.line,
-        function=own.function,
+        function=_COMPREHENSION.sub("", own.function) or own.function,
         inside="" if innermost is own else f"{innermost.file.rpartition('/')[2]}:{innermost.function}",
         text=text,
     )

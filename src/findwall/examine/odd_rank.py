@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from findwall.attribute.stacks import DOINGS, Doings, interval
+from findwall.attribute.stacks import DOINGS, Doings
 from findwall.model.run import Rank
 from findwall.units import format_share
 
@@ -38,18 +38,17 @@ def _by_clock(ranks: Sequence[Rank], at: int) -> str:
 
 
 def _by_looks(seen: Sequence[Doings], at: int) -> str:
-    """Something that it does, or leaves, far more often than all others together, beyond chance."""
-    others = [one for number, one in enumerate(seen) if number != at]
-    total = sum(one.looks for one in others)
-    if not seen[at].looks or not total:
+    """Something that it does, or leaves, far more often than the middle one of the others, beyond chance."""
+    others = [one for number, one in enumerate(seen) if number != at and one.looks]
+    if not seen[at].looks or not others:
         return ""
     for doing in DOINGS:
         own = seen[at].of(doing)
-        count = sum(round(one.of(doing).share * one.looks) for one in others)
-        low, high = interval(count, total)
-        if abs(own.share - count / total) >= DIFFERS_SHARE and (own.low > high or own.high < low):
-            line = f", at {own.spots[0][0].place}" if own.spots and own.share > count / total else ""
-            theirs = format_share(count / total)
+        usual = sorted((one.of(doing) for one in others), key=lambda one: one.share)[len(others) // 2]
+        apart = own.low > usual.high or own.high < usual.low
+        if apart and abs(own.share - usual.share) >= DIFFERS_SHARE:
+            line = f", at {own.spots[0][0].place}" if own.spots and own.share > usual.share else ""
+            theirs = format_share(usual.share)
             return f"{doing} in {format_share(own.share)} of the looks{line}, the others in {theirs}"
     return ""
 

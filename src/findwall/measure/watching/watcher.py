@@ -5,7 +5,6 @@ Nothing here touches the job: /proc and NVML are read, and py-spy reads its memo
 
 from __future__ import annotations
 
-import platform
 import random
 import time
 from collections import Counter, deque
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from findwall.measure.ceilings.cores import core_name
 from findwall.measure.watching import processes as found_processes
 from findwall.measure.watching import spy, usage
 from findwall.measure.watching.gpus import Board, GpuList, Share, gpus_of, list_gpus
@@ -218,19 +218,19 @@ class Watcher:
         share = self._shares.get(process.pid, Share())
         uuid = share.gpus[0].uuid if share.gpus else None
         use = usage.mean(list(one.uses))
-        stacks, thread = _training(process.pid, list(one.looks))
+        stacks, thread = training_stacks(process.pid, list(one.looks))
         workers = [self._watched(helper) for helper in self._helpers(process)]
         workers = [helper for helper in workers if helper.is_in(_WORKER_LOOP)]
         sources = self._sources.setdefault(process.pid, Sources(process.pid, process.started, self._proc))
         made = _counted(
-            [stack for helper in workers for stack in _training(helper.process.pid, list(helper.looks))[0]]
+            [stack for helper in workers for stack in training_stacks(helper.process.pid, list(helper.looks))[0]]
         )
         on_gpu = bool(share.gpus) or bool(process.has_gpu)
         return Rank(
             number=process.rank if process.rank is not None else number,
             telemetry=self._telemetry(uuid, use),
             device_kind="gpu" if on_gpu else "cpu",
-            device_name=share.gpus[0].name if share.gpus else None if on_gpu else _cores_name(),
+            device_name=share.gpus[0].name if share.gpus else None if on_gpu else core_name(),
             total_memory=share.gpus[0].memory if share.gpus else None,
             loader_workers=len(workers) if workers else None,
             watched=WatchedRank(
@@ -273,10 +273,6 @@ class Watcher:
         return notes
 
 
-def _cores_name() -> str:
-    return f"{platform.processor() or platform.machine()} cores"
-
-
 def _counted(stacks: list[SeenStack]) -> tuple[SeenStack, ...]:
     """The same stacks, each once with how often it was seen."""
     counts: Counter[SeenStack] = Counter()
@@ -285,7 +281,7 @@ def _counted(stacks: list[SeenStack]) -> tuple[SeenStack, ...]:
     return tuple(msgspec.structs.replace(stack, count=count) for stack, count in counts.most_common())
 
 
-def _training(pid: int, looks: list[list[spy.ThreadStack]]) -> tuple[list[SeenStack], str]:
+def training_stacks(pid: int, looks: list[list[spy.ThreadStack]]) -> tuple[list[SeenStack], str]:
     """The stacks of the thread that trains, and its name where that is not the main one.
 
     It is the main one, unless that only waits and another one works: some frameworks train in a thread.
