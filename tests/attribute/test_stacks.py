@@ -80,7 +80,9 @@ def test_python_between_the_ops_of_a_line_is_issuing_them() -> None:
     """With the lock in half of the looks a line calls ops; with it in all of them it runs Python."""
     issuing = [seen(("main", OWN), lock=True, count=5), seen(("main", OWN), count=5)]
     assert doings(issuing, {}).shares() == {"ops": 1.0}
-    assert doings([seen(("main", OWN), lock=True, count=9), seen(("main", OWN))], {}).of("python").share == 0.9
+    assert (
+        doings([seen(("main", OWN), lock=True, count=9), seen(("main", OWN))], {}).of("python").share == 0.9
+    )
 
 
 @pytest.mark.parametrize(

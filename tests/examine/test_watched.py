@@ -37,7 +37,10 @@ def rank(job: str = "", gpm: Counters | None = None, number: int = 0, **told: ob
     )
     kind = "cpu" if gpm is None else "gpu"
     return Rank(
-        number=number, device_kind=kind, telemetry=Telemetry(gpm=gpm, samples=40), watched=replace(seen, **told)
+        number=number,
+        device_kind=kind,
+        telemetry=Telemetry(gpm=gpm, samples=40),
+        watched=replace(seen, **told),
     )
 
 
@@ -126,8 +129,14 @@ def test_a_share_that_few_looks_show_is_not_proven() -> None:
     ("run", "said"),
     [
         (job(rank("chatty_logger"), seconds=2.0), "2 s is too short"),
-        (job(rank("", None, stacks=(at(("find", "<frozen importlib._bootstrap>"), ("main", OWN)),))), "imports"),
-        (job(rank("", STARVED, stacks=(at(("c", f"{TORCH}/_dynamo/convert_frame.py"), ("main", OWN)),))), "compiles"),
+        (
+            job(rank("", None, stacks=(at(("find", "<frozen importlib._bootstrap>"), ("main", OWN)),))),
+            "imports",
+        ),
+        (
+            job(rank("", STARVED, stacks=(at(("c", f"{TORCH}/_dynamo/convert_frame.py"), ("main", OWN)),))),
+            "compiles",
+        ),
     ],
 )
 def test_a_job_that_still_sets_itself_up_is_looked_at_too_early(run: Run, said: str) -> None:

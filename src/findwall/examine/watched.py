@@ -42,7 +42,7 @@ from findwall.model.watched import WatchedJob, WatchedRank
 from findwall.units import GIB, format_share
 
 # All chosen by hand, not calibrated.
-TOO_SHORT_S = 5.0  # with a handful of looks nothing is proven
+TOO_SHORT_S = 3.0  # with a handful of looks and samples nothing is proven
 COMPILES_SHARE = 0.2  # of the looks: then the job is as it is only while it compiles
 COULD_BE_SHARE = 0.25  # of the looks, at most: what is seen less often is not what the job waits for
 IN_LINE_SHARE = 0.05  # of the time that the main thread waits for a core: less is how any thread runs

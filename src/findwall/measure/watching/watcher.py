@@ -223,7 +223,11 @@ class Watcher:
         workers = [helper for helper in workers if helper.is_in(_WORKER_LOOP)]
         sources = self._sources.setdefault(process.pid, Sources(process.pid, process.started, self._proc))
         made = _counted(
-            [stack for helper in workers for stack in training_stacks(helper.process.pid, list(helper.looks))[0]]
+            [
+                stack
+                for helper in workers
+                for stack in training_stacks(helper.process.pid, list(helper.looks))[0]
+            ]
         )
         on_gpu = bool(share.gpus) or bool(process.has_gpu)
         return Rank(
