@@ -6,9 +6,9 @@ Each job runs once, without end, and counts its steps. First it is watched N tim
 wall named, and its line? Then a watch runs beside it that looks as often as in its first 30 s, without end.
 For two seconds it is stopped (SIGSTOP), for two it goes on, in an order that chance decides for each pair, so
 that a machine that drifts, or that others use, counts for both alike. `slower` is how much longer a step took
-in the watched half of a pair: the mean over all pairs, with its 95 % interval, and the median. `cpu_slower` is
-the same of the job's own CPU time per step, which other people's work hardly touches. `noise` is `slower` of
-pairs in which the watch was stopped in both halves. `watch_cores` is what the watch and py-spy took.
+in the watched half of a pair: the mean over all pairs, with its 95 % interval, and the median. `cpu_slower`
+is the same of the job's own CPU time per step, which other people's work hardly touches. `noise` is `slower`
+of pairs in which the watch was stopped in both halves. `watch_cores` is what the watch and py-spy took.
 
 Writes benchmarks/results/watch.json.
 """

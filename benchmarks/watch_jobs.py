@@ -1,8 +1,8 @@
 """Small CPU jobs that `findwall watch` is tried on: those of the demo, one that reads numbers one by one, and
 one that keeps every core busy.
 
-`python benchmarks/watch_jobs.py NAME COUNTER` runs one without end; COUNTER is a file of eight bytes in which it
-counts its steps.
+`python benchmarks/watch_jobs.py NAME COUNTER` runs one without end; COUNTER is a file of eight bytes in which
+it counts its steps.
 """
 
 from __future__ import annotations

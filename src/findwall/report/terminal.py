@@ -81,7 +81,7 @@ def to_text(
     glyphs = UNICODE if unicode else ASCII
     paper.print(Group(*_first(diagnosis, glyphs)))
     if not is_brief:
-        paper.print(Group(*_rest(diagnosis, paper.width, glyphs)))
+        paper.print(Group(*_rest(diagnosis, paper.width, glyphs)), crop=False)
     assert isinstance(paper.file, io.StringIO)
     lines = (line.rstrip() for line in paper.file.getvalue().splitlines())
     text = "\n".join(lines) + "\n"
@@ -127,7 +127,7 @@ def _watched(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
         yield Text(line, no_wrap=True, overflow="ellipsis")
     if watch.settle:
         yield Text("to measure it", style="bold")
-        yield Text(f"  {clean(watch.settle)}", overflow="fold")
+        yield Text(f"  {clean(watch.settle)}", no_wrap=True, overflow="ignore")  # to be copied: one line
 
 
 def _notes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
