@@ -13,6 +13,7 @@ from recorded_looks import stacks, texts
 
 OWN = "/home/user/job/train.py"
 TORCH = "/opt/env/lib/python3.11/site-packages/torch"
+MODEL = "/opt/env/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py"
 
 
 def seen(*frames: tuple[str, str], lock: bool = False, running: bool = True, count: int = 1) -> SeenStack:
@@ -63,6 +64,18 @@ def test_a_worker_is_told_by_its_loop_and_seen_at_its_own_line() -> None:
         (seen(("__next__", f"{TORCH}/utils/data/dataloader.py"), ("main", OWN), running=False), "loader"),
         (seen(("all_reduce", f"{TORCH}/distributed/distributed_c10d.py"), ("main", OWN)), "collective"),
         (seen(("compile", f"{TORCH}/_dynamo/convert_frame.py"), ("main", OWN), lock=True), "compiles"),
+        # A model's own Python leads from op to op, and so does a library's that calls ops.
+        (
+            seen(("forward", OWN), ("_call_impl", f"{TORCH}/nn/modules/module.py"), ("main", OWN), lock=True),
+            "ops",
+        ),
+        (seen(("forward", MODEL), ("main", OWN)), "ops"),
+        (
+            seen(("__enter__", "/usr/lib/python3.11/contextlib.py"), ("w", f"{TORCH}/amp.py"), lock=True),
+            "ops",
+        ),
+        (seen(("resize", f"{TORCH[:-6]}/PIL/Image.py"), ("main", OWN)), "python"),
+        (seen(("get", "/usr/lib/python3.11/queue.py"), ("main", OWN), running=False), "waits"),
         (seen(("synchronize", f"{TORCH}/cuda/__init__.py"), ("main", OWN)), "reads"),
     ],
 )

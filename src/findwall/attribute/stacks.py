@@ -40,6 +40,14 @@ _BY_FILES = (("starts", _STARTS), ("compiles", _COMPILES), ("loader", _LOADER), 
 _TORCH = re.compile(r"/(?:torch|torchvision|torchaudio|functorch|triton)/")
 # Of torch, but the person's own business: writing a checkpoint, logging to TensorBoard.
 _TORCH_WRITES = re.compile(r"/torch/(?:serialization|utils/tensorboard/\w+|distributed/checkpoint/\w+)\.py$")
+_STDLIB_FILE = re.compile(r"/lib/python\d[\d.]*/(?!site-packages/|dist-packages/)|^<")
+# Files in which no op of torch runs, whoever holds the lock: they compute, read or write by themselves.
+_NO_OPS = re.compile(
+    _STDLIB_FILE.pattern
+    + r"|/site-packages/(?:numpy|PIL|cv2|pandas|scipy|sklearn|skimage|pyarrow|h5py|zarr|librosa"
+    r"|soundfile|av|decord|orjson|ujson|yaml|requests|urllib3|boto3|botocore|fsspec|tqdm|wandb|mlflow|matplotlib)/"
+)
+_ISSUES = re.compile(r"/torch/nn/modules/module\.py$|/torch/optim/|/torch/autograd/function\.py$")
 _INSTALLED = re.compile(r"/(?:site-packages|dist-packages)/|/lib/python\d[\d.]*/|^<")
 
 # Methods that hand a number or a copy to the host; then what neither computes on a device nor waits for one.
@@ -171,11 +179,16 @@ def _doing(stack: SeenStack, own: StackFrame, text: str) -> str:
         return "reads"
     if any(_TORCH_WRITES.search(frame.file) for frame in below):
         return "python"
-    if _TORCH.search(innermost.file):
+    caller = next((frame for frame in frames if not _STDLIB_FILE.search(frame.file)), innermost)
+    if _TORCH.search(caller.file):
         return "ops"
-    if stack.holds_lock or (below and stack.is_running):  # inside json, numpy, PIL: no op of torch
+    if not stack.holds_lock and not stack.is_running:
+        return "waits"
+    if _NO_OPS.search(innermost.file):
         return "python"
-    return "ops" if stack.is_running else "waits"
+    if any(_ISSUES.search(frame.file) for frame in frames):  # a model's own Python: it leads from op to op
+        return "ops"
+    return "python" if stack.holds_lock else "ops"
 
 
 def _is_read(below: tuple[StackFrame, ...], text: str) -> bool:

@@ -57,7 +57,7 @@ FOREIGN = {
 # What looks at a running job find where a cause is its wall.
 SEEN_AS = {
     "loader-starved": {"loader"},
-    "host-work": {"python", "reads", "waits"},
+    "host-work": {"python", "reads"},
     "host-sync": {"reads"},
 }
 # Advice in a verdict's sentence, and the fix that it speaks of.

@@ -63,7 +63,7 @@ def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks)),
-        machine=machine(run, ceilings),
+        machine=msgspec.structs.replace(machine(run, ceilings), count=_devices(run)),
         step=Step(None, None, None, "estimated", None, None, None, None, 0, 0, None),
         questions=_questions(verdict.busy),
         wall=_wall(verdict, too_early, speaker, odd.get(at, "")),
@@ -71,7 +71,7 @@ def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
         quality=Quality(0, 0, 0, 0, False, None),
         budget=[],
         phases=[],
-        memory=memory(run, speaker.telemetry.memory_used),
+        memory=memory(run, None),
         prescriptions=[],
         not_worth_it=[],
         mfu=Mfu(None, None, None, None, "no device events"),
@@ -144,8 +144,8 @@ def _waits(rank: Rank, found: Doings, idle: float) -> list[Wait]:
 
 
 def _host_work(rank: Rank, found: Doings) -> Doing:
-    """Python with no op under it. Cores have nothing that a read could wait for; nor that a sleep could."""
-    return found.of("python", "reads", "waits") if rank.device_kind == "cpu" else found.of("python")
+    """Python with no op under it. Cores have nothing that a read could wait for."""
+    return found.of("python", "reads") if rank.device_kind == "cpu" else found.of("python")
 
 
 def _about_loader(rank: Rank, found: Doings) -> str:
@@ -188,7 +188,8 @@ def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
         return CounterVerdict(None, (), _nothing_known(rank), None)
     waits = {"loader-starved": found.of("loader"), "host-work": _host_work(rank, found)}
     talk = found.of("collective")
-    between = [cause for cause, one in waits.items() if one.high >= COULD_BE_SHARE]
+    asleep = found.of("waits").high >= COULD_BE_SHARE  # for whom is not known: batches may come that way too
+    between = [cause for cause, one in waits.items() if one.high >= COULD_BE_SHARE or asleep]
     between += ["exposed-collective", "straggler"] if talk.high >= COULD_BE_SHARE else []
     most = max(
         ("ops", "python", "loader", "collective", "reads", "waits"), key=lambda name: found.of(name).share
@@ -261,6 +262,12 @@ def _own_work(made: Doings) -> Doing:
 # -- rows ------------------------------------------------------------------------------------------
 
 
+def _devices(run: Run) -> int | None:
+    """How many GPUs the ranks use; None where that is not known, or where they use none."""
+    used = {rank.watched.gpu for rank in run.ranks if rank.watched is not None and rank.watched.gpu}
+    return len(used) or None
+
+
 def _texts(rank: Rank) -> dict[str, str]:
     return (rank.watched or NOTHING_SEEN).texts
 
@@ -287,6 +294,7 @@ def _notes(job: WatchedJob, rank: Rank, found: Doings, verdict: CounterVerdict) 
             f"For {format_share(waited)} of the time the job's thread waited for a core that others "
             "used, so part of what is seen on the host may be their doing."
         )
+    notes += [f"{note}." for note in rank.telemetry.notes]
     held = held_down(rank)
     if held is not None:
         notes.append(f"{held}.")

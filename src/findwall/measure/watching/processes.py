@@ -18,6 +18,7 @@ RANK_NAMES = (b"RANK", b"LOCAL_RANK")  # the first that is there is the rank
 # Mapped by every process that has torch in it, whatever its version; then what only GPU jobs open.
 _TORCH = re.compile(r"/libtorch_(?:cpu|python)\.so|/libtorch\.so")
 _GPU_NODE = re.compile(r"/dev/nvidia\d+$|/dev/kfd$")
+_GPU_MAPPED = re.compile(r"/dev/nvidia\d+\b|/dev/kfd\b")
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*t?$")
 _PYTHON_LIBRARY = re.compile(r"/libpython[0-9.]+[a-z]*\.so")
 # Processes beside a job that never train: they only hold things for others.
@@ -105,7 +106,7 @@ def look_at(pid: int, proc: Path = PROC) -> Process | None:
         name=name,
         is_python=_is_python(folder, name, spoken, maps),
         has_torch=None if maps is None else bool(_TORCH.search(maps)),
-        has_gpu=_has_gpu(folder),
+        has_gpu=_has_gpu(folder, maps),
         rank=_rank(folder),
         state=fields[0],
         started=int(fields[19]),
@@ -202,7 +203,10 @@ def _is_python(folder: Path, name: str, words: tuple[str, ...], maps: str | None
     return maps is not None and bool(_PYTHON_LIBRARY.search(maps))
 
 
-def _has_gpu(folder: Path) -> bool | None:
+def _has_gpu(folder: Path, maps: str | None) -> bool | None:
+    """By its open files, or by what of a device it has in its memory."""
+    if maps is not None and _GPU_MAPPED.search(maps):
+        return True
     try:
         files = list((folder / "fd").iterdir())
     except OSError:

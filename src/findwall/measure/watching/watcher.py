@@ -5,6 +5,7 @@ Nothing here touches the job: /proc and NVML are read, and py-spy reads its memo
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter, deque
@@ -25,9 +26,9 @@ from findwall.model.watched import ProcessUse, SeenStack, WatchedJob, WatchedRan
 USE_PERIOD_S = 0.5
 LOOK_PERIOD_S = 1.0
 # Twenty looks leave a share of 80 % as uncertain as 58 to 92 %, which names nothing: at first they come more
-# often, if they cost no more than so much of one core.
-FIRST_S, FIRST_LOOK_PERIOD_S = 30.0, 0.3
-SPY_SHARE = 0.1
+# often, if they cost no more than so much of all cores, or of one core where there are few.
+FIRST_S, FIRST_LOOK_PERIOD_S = 30.0, 0.2
+SPY_SHARE, SPY_CORES = 0.01, 0.1
 JITTER_SHARE = 0.3  # of the period: a job whose steps take as long is not always met in the same place
 TREE_PERIOD_S = 5.0  # loader workers come and go with the epochs
 KEPT_S = 300.0  # what is older says little about the job as it runs now
@@ -48,6 +49,9 @@ class _Watched:
         self.looks: deque[list[spy.ThreadStack]] = deque(maxlen=MOST_LOOKS)
         self.uses: deque[ProcessUse] = deque(maxlen=round(KEPT_S / USE_PERIOD_S))
         self.last: usage.Totals | None = None
+
+    def main_stacks(self) -> list[SeenStack]:
+        return training_stacks(self.process.pid, list(self.looks))[0]
 
     def is_in(self, place: tuple[str, str]) -> bool:
         """Whether its latest stacks are inside a function of a file."""
@@ -91,14 +95,17 @@ class Watcher:
     @property
     def words(self) -> tuple[str, ...]:
         """The command line that started the job, as its first Python process has it."""
-        first = next((one for one in self._processes if one.is_python), self._root)
-        return first.words
+        return self._starter.words
+
+    @property
+    def _starter(self) -> Process:
+        return next((one for one in self._processes if one.is_python), self._root)
 
     @property
     def folder(self) -> Path | None:
         """Where it was started."""
         try:
-            return (self._proc / str(self._root.pid) / "cwd").readlink()
+            return (self._proc / str(self._starter.pid) / "cwd").readlink()
         except OSError:
             return None
 
@@ -114,17 +121,19 @@ class Watcher:
             self._count()
             self._next_use = now + USE_PERIOD_S
         if now >= self._next_look:
+            before = _spent_on_children()
             self._look()
-            self._next_look = now + self._pause(time.monotonic() - now)
+            self._next_look = now + self._pause(_spent_on_children() - before)
         due = min(self._next_tree, self._next_use, self._next_look)
         time.sleep(min(max(due - time.monotonic(), 0.01), USE_PERIOD_S))
 
     def _pause(self, cost_s: float) -> float:
-        """From one look to the next, as the last one cost so much."""
+        """From one look to the next, as the last one cost so much CPU time."""
         period = LOOK_PERIOD_S
         if self.seconds < FIRST_S:
-            period = min(max(FIRST_LOOK_PERIOD_S, cost_s / SPY_SHARE), LOOK_PERIOD_S)
-        return max(period, cost_s / SPY_SHARE) * random.uniform(1 - JITTER_SHARE, 1 + JITTER_SHARE)
+            allowed = max(SPY_SHARE * (os.cpu_count() or 1), SPY_CORES)
+            period = min(max(FIRST_LOOK_PERIOD_S, cost_s / allowed), LOOK_PERIOD_S)
+        return period * random.uniform(1 - JITTER_SHARE, 1 + JITTER_SHARE)
 
     def stop(self) -> None:
         self._stopped_at = self._stopped_at or time.monotonic()
@@ -139,7 +148,7 @@ class Watcher:
         found_processes.refuse_foreign(self._root, self._processes)
         spawned = [one for one in self._processes if one.pid in self._spawned]
         self._ranks = spawned or ranks_of(self._processes)
-        if not self._gpus.gpus or any(one.has_gpu and one.pid not in self._shares for one in self._ranks):
+        if any(one.has_gpu is not False and one.pid not in self._shares for one in self._ranks):
             self._gpus = list_gpus()
         for one in self._ranks:
             share = gpus_of(one.pid, one.has_gpu, self._gpus)
@@ -275,6 +284,12 @@ class Watcher:
         if any(found_processes.state_of(one, self._proc) in ("T", "t") for one in self._ranks):
             notes.append("The job is stopped (SIGSTOP, or a debugger holds it): kill -CONT lets it go on.")
         return notes
+
+
+def _spent_on_children() -> float:
+    """CPU seconds that py-spy took so far."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _counted(stacks: list[SeenStack]) -> tuple[SeenStack, ...]:
