@@ -107,6 +107,11 @@ def test_with_lines_the_loader_is_ruled_out() -> None:
     assert "not for the loader" in wall.sentence and "compute.py:10" in wall.sentence
 
 
+def test_a_busy_link_leaves_copies_possible() -> None:
+    copying = replace(TINY_KERNELS, pcie_rx_mib_s=4000.0)
+    assert ["data", "copy-exposed"] in (diagnosed(job(rank("compute", copying))).wall.between or [])
+
+
 def test_cores_that_compute_get_no_verdict_but_the_command_that_finds_out() -> None:
     document = diagnosed(job(rank("compute")))
     assert document.wall.cause is None and document.wall.between == []

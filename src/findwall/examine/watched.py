@@ -45,6 +45,7 @@ from findwall.units import GIB, format_share
 TOO_SHORT_S = 3.0  # with a handful of looks and samples nothing is proven
 COMPILES_SHARE = 0.2  # of the looks: then the job is as it is only while it compiles
 COULD_BE_SHARE = 0.25  # of the looks, at most: what is seen less often is not what the job waits for
+COPIES_MIB_S = 500.0  # to the device: with less, copies cannot fill much of the time, pageable ones neither
 IN_LINE_SHARE = 0.05  # of the time that the main thread waits for a core: less is how any thread runs
 STARTING_SHARE = 0.5  # of the looks
 LINES_LISTED = 12
@@ -113,7 +114,7 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     if verdict.cause in ("at-the-roof", "fast-path-off") and rank.telemetry.other_processes:
         text = f"{verdict.sentence} Other processes use this GPU too, so that may be their work."
         return msgspec.structs.replace(verdict, cause=None, between=(verdict.cause,), sentence=text), False
-    return (_narrowed(verdict, found, idle) if verdict.cause is None else verdict), False
+    return (_narrowed(verdict, rank, found, idle) if verdict.cause is None else verdict), False
 
 
 def _too_early(job: WatchedJob, found: Doings) -> str:
@@ -223,7 +224,7 @@ DOES = {
 }
 
 
-def _narrowed(verdict: CounterVerdict, found: Doings, idle: float) -> CounterVerdict:
+def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -> CounterVerdict:
     """What the counters leave open, less what the looks rule out; and where the host was most often."""
     if not found.looks:
         return verdict
@@ -232,6 +233,8 @@ def _narrowed(verdict: CounterVerdict, found: Doings, idle: float) -> CounterVer
         kept = tuple(cause for cause in kept if cause != "host-work")
     if found.of("collective").high >= COULD_BE_SHARE:
         kept = (*kept, "exposed-collective", "straggler")
+    if (counters_of(rank).pcie_rx_mib_s or 0.0) >= COPIES_MIB_S and "host-sync" in kept:
+        kept = (*kept, "copy-exposed")
     every = found.all()
     text = f"{verdict.sentence} The host is most often at {_place(every)}."
     return msgspec.structs.replace(verdict, between=kept, sentence=text)
