@@ -10,7 +10,6 @@ from findwall.errors import InputError
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import circumstances, circumstances_without_trace
 from findwall.examine.device import diagnose_device
-from findwall.examine.watched import diagnose_watched
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
 from findwall.model.diagnosis import Diagnosis
@@ -46,6 +45,8 @@ def look_into(
         raise InputError(f"A step of {step_ms:g} ms is not a step time.", hint)
     ceilings = ceilings or _ceilings(run)
     if run.watched is not None:
+        from findwall.examine.watched import diagnose_watched  # a trace is read without it
+
         document = diagnose_watched(run, ceilings)
         return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
     ranks = facts_of(run, step_ms, ceilings)
