@@ -60,6 +60,10 @@ def test_a_worker_is_told_by_its_loop_and_seen_at_its_own_line() -> None:
         (seen(("dumps", "/usr/lib/python3.11/json/__init__.py"), ("main", OWN)), "python"),
         (seen(("forward", f"{TORCH}/nn/modules/linear.py"), ("main", OWN)), "ops"),
         (seen(("_call_impl", f"{TORCH}/nn/modules/module.py"), ("main", OWN), lock=True), "ops"),
+        (
+            seen(("_engine_run_backward", f"{TORCH}/autograd/graph.py"), ("main", OWN), running=False),
+            "stalls",
+        ),
         (seen(("save", f"{TORCH}/serialization.py"), ("main", OWN)), "python"),
         (seen(("__next__", f"{TORCH}/utils/data/dataloader.py"), ("main", OWN), running=False), "loader"),
         (seen(("all_reduce", f"{TORCH}/distributed/distributed_c10d.py"), ("main", OWN)), "collective"),

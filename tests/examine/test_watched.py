@@ -175,6 +175,22 @@ def test_the_odd_rank_is_marked_and_speaks() -> None:
     assert drawn.count("compute.py:10") >= 3
 
 
+def test_of_three_ranks_one_can_be_odd() -> None:
+    ranks = [rank("compute", None, 0), rank("chatty_logger", None, 1), rank("compute", None, 2)]
+    document = diagnosed(job(*ranks))
+    assert document.watch is not None
+    assert [bool(row.odd) for row in document.watch.ranks] == [False, True, False]
+    assert document.wall.cause == "host-work" and document.wall.sentence.startswith("Rank 1 differs")
+
+
+def test_a_rank_that_sleeps_in_its_ops_waits_for_others() -> None:
+    asleep = SeenStack(
+        (StackFrame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 9),), False, False, 40
+    )
+    wall = diagnosed(job(rank("", None, stacks=(asleep,)))).wall
+    assert ["comms", "straggler"] in (wall.between or []) and "sleeps inside ops" in wall.sentence
+
+
 def test_a_slower_clock_makes_a_rank_odd() -> None:
     ranks = [rank("compute", BF16_MATMULS, number) for number in range(4)]
     clocks = [Sampled(mhz, mhz, mhz) for mhz in (1980.0, 1350.0, 1975.0, 1980.0)]

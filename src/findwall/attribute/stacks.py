@@ -19,7 +19,7 @@ from findwall.attribute.places import STDLIB
 from findwall.model.watched import SeenStack, StackFrame
 
 # What a look can find, in the order in which a stack is asked.
-DOINGS = ("starts", "compiles", "loader", "collective", "reads", "ops", "waits", "python")
+DOINGS = ("starts", "compiles", "loader", "collective", "reads", "ops", "stalls", "waits", "python")
 
 _LOADER = re.compile(
     r"torch/utils/data/(?:dataloader|_utils/\w+)\.py$|torchdata/.*\.py$|nvidia/dali/plugin/.*\.py$|ffcv/loader/.*\.py$"
@@ -180,9 +180,10 @@ def _doing(stack: SeenStack, own: StackFrame, text: str) -> str:
     if any(_TORCH_WRITES.search(frame.file) for frame in below):
         return "python"
     caller = next((frame for frame in frames if not _STDLIB_FILE.search(frame.file)), innermost)
+    is_asleep = not stack.holds_lock and not stack.is_running
     if _TORCH.search(caller.file):
-        return "ops"
-    if not stack.holds_lock and not stack.is_running:
+        return "stalls" if is_asleep else "ops"
+    if is_asleep:
         return "waits"
     if _NO_OPS.search(innermost.file):
         return "python"

@@ -11,6 +11,7 @@ need an NVIDIA GPU of the Hopper generation or later.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,9 @@ def diagnose(watcher: Watcher) -> Diagnosis:
 
 def _watch(watcher: Watcher, seconds: float | None, draw: Draw) -> None:
     """Until the time is over or the job ends."""
+    # Loaded while the counters are read already, not when the verdict is due.
+    for name in ("findwall.examine.watched", "findwall.report.terminal"):
+        importlib.import_module(name)
     drawn = time.monotonic()
     while not watcher.has_ended and (seconds is None or watcher.seconds < seconds):
         watcher.tick()

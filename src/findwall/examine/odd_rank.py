@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from findwall.attribute.stacks import DOINGS, Doings
+from findwall.attribute.stacks import DOINGS, Doing, Doings
 from findwall.model.run import Rank
 from findwall.units import format_share
 
@@ -38,19 +38,24 @@ def _by_clock(ranks: Sequence[Rank], at: int) -> str:
 
 
 def _by_looks(seen: Sequence[Doings], at: int) -> str:
-    """Something that it does, or leaves, far more often than the middle one of the others, beyond chance."""
+    """Something that it does, or leaves, far more often than the middle of the others, beyond chance."""
     others = [one for number, one in enumerate(seen) if number != at and one.looks]
     if not seen[at].looks or not others:
         return ""
     for doing in DOINGS:
         own = seen[at].of(doing)
-        usual = sorted((one.of(doing) for one in others), key=lambda one: one.share)[len(others) // 2]
-        apart = own.low > usual.high or own.high < usual.low
-        if apart and abs(own.share - usual.share) >= DIFFERS_SHARE:
-            line = f", at {own.spots[0][0].place}" if own.spots and own.share > usual.share else ""
-            theirs = format_share(usual.share)
+        every = sorted((one.of(doing) for one in others), key=lambda one: one.share)
+        usual = every[(len(every) - 1) // 2 : len(every) // 2 + 1]  # of an even number, the two in the middle
+        if all(_is_apart(own, one) for one in usual):
+            line = f", at {own.spots[0][0].place}" if own.spots and own.share > usual[0].share else ""
+            theirs = format_share(usual[0].share)
             return f"{doing} in {format_share(own.share)} of the looks{line}, the others in {theirs}"
     return ""
+
+
+def _is_apart(own: Doing, other: Doing) -> bool:
+    beyond_chance = own.low > other.high or own.high < other.low
+    return beyond_chance and abs(own.share - other.share) >= DIFFERS_SHARE
 
 
 def _by_counters(ranks: Sequence[Rank], at: int) -> str:

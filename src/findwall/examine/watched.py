@@ -191,10 +191,11 @@ def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
     talk = found.of("collective")
     asleep = found.of("waits").high >= COULD_BE_SHARE  # for whom is not known: batches may come that way too
     between = [cause for cause, one in waits.items() if one.high >= COULD_BE_SHARE or asleep]
-    between += ["exposed-collective", "straggler"] if talk.high >= COULD_BE_SHARE else []
-    most = max(
-        ("ops", "python", "loader", "collective", "reads", "waits"), key=lambda name: found.of(name).share
-    )
+    # A thread that sleeps inside an op waits for other threads; among ranks, most likely for other ranks.
+    talks = talk.high >= COULD_BE_SHARE
+    talks |= _is_one_of_many(rank) and found.of("stalls").low >= COULD_BE_SHARE
+    between += ["exposed-collective", "straggler"] if talks else []
+    most = max(DOES, key=lambda name: found.of(name).share)
     one = found.of(most)
     text = f"In {format_share(one.share)} of {found.looks} looks the job {DOES[most]}"
     why = "From outside, nothing tells what its ops wait for"
@@ -208,6 +209,10 @@ def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
     )
 
 
+def _is_one_of_many(rank: Rank) -> bool:
+    return rank.watched is not None and rank.watched.known_rank is not None
+
+
 def _nothing_known(rank: Rank) -> str:
     if rank.device_kind == "gpu":
         return "Neither counters nor Python lines are known, so no wall can be named."
@@ -216,6 +221,7 @@ def _nothing_known(rank: Rank) -> str:
 
 DOES = {
     "ops": "is inside ops of torch",
+    "stalls": "sleeps inside ops of torch",
     "python": "runs Python",
     "loader": "is in its data loader",
     "collective": "is in a collective",

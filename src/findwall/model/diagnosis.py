@@ -254,7 +254,7 @@ class WatchedLine(msgspec.Struct):
     """A line of Python on which a thread was seen."""
 
     who: Literal["host", "worker"]
-    doing: str  # loader, python, reads, ops, waits, compiles, collective or starts
+    doing: str  # loader, python, reads, ops, stalls, waits, compiles, collective or starts
     line: str  # "train.py:88"
     function: str
     share: float  # of the looks

@@ -73,6 +73,9 @@ class Watcher:
         self.why_no_lines = "" if self._spy else spy.NOT_INSTALLED
         self._processes: list[Process] = []
         self._ranks: list[Process] = []
+        self._starters: list[
+            Process
+        ] = []  # the same, as long as no stack shows that they only started others
         self._spawned: set[int] = set()
         self._seen: dict[tuple[int, int], _Watched] = {}
         self._sources: dict[int, Sources] = {}
@@ -146,8 +149,9 @@ class Watcher:
         self._next_tree = time.monotonic() + TREE_PERIOD_S
         self._processes = found_processes.tree(self._root, self._processes, self._proc)
         found_processes.refuse_foreign(self._root, self._processes)
+        self._starters = ranks_of(self._processes)
         spawned = [one for one in self._processes if one.pid in self._spawned]
-        self._ranks = spawned or ranks_of(self._processes)
+        self._ranks = spawned or self._starters
         if any(one.has_gpu is not False and one.pid not in self._shares for one in self._ranks):
             self._gpus = list_gpus()
         for one in self._ranks:
@@ -180,9 +184,16 @@ class Watcher:
             if self._spy is None:
                 return
             self._look_at(rank, is_rank=True)
-            helpers = self._helpers(rank)
-            if helpers:
-                self._look_at(helpers[self._turn % len(helpers)], is_rank=False)
+            self._look_at_one(self._helpers(rank))
+        if self._spawned:
+            known = {one.pid for one in self._ranks}
+            below = [one for starter in self._starters for one in helpers_of(starter, self._processes, [])]
+            self._look_at_one([one for one in below if one.pid not in known and one.parent not in known])
+
+    def _look_at_one(self, helpers: list[Process]) -> None:
+        """Helpers take turns."""
+        if helpers:
+            self._look_at(helpers[self._turn % len(helpers)], is_rank=False)
 
     def _look_at(self, process: Process, is_rank: bool) -> None:
         if self._spy is None:
