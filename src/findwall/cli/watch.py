@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 FIRST_VERDICT_S = 20.0
 DRAWN_EVERY_S = 2.0
-NICEST = 19
+NICENESS = 10  # at 19, a machine whose cores are all taken lets nobody look within a minute
+
+# Half a second of a core, at the start rather than when the verdict is due.
+LOADED_FIRST = ("findwall.examine.watched", "findwall.report.terminal")
 
 Draw = Callable[["Watcher"], None]
 
@@ -40,8 +43,10 @@ Draw = Callable[["Watcher"], None]
 def command(pid: int, seconds: float | None, is_brief: bool, json_target: str | None) -> None:
     from findwall.measure.watching.watcher import Watcher
 
+    for name in LOADED_FIRST:
+        importlib.import_module(name)
     with contextlib.suppress(OSError):
-        os.nice(NICEST)  # the job comes first
+        os.nice(NICENESS)  # the job comes first
     watcher = Watcher(pid)
     said = _say_why(watcher, "")
     is_quiet = json_target == "-"
@@ -77,9 +82,6 @@ def diagnose(watcher: Watcher) -> Diagnosis:
 
 def _watch(watcher: Watcher, seconds: float | None, draw: Draw) -> None:
     """Until the time is over or the job ends."""
-    # Loaded while the counters are read already, not when the verdict is due.
-    for name in ("findwall.examine.watched", "findwall.report.terminal"):
-        importlib.import_module(name)
     drawn = time.monotonic()
     while not watcher.has_ended and (seconds is None or watcher.seconds < seconds):
         watcher.tick()

@@ -19,7 +19,6 @@ from findwall.measure.watching.processes import PROC, owner_of
 from findwall.model.watched import SeenStack, StackFrame
 
 LOOK_LIMIT_S = 5.0  # of one look: it takes hundredths of a second
-NICEST = 19
 SYS_PTRACE = 19  # the capability's number in CapEff
 DEEPEST = 200  # frames of a stack that are kept, innermost first
 

@@ -27,8 +27,8 @@ USE_PERIOD_S = 0.5
 LOOK_PERIOD_S = 1.0
 # Twenty looks leave a share of 80 % as uncertain as 58 to 92 %, which names nothing: at first they come more
 # often, if they cost no more than so much of all cores, or of one core where there are few.
-FIRST_S, FIRST_LOOK_PERIOD_S = 30.0, 0.2
-SPY_SHARE, SPY_CORES = 0.01, 0.1
+FIRST_S, FIRST_LOOK_PERIOD_S = 30.0, 0.3
+SPY_SHARE, SPY_CORES = 0.01, 0.05
 JITTER_SHARE = 0.3  # of the period: a job whose steps take as long is not always met in the same place
 TREE_PERIOD_S = 5.0  # loader workers come and go with the epochs
 KEPT_S = 300.0  # what is older says little about the job as it runs now
