@@ -39,3 +39,11 @@ def test_secrets_are_masked_and_long_values_cut() -> None:
     told = settling_command(words, None)
     assert "abcdef" not in told and "hunter2" not in told
     assert "--wandb-token" in told and len(told) < 200
+
+
+def test_a_folder_of_another_user_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert settling_command(("/opt/env/bin/python3", "train.py"), Path.cwd()) == UNKNOWN_COMMAND

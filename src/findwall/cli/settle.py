@@ -25,7 +25,7 @@ def settling_command(words: Sequence[str], folder: Path | None) -> str:
         return UNKNOWN_COMMAND
     try:
         launch = launch_of(_shown(words))
-    except InputError:  # python -c, a shell, a title that the job gave itself
+    except (InputError, OSError):  # python -c, a title that the job gave itself; another user's folders
         return UNKNOWN_COMMAND
     front = "findwall run" if _is_this_python(launch.launcher) else launch.front
     where = f"cd {shlex.quote(str(folder))} && " if folder is not None and folder != Path.cwd() else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from findwall.attribute.stacks import DOINGS, Doing, Doings
+from findwall.attribute.stacks import Doing, Doings
 from findwall.model.run import Rank
 from findwall.units import format_share
 
@@ -14,6 +14,16 @@ FEWEST_RANKS = 3  # of two, nobody can say which is the odd one
 DIFFERS_SHARE = 0.25  # of the looks
 DIFFERS_POINTS = 20.0  # percent of the time on the multiprocessors
 SLOWER_CLOCK = 0.9  # times the others' clock
+
+DOES = {
+    "ops": "is inside ops of torch",
+    "stalls": "sleeps inside ops of torch",
+    "python": "runs Python",
+    "loader": "is in its data loader",
+    "collective": "is in a collective",
+    "reads": "reads values from the device",
+    "waits": "sleeps, or waits for something else than the device",
+}
 
 
 def odd_ranks(ranks: Sequence[Rank], seen: Sequence[Doings]) -> dict[int, str]:
@@ -42,14 +52,14 @@ def _by_looks(seen: Sequence[Doings], at: int) -> str:
     others = [one for number, one in enumerate(seen) if number != at and one.looks]
     if not seen[at].looks or not others:
         return ""
-    for doing in DOINGS:
+    for doing in sorted(DOES, key=lambda name: -seen[at].of(name).share):
         own = seen[at].of(doing)
         every = sorted((one.of(doing) for one in others), key=lambda one: one.share)
         usual = every[(len(every) - 1) // 2 : len(every) // 2 + 1]  # of an even number, the two in the middle
         if all(_is_apart(own, one) for one in usual):
-            line = f", at {own.spots[0][0].place}" if own.spots and own.share > usual[0].share else ""
+            line = f" at {own.spots[0][0].place}" if own.spots else ""
             theirs = format_share(usual[0].share)
-            return f"{doing} in {format_share(own.share)} of the looks{line}, the others in {theirs}"
+            return f"it {DOES[doing]}{line} in {format_share(own.share)} of the looks, the others in {theirs}"
     return ""
 
 

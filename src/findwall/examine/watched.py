@@ -18,7 +18,7 @@ from findwall.examine.counters import (
     counters_of,
     judge,
 )
-from findwall.examine.odd_rank import odd_ranks
+from findwall.examine.odd_rank import DOES, odd_ranks
 from findwall.examine.questions import BUSY_SHARE
 from findwall.examine.rows import machine, memory
 from findwall.model.catalogue import WALL_OF
@@ -219,28 +219,17 @@ def _nothing_known(rank: Rank) -> str:
     return "The job uses no GPU and its Python lines are unknown, so no wall can be named."
 
 
-DOES = {
-    "ops": "is inside ops of torch",
-    "stalls": "sleeps inside ops of torch",
-    "python": "runs Python",
-    "loader": "is in its data loader",
-    "collective": "is in a collective",
-    "reads": "reads values from the device",
-    "waits": "sleeps, or waits for something else than the device",
-}
-
-
 def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -> CounterVerdict:
     """What the counters leave open, less what the looks rule out; and where the host was most often."""
-    if not found.looks:
-        return verdict
     kept = verdict.between
+    if (counters_of(rank).pcie_rx_mib_s or 0.0) >= COPIES_MIB_S and "host-sync" in kept:
+        kept = (*kept, "copy-exposed")
+    if not found.looks:
+        return msgspec.structs.replace(verdict, between=kept)
     if found.of("python", "waits").high < EXPLAINS_IDLE_SHARE * idle:
         kept = tuple(cause for cause in kept if cause != "host-work")
     if found.of("collective").high >= COULD_BE_SHARE:
         kept = (*kept, "exposed-collective", "straggler")
-    if (counters_of(rank).pcie_rx_mib_s or 0.0) >= COPIES_MIB_S and "host-sync" in kept:
-        kept = (*kept, "copy-exposed")
     every = found.all()
     text = f"{verdict.sentence} The host is most often at {_place(every)}."
     return msgspec.structs.replace(verdict, between=kept, sentence=text)
