@@ -4,7 +4,7 @@
 
 Each job runs once, without end, and counts its steps. First it is watched N times for 20 s: is the planted
 wall named, and its line? Then a watch runs beside it that looks as often as in its first 30 s, without end.
-For two seconds it is stopped (SIGSTOP), for two it goes on, in an order that chance decides for each pair, so
+For a second it is stopped (SIGSTOP), for one it goes on, in an order that chance decides for each pair, so
 that a machine that drifts, or that others use, counts for both alike. `slower` is how much longer a step took
 in the watched half of a pair: the mean over all pairs, with its 95 % interval, and the median. `cpu_slower`
 is the same of the job's own CPU time per step, which other people's work hardly touches. `noise` is `slower`
@@ -36,7 +36,8 @@ from watch_jobs import JOBS, PLANTED
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "watch.json"
-WARM_S, WATCH_S, HALF_S = 8.0, 20.0, 2.0
+WATCH_S, HALF_S = 20.0, 1.0
+WARM_STEPS = 50
 ALLOWED = 0.01  # of a step
 QUICK = (
     "import sys; import findwall.measure.watching.watcher as watcher; watcher.FIRST_S = 1e9;"
@@ -137,7 +138,8 @@ def measure(name: str, rounds: int, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         job = Job(name, Path(folder))
         try:
-            time.sleep(WARM_S)
+            while job.look()[1] < WARM_STEPS:
+                time.sleep(0.5)
             told = named(job, name, rounds, Path(folder))
             cost = pairs(job, count)
         finally:
