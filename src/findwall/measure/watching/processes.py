@@ -46,6 +46,8 @@ class Process(msgspec.Struct, frozen=True):
 
 def root_process(pid: int, proc: Path = PROC) -> Process:
     """The process a person named; an error of one line where that cannot be watched."""
+    if not proc.is_dir():
+        raise InputError("findwall watch needs Linux: there is no /proc here", "Use `findwall run` instead.")
     found = look_at(pid, proc)
     if found is None or found.state in ("Z", "X"):
         raise InputError(

@@ -49,6 +49,7 @@ class _Watched:
         self.looks: deque[list[spy.ThreadStack]] = deque(maxlen=MOST_LOOKS)
         self.uses: deque[ProcessUse] = deque(maxlen=round(KEPT_S / USE_PERIOD_S))
         self.last: usage.Totals | None = None
+        self.texts: dict[str, str] = {}  # of lines it was seen on: read while it lives
 
     def main_stacks(self) -> list[SeenStack]:
         return training_stacks(self.process.pid, list(self.looks))[0]
@@ -207,10 +208,16 @@ class Watcher:
         one = self._watched(process)
         if threads is not None:
             one.looks.append(threads)
+            one.texts |= self._lines_of(process).texts([thread.stack for thread in threads])
         if not is_rank and one.is_in(_SPAWNED):
             self._spawned.add(process.pid)
         self._looks += is_rank and threads is not None
         self._missed += is_rank and threads is None
+
+    def _lines_of(self, process: Process) -> Sources:
+        if process.pid not in self._sources:
+            self._sources[process.pid] = Sources(process.pid, process.started, self._proc)
+        return self._sources[process.pid]
 
     # -- telling -------------------------------------------------------------------------------------
 
@@ -241,7 +248,6 @@ class Watcher:
         stacks, thread = training_stacks(process.pid, list(one.looks))
         workers = [self._watched(helper) for helper in self._helpers(process)]
         workers = [helper for helper in workers if helper.is_in(_WORKER_LOOP)]
-        sources = self._sources.setdefault(process.pid, Sources(process.pid, process.started, self._proc))
         made = _counted(
             [
                 stack
@@ -265,7 +271,7 @@ class Watcher:
                 stacks=_counted(stacks),
                 worker_stacks=made,
                 workers=len(workers),
-                texts=sources.texts([*stacks, *made]),
+                texts={key: text for helper in [*workers, one] for key, text in helper.texts.items()},
                 use=use,
                 other_thread=thread,
             ),
