@@ -98,7 +98,9 @@ def test_without_lines_nothing_about_the_host_is_claimed() -> None:
     assert ["data", "loader-starved"] in (wall.between or [])
     assert "not for the loader" not in wall.sentence
     nothing = diagnosed(job(rank(""))).wall
-    assert nothing.cause is None and nothing.between == []
+    assert nothing.cause is None and nothing.between == [] and "uses no GPU" in nothing.sentence
+    hidden = diagnosed(job(rank("", gpus=None))).wall
+    assert "uses no GPU" not in hidden.sentence
 
 
 def test_with_lines_the_loader_is_ruled_out() -> None:

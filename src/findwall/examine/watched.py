@@ -214,7 +214,7 @@ def _is_one_of_many(rank: Rank) -> bool:
 
 
 def _nothing_known(rank: Rank) -> str:
-    if rank.device_kind == "gpu":
+    if rank.device_kind == "gpu" or (rank.watched or NOTHING_SEEN).gpus is None:
         return "Neither counters nor Python lines are known, so no wall can be named."
     return "The job uses no GPU and its Python lines are unknown, so no wall can be named."
 

@@ -46,7 +46,7 @@ class WatchedRank(msgspec.Struct, frozen=True):
     pid: int
     known_rank: int | None = None  # as its launcher told it; None: nobody did
     gpu: str | None = None  # UUID
-    gpus: int | None = 0  # that it uses; None: some, nobody knows how many
+    gpus: int | None = 0  # that it uses; None: nobody knows how many, or whether any
     stacks: tuple[SeenStack, ...] = ()  # of the thread that trains
     worker_stacks: tuple[SeenStack, ...] = ()  # of its loader workers' main threads
     workers: int = 0

@@ -267,7 +267,7 @@ class Watcher:
                 pid=process.pid,
                 known_rank=process.rank,
                 gpu=uuid,
-                gpus=len(share.gpus) if share.gpus or not on_gpu else None,
+                gpus=len(share.gpus) if share.gpus or process.has_gpu is False else None,
                 stacks=_counted(stacks),
                 worker_stacks=made,
                 workers=len(workers),
