@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 FIRST_VERDICT_S = 20.0
 DRAWN_EVERY_S = 2.0
-NICENESS = 10  # at 19, a machine whose cores are all taken lets nobody look within a minute
+NICENESS = 19  # at 10, on cores that were all taken, a job's steps took 5 % longer
 
-# Half a second of a core, at the start rather than when the verdict is due.
+# Half a second of a core, before the priority is lowered: later it could take a minute on a busy machine.
 LOADED_FIRST = ("findwall.examine.watched", "findwall.report.terminal")
 
 Draw = Callable[["Watcher"], None]
