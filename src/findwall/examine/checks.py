@@ -56,6 +56,12 @@ FOREIGN = {
         r"CUDA graph|PYTORCH_CUDA|torch\.(?:cuda|backends\.cudnn)|(?:nvidia|rocm)-smi|tensor cores|pin_memory"
     ),
 }
+# What looks at a running job find where a cause is its wall.
+SEEN_AS = {
+    "loader-starved": {"loader"},
+    "host-work": {"python", "reads"},
+    "host-sync": {"reads"},
+}
 # Advice in a verdict's sentence, and the fix that it speaks of.
 SPOKEN_FIXES = {
     "cuda-graphs": re.compile(r"CUDA graph"),
@@ -275,6 +281,14 @@ def small_kernels_are_small(claim: Claim) -> str:
     return f"launch-bound, with a kernel of {format_ms(longest)} taken for too small"
 
 
+def was_seen_while_watched(claim: Claim) -> str:
+    """A wait that looks at a running job name is one that some of them found."""
+    watch, wanted = claim.document.watch, SEEN_AS.get(claim.cause)
+    if watch is None or wanted is None or any(wanted & row.doing.keys() for row in watch.ranks):
+        return ""
+    return f"{claim.cause}, and no look found the job doing that"
+
+
 def promise_covers_the_fixes(claim: Claim) -> str:
     """What the verdict says can be saved is no less than what a fix of that cause alone is said to save."""
     found = PROMISE.search(claim.text)
@@ -412,6 +426,8 @@ VERDICT: tuple[Check, ...] = (
     verdict_advises_nothing_refused,
     *SAID,
 )
+# Of a job that ran already there is no step, and no budget of it.
+WATCHED: tuple[Check, ...] = (was_seen_while_watched, busy_device_waits_for_nobody, *SAID)
 FIX: tuple[Check, ...] = (step_is_shorter_but_not_beyond_the_spec, *SAID)
 # A refusal may name what another device has: that is why it is refused.
 REFUSAL: tuple[Check, ...] = (refused_is_not_advised, clocks_were_sampled, says_something, memory_is_named)
@@ -473,7 +489,7 @@ def _check_verdict(
     if document.wall.cause is None:
         return _without_trifles(document)
     claim = Claim(document.wall.sentence, document, job)
-    complaints = {check: check(claim) for check in VERDICT}
+    complaints = {check: check(claim) for check in (VERDICT if document.watch is None else WATCHED)}
     wrong = [check for check, complaint in complaints.items() if complaint]
     if sound and not wrong:
         return document

@@ -48,6 +48,11 @@ def look_into(
     ceilings = ceilings or _ceilings(run)
     if run.ncu is not None and run.kind == NCU:
         return _look_into_kernels(run, run.ncu, ceilings, step_ms, what_if)
+    if run.watched is not None:
+        from findwall.examine.watched import diagnose_watched  # a trace is read without it
+
+        document = diagnose_watched(run, ceilings)
+        return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
     ranks = facts_of(run, step_ms, ceilings)
     if ranks:
         return Examined(checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0])), ranks[0])
@@ -101,7 +106,7 @@ def _ceilings(run: Run) -> Ceilings:
     """Ceilings that came with the run, else those measured here before, else the table's row."""
     if run.ceilings.known:
         return run.ceilings
-    if run.kind == "run-folder":
+    if run.kind in ("run-folder", "watch"):
         from findwall.measure.ceilings import cached_ceilings  # a trace is read without it
 
         measured = cached_ceilings(run.first.device_name or "")

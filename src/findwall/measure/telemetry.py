@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from statistics import mean
 from time import monotonic
@@ -46,9 +47,11 @@ GPM_RATES = {"pcie_tx_mib_s": 20, "pcie_rx_mib_s": 21}
 class Gauges:
     """One device's samples. Every failure becomes a note."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_rolling: bool = False) -> None:
+        """`is_rolling`: without end, and the oldest samples make room for new ones."""
         self.notes: list[str] = []
-        self.samples: list[dict[str, Any]] = []
+        self.samples: deque[dict[str, Any]] = deque(maxlen=MOST_SAMPLES if is_rolling else None)
+        self._is_rolling = is_rolling
         self._constant: dict[str, Any] = {}
         self._stopped = self._asked = False
         self._wake = threading.Event()
@@ -71,6 +74,15 @@ class Gauges:
         except (RuntimeError, AssertionError, AttributeError) as error:
             self.notes.append(f"no telemetry: {error}")
             return
+        self._begin(identity)
+
+    def start_on(self, uuid: str) -> None:
+        """Of a device that another process uses; samples are taken from now on."""
+        self._cpu_wanted = False
+        self.pause(False)
+        self._begin((uuid, None, 0))
+
+    def _begin(self, identity: tuple[str | None, str | None, int]) -> None:
         self._stopped = False
         self._wake.clear()
         self._thread = threading.Thread(
@@ -113,7 +125,7 @@ class Gauges:
     def _watch(self, identity: tuple[str | None, str | None, int]) -> None:
         try:
             self._open(identity)
-            while len(self.samples) < MOST_SAMPLES:
+            while self._is_rolling or len(self.samples) < MOST_SAMPLES:
                 if not self._paused or self._asked:
                     self._asked = False
                     with self._lock:
@@ -179,9 +191,21 @@ class Gauges:
                 "memory_used": None if memory is None else int(memory.used),
                 "utilisation": None if use is None else int(use.gpu),
                 "processes": None if processes is None else len(processes),
-                "gpm": None if self._gpm is None else self._gpm.sample(),
+                "gpm": self._pcie() if self._gpm is None else self._gpm.sample(),
             }
         )
+
+    def _pcie(self) -> dict[str, float] | None:
+        """The link's rates where there are no counters: each takes NVML 20 ms, too long inside a job."""
+        nvml = self._nvml
+        if not self._is_rolling or nvml is None:
+            return None
+        wanted = {
+            "pcie_tx_mib_s": nvml.NVML_PCIE_UTIL_TX_BYTES,
+            "pcie_rx_mib_s": nvml.NVML_PCIE_UTIL_RX_BYTES,
+        }
+        rates = {name: self._ask("nvmlDeviceGetPcieThroughput", way) for name, way in wanted.items()}
+        return {name: kib / 1024 for name, kib in rates.items() if kib is not None} or None
 
     def summary(self) -> Telemetry:
         samples = list(self.samples)

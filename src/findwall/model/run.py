@@ -19,6 +19,7 @@ from findwall.model.machine import (
 )
 from findwall.model.ncu import NcuReport
 from findwall.model.probes import Probes
+from findwall.model.watched import WatchedJob, WatchedRank
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -115,12 +116,13 @@ class Rank(msgspec.Struct, frozen=True):
     compiles: int = 0  # graphs compiled while steps were timed
     elapsed: Elapsed | None = None
     notes: tuple[str, ...] = ()
+    watched: WatchedRank | None = None  # where nobody measured it from inside
 
 
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace", "nsys", "run-folder" or "ncu"
+    kind: str  # "torch-trace", "nsys", "run-folder", "ncu" or "watch"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
@@ -133,6 +135,7 @@ class Run(msgspec.Struct, frozen=True):
     probes: Probes | None = None  # ops of its step that were run as fixes would run them
     trials: tuple[Trial, ...] = ()  # fixes that were really made in it
     ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
+    watched: WatchedJob | None = None  # where the job ran already
 
     @property
     def first(self) -> Rank:

@@ -19,6 +19,7 @@ from findwall.model.diagnosis import (
     Range,
     Step,
 )
+from findwall.report import watched
 from findwall.report.names import clean, fit, kernel_name
 from findwall.units import format_interval, format_ms, format_share
 
@@ -243,6 +244,8 @@ def _fold(rows: list[BudgetRow]) -> BudgetRow:
 def evidence(diagnosis: Diagnosis, most: int = 3) -> list[str]:
     """The lines that carry the verdict."""
     cause = diagnosis.wall.cause
+    if diagnosis.watch is not None:
+        return watched.lines(diagnosis.watch)[:most] if cause else []
     found = [item for row in diagnosis.budget if cause and row.cause == cause for item in row.evidence]
     return [_evidence(item) for item in found[:most]]
 
@@ -255,6 +258,8 @@ def known(diagnosis: Diagnosis) -> list[str]:
     wall = diagnosis.wall
     if wall.wall is not None:
         return []
+    if diagnosis.watch is not None:
+        return watched.lines(diagnosis.watch)
     between = [pair[-1] for pair in wall.between or [] if pair]
     rows = [row for row in diagnosis.budget if row.ms > 0 and (row.wall is not None or row.evidence)]
     rows.sort(key=lambda row: (row.cause not in between, -row.ms))

@@ -65,6 +65,7 @@ KEPT_AS_THEY_ARE = frozenset({"schema", "started"})
 def redacted(diagnosis: Diagnosis, series: Series | None) -> tuple[Diagnosis, Series]:
     """Both, fit to be shown to anybody."""
     series = series or Series()
+    diagnosis = msgspec.structs.replace(diagnosis, watch=None)  # lines, functions and the job's own command
     pen = _Pen(diagnosis, series, own_vocabulary())
     return pen.fields(diagnosis), _series(series, pen)
 

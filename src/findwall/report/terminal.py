@@ -15,7 +15,7 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import counted, phrases
+from findwall.report import counted, phrases, watched
 from findwall.report.names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
@@ -81,7 +81,7 @@ def to_text(
     glyphs = UNICODE if unicode else ASCII
     paper.print(Group(*_first(diagnosis, glyphs)))
     if not is_brief:
-        paper.print(Group(*_rest(diagnosis, paper.width, glyphs)))
+        paper.print(Group(*_rest(diagnosis, paper.width, glyphs)), crop=False)
     assert isinstance(paper.file, io.StringIO)
     lines = (line.rstrip() for line in paper.file.getvalue().splitlines())
     text = "\n".join(lines) + "\n"
@@ -102,19 +102,34 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
     """What carries it: the budget, the questions, then all else."""
     yield Text()
     yield Text(phrases.job(diagnosis), style="bold")
-    yield _labelled([(phrases.whole(diagnosis), phrases.step(diagnosis))])
+    if diagnosis.watch is None:
+        yield _labelled([(phrases.whole(diagnosis), phrases.step(diagnosis))])
+    else:
+        yield from _watched(diagnosis, width)
     rows = phrases.bars(diagnosis)
     if rows:
         yield from _budget(diagnosis, rows, width, glyphs)
     if diagnosis.counted:
         yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in counted.lines(diagnosis, width))
-    if diagnosis.questions:
+    if diagnosis.questions and diagnosis.watch is None:
         yield Text()
         yield _questions(diagnosis.questions, glyphs)
     yield _labelled(_facts(diagnosis))
     yield from _advice(diagnosis)
     if diagnosis.wall.wall is not None:
         yield from _notes(diagnosis)
+
+
+def _watched(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
+    """Of a job that ran already: what was counted, its ranks, and the command that would tell more."""
+    watch = diagnosis.watch
+    assert watch is not None
+    yield _labelled(watched.facts(watch))
+    for line in watched.table(diagnosis, width):
+        yield Text(line, no_wrap=True, overflow="ellipsis")
+    if watch.settle:
+        yield Text("to measure it", style="bold")
+        yield Text(f"  {clean(watch.settle)}", no_wrap=True, overflow="ignore")  # to be copied: one line
 
 
 def _notes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
