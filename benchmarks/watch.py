@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pairs", type=int, default=90)
+    parser.add_argument("--pairs", type=int, default=80)
     parser.add_argument("--out", type=Path, default=RESULT)
     asked = parser.parse_args()
     rows = []
