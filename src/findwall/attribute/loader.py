@@ -23,7 +23,9 @@ _NO_ARITHMETIC = re.compile(
 MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not calibrated.
 
 
-WAITS_CORES = 0.5  # of a core: a process that makes batches on less mostly waits. Chosen by hand.
+# Both chosen by hand.
+WAITS_CORES = 0.5  # of a core: a process that makes batches on less mostly waits
+WAITING_A_CORE = 4  # workers: each has a torch of its own in memory
 
 
 def cores_while_loading(facts: Facts) -> float | None:
@@ -46,6 +48,11 @@ def only_waits(facts: Facts) -> bool:
     return busy is not None and busy < WAITS_CORES * max(facts.rank.loader_workers or 0, 1)
 
 
+def workers_a_core(facts: Facts) -> int:
+    """The most that make sense."""
+    return WAITING_A_CORE if only_waits(facts) else 1
+
+
 def share_of_worker(facts: Facts) -> float:
     """Of what the training process makes of a batch in the same time: what a worker does."""
     return 1.0 if only_waits(facts) else WORKER_SHARE
@@ -61,7 +68,7 @@ def workers_text(facts: Facts, have: int) -> str:
 def workers_needed(facts: Facts, have: int) -> int | None:
     """The same as a number; None where it is more than anybody has, and nobody counted the cores."""
     cores = cores_of(facts)
-    most = MOST_WORKERS if only_waits(facts) else min(MOST_WORKERS, cores or MOST_WORKERS)
+    most = min(MOST_WORKERS, workers_a_core(facts) * cores if cores else MOST_WORKERS)
     load = workers_busy(facts, have)
     needed = max(ceil(load), have + 1, 2) if load is not None else most + 1
     if needed > most:

@@ -335,9 +335,9 @@ def advice_is_for_this_device(claim: Claim) -> str:
 
 
 def workers_fit_the_cores(claim: Claim) -> str:
-    """No more workers than there are cores to run them."""
+    """No more workers than there are cores to run them, or to wait on."""
     found, cores = WORKERS.search(claim.text), claim.job.cores
-    if found is None or cores is None or int(found[1]) <= cores:
+    if found is None or cores is None or int(found[1]) <= cores * claim.job.workers_a_core:
         return ""
     return f"{found[1]} workers on {cores} cores"
 

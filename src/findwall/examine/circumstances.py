@@ -9,6 +9,7 @@ from findwall.attribute.device_time import matching, of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.host_copies import downloaded, uploaded
 from findwall.attribute.job import graph_share
+from findwall.attribute.loader import workers_a_core
 from findwall.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry
@@ -25,6 +26,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     device_kind: str = "gpu"
     vendor: str = ""  # "nvidia", "amd"; empty: unknown
     cores: int | None = None  # that the job may use
+    workers_a_core: int = 1  # of the loader, at most: more where they only wait
     replayed_share: float = 0.0  # of the device's rows: launched by a graph
     copies_tell_memory: bool = False  # the copies' names say whether memory is pinned or pageable
     clocks_sampled: bool = False
@@ -40,6 +42,7 @@ def circumstances(facts: Facts) -> Circumstances:
         device_kind=rank.device_kind,
         vendor=vendor(facts.ceilings.device or facts.run.device_name or ""),
         cores=_cores(rank.telemetry),
+        workers_a_core=workers_a_core(facts),
         replayed_share=graph_share(facts),
         copies_tell_memory=_copies_tell_memory(facts),
         clocks_sampled=rank.telemetry.sm_clock_mhz is not None,

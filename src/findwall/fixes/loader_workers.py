@@ -37,8 +37,8 @@ from findwall.attribute.loader import (
     WORKER_SHARE,
     computing_share,
     cores_of,
-    only_waits,
     share_of_worker,
+    workers_a_core,
     workers_busy,
     workers_needed,
     workers_text,
@@ -81,7 +81,7 @@ def advise(facts: Facts) -> Outcome:
         )
     if "_MultiProcessingDataLoaderIter" in names:
         have, cores = facts.rank.loader_workers, cores_of(facts)
-        if have and cores and have >= cores and not only_waits(facts):
+        if have and cores and have >= workers_a_core(facts) * cores:
             return NoUse(f"there are {have} workers for {cores} cores already")
         more, whom = AS_MANY_AS_CORES, "the workers there are"
         if have:

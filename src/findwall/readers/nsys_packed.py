@@ -11,7 +11,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from findwall.errors import InputError
-from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.nsys import read_export
@@ -52,7 +51,7 @@ def _unpack(path: Path, plain: Path) -> None:
                 file.write(piece)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
-            f"{path} cannot be unpacked: {error}.", "Copy it anew, or export it again."
+            f"{path} cannot be unpacked: {error}.", "Copy it again, or export it again."
         ) from error
 
 
@@ -65,4 +64,4 @@ def _accepts(path: Path, head: bytes | None) -> bool:
         return False
 
 
-READER = Reader(NSYS, _accepts, read_packed)
+READER = Reader("nsys-packed", _accepts, read_packed)
