@@ -12,6 +12,7 @@ import gc
 import linecache
 import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -93,5 +94,6 @@ def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> 
 
 
 def _send(number: signal.Signals) -> None:
+    """To the main thread itself, which may be in a call by now that only a real signal ends."""
     time.sleep(AGAIN_S)
-    _thread.interrupt_main(number)
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
