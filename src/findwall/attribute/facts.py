@@ -272,8 +272,7 @@ def establish(
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
-    rows = timeline.rows(*DEVICE_KINDS)
-    profiled = match(timeline, rows, run.ncu, steps.count) if run.ncu is not None else None
+    profiled = _profiled(run, timeline, steps.count)
     nbytes = profiled.nbytes if profiled is not None else None
     kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
     graph = build(timeline, links, host, queue, on_cores)
@@ -282,10 +281,7 @@ def establish(
         graph = replace(graph, checkpointing=kernels.row[late])
     graph, conditions = _as_timed(graph, rank, timeline, queue, source)
     reading = read_step(graph, timeline.header, true_step_s, source, conditions.rare)
-    judged = kernels
-    if on_cores and not ceilings.known:
-        used = cores_at_work(rank.telemetry, reading.likely.busy / max(reading.likely.step, 1.0))
-        judged = taken_at_their_word(kernels, used)
+    judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
     atoms = _with_servants(atoms, kernels, timeline, links, host)
@@ -307,6 +303,17 @@ def establish(
         counted=counted,
         profiled=profiled,
     )
+
+
+def _profiled(run: Run, timeline: Timeline, steps: int) -> Matched | None:
+    """What Nsight Compute counted of these kernels, where somebody gave it."""
+    return None if run.ncu is None else match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps)
+
+
+def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:
+    """Kernels on cores that nobody measured."""
+    likely = reading.likely
+    return taken_at_their_word(kernels, cores_at_work(rank.telemetry, likely.busy / max(likely.step, 1.0)))
 
 
 def _as_timed(

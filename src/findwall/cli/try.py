@@ -14,6 +14,8 @@ from findwall.model.patch import Patch
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
+    from findwall.cli.launchers import Launch
+    from findwall.cli.trying import Tried
     from findwall.verify.search import View
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
@@ -64,12 +66,8 @@ def command(
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
     from findwall.cli.launchers import launch_of
     from findwall.cli.run import chosen
-    from findwall.cli.trying import Job, first_look, keep, run_folder, try_fixes, view_of
-    from findwall.fixes.patch import patch_of
-    from findwall.report import document
+    from findwall.cli.trying import Job, first_look, run_folder, try_fixes, view_of
     from findwall.report.stream import say as show
-    from findwall.report.trials import to_text, with_trials
-    from findwall.verify.search import EARLY
 
     if patch_file is not None and patch_file.endswith(".py"):
         raise InputError(f"{patch_file} is a script, and no script is edited", "Write it as FILE.patch.")
@@ -94,10 +92,28 @@ def command(
     if dry_run:
         show(_would_try(view_of(first_look(job, _say), job.numerics)))
         return
-    tried = try_fixes(job, _say)
+    _tell(try_fixes(job, _say), job.folder, typed, patch_file, json_target, price)
+
+
+def _tell(
+    tried: Tried,
+    folder: Path | None,
+    typed: Launch,
+    patch_file: str | None,
+    json_target: str | None,
+    price: float | None,
+) -> None:
+    """What was found: in the run folder, as a patch, as JSON, and in words."""
+    from findwall.cli.trying import keep
+    from findwall.fixes.patch import patch_of
+    from findwall.report import document
+    from findwall.report.stream import say as show
+    from findwall.report.trials import to_text, with_trials
+    from findwall.verify.search import EARLY
+
     diagnosis = with_trials(tried.before, tried.found)
-    if job.folder is not None:
-        keep(job.folder, diagnosis)
+    if folder is not None:
+        keep(folder, diagnosis)
     patch = patch_of(tried.found.stack, tried.applied)
     if patch_file is not None:
         write_patch(patch, patch_file)

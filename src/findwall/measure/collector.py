@@ -96,4 +96,6 @@ def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> 
 def _send(number: signal.Signals) -> None:
     """To the main thread itself, which may be in a call by now that only a real signal ends."""
     time.sleep(AGAIN_S)
-    signal.pthread_kill(threading.main_thread().ident or 0, number)
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, number)
