@@ -180,7 +180,9 @@ def _by_pipes(whole: Whole, gpm: Counters, knows_loader: bool) -> tuple[str | No
         between = ("unfused-pointwise", "memory-roof", "unfused-attention")
         text = f"Memory is busy {dram:.0f} % of {whole}: the wall is bandwidth"
     else:
-        between = ("slow-kernels", "misaligned-shapes", "unfused-pointwise") if sm >= SM_BUSY else ()
+        # fp32 convolutions keep their pipe less busy than matmuls do (below PIPE_BUSY on an H200).
+        slow = ("slow-kernels", "fast-path-off") if tensor < TENSOR_UNUSED else ("slow-kernels",)
+        between = (*slow, "misaligned-shapes", "unfused-pointwise") if sm >= SM_BUSY else ()
         text = f"No pipe is busy (SM {sm:.0f} %, tensor {tensor:.0f} %, DRAM {dram:.0f} % of {whole})"
     end = "." if cause is not None else f"; {whole.shown_by} would show why."
     return cause, between, text + end
