@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -197,3 +198,57 @@ def test_segments_grow_beside_what_the_environment_sets(monkeypatch: pytest.Monk
     assert first.told() == AppliedFix("1 of 3 segments can grow")
     apply(torch, second)
     assert second.told() == AppliedFix(trouble="the allocator is in use already")
+
+
+def test_single_layers_leave_the_compiler_nothing_to_fuse(tmp_path: Path) -> None:
+    """The casts between them are the job's own: what a trial would time is no compiled model."""
+    job = """
+import torch
+from torch import nn
+
+layers = [nn.Linear(8, 8, bias=False).double() for _ in range(3)]
+with torch.no_grad():
+    for _ in range(4):
+        x = torch.randn(4, 8)
+        for layer in layers:
+            x = layer(x.double()).float()
+"""
+    found, _ = run(tmp_path, "torch-compile", job)
+    assert found["torch-compile"]["seen"] == "" and "single ops" in found["torch-compile"]["trouble"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        ({"benchmark": True}, AppliedFix("cudnn.benchmark is on at the end")),
+        ({"benchmark": False}, AppliedFix("cudnn.benchmark is on at the end")),  # before its model is called
+        ({"deterministic": True}, AppliedFix(trouble="the job asks for deterministic algorithms")),
+    ],
+)
+def test_a_job_that_turns_cudnn_benchmark_off_has_it_on_all_the_same(
+    sets: dict[str, bool], told: AppliedFix
+) -> None:
+    """With a stand-in for a torch that has a GPU."""
+
+    class Module:
+        def __call__(self) -> None: ...
+
+        def parameters(self) -> Iterator[int]:
+            return iter([1])
+
+    cudnn = SimpleNamespace(benchmark=False, deterministic=False)
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(is_available=lambda: True),
+        backends=SimpleNamespace(cudnn=cudnn),
+        nn=SimpleNamespace(Module=Module),
+    )
+    apply, effect = all_fixes()["cudnn-benchmark"].apply, Effect()
+    assert apply is not None
+    apply(torch, effect)
+    assert cudnn.benchmark
+    vars(cudnn).update(sets)
+    Module()()
+    found = effect.told()
+    assert found.seen == told.seen and found.trouble.startswith(told.trouble)
+    assert cudnn.benchmark
+    assert ("undone" in {place.kind for place in effect.places}) == (sets.get("benchmark") is False)

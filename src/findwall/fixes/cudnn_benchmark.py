@@ -36,7 +36,9 @@ from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.roots import roots
 from findwall.model.intervals import F64, I64
+from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 
 MOVES = ("slow-kernels", "fast-path-off")
@@ -89,16 +91,31 @@ def apply(torch: Any, effect: Effect) -> None:
         return
     torch.backends.cudnn.benchmark = True
     effect.at("script")
-    effect.at_end(lambda: _still_on(torch))
+
+    def again(*_: Any) -> None:
+        """A job that turned it off did so before its model is called."""
+        if not torch.backends.cudnn.benchmark:
+            effect.at("undone")
+            torch.backends.cudnn.benchmark = True
+
+    roots(torch).tell(again)
+    effect.at_end(lambda: _still_on(torch, effect))
 
 
-def _still_on(torch: Any) -> str:
+def _still_on(torch: Any, effect: Effect) -> str:
     """The job may have set it back, or ask for results that are the same in every run."""
-    on = torch.backends.cudnn.benchmark and not torch.backends.cudnn.deterministic
-    return "cudnn.benchmark is on at the end" if on else ""
+    if torch.backends.cudnn.deterministic:
+        effect.missed("the job asks for deterministic algorithms, which cuDNN does not choose by time")
+        return ""
+    if torch.backends.cudnn.benchmark:
+        return "cudnn.benchmark is on at the end"
+    effect.missed("the job turns cudnn.benchmark off itself")
+    return ""
 
 
 def patch(editor: Editor) -> None:
+    if editor.some("undone"):
+        raise NoPatch("the job turns cudnn.benchmark off itself: set it to True in that line")
     editor.at_start(editor.places("script")[0], "{torch}.backends.cudnn.benchmark = True")
 
 

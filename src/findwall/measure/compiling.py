@@ -26,10 +26,17 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
             effect.at("call", value=TORCHS if type(module).__module__.startswith("torch.") else "")
 
     roots(torch).tell(compiled)
-    effect.at_end(lambda: _graphs(torch))
+    effect.at_end(lambda: _graphs(torch, effect))
 
 
-def _graphs(torch: Any) -> str:
+def _graphs(torch: Any, effect: Effect) -> str:
     stats = torch._dynamo.utils.counters["stats"]
     graphs, ops = stats.get("unique_graphs", 0), stats.get("calls_captured", 0)
-    return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops" if graphs else ""
+    if ops > graphs:
+        return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops"
+    if graphs:  # a job that calls single layers: the rest of its model is in functions of its own
+        effect.missed(
+            "the modules that the job calls are single ops, which leaves nothing to fuse: put @torch.compile on "
+            "the function that calls them"
+        )
+    return ""
