@@ -36,7 +36,7 @@ def _graphs(torch: Any, effect: Effect) -> str:
         return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops"
     if graphs:  # a job that calls single layers: the rest of its model is in functions of its own
         effect.missed(
-            "the modules that the job calls are single ops, which leaves nothing to fuse: put @torch.compile on "
-            "the function that calls them"
+            "the modules that the job calls are single ops, which leaves nothing to fuse: put "
+            "@torch.compile on the function that calls them"
         )
     return ""
