@@ -137,6 +137,11 @@ def test_autocast_stands_around_a_compiled_model_also_where_it_is_named_first(tm
     assert "autocast {True} {False}" in said and "finite True True" in said
 
 
+def test_a_compiler_that_times_kernels_is_another_mode_of_the_same(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "autotune-kernels", COMPILED)
+    assert "compiled graph" in found["autotune-kernels"]["seen"] and "finite True True" in said
+
+
 def test_autocast_is_seen_in_a_model_that_the_job_compiled(tmp_path: Path) -> None:
     job = COMPILED.replace("model = Net()", 'model = torch.compile(Net(), backend="aot_eager")')
     found, said = run(tmp_path, "bf16-autocast", job)

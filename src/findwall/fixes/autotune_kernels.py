@@ -16,6 +16,8 @@ minutes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
@@ -27,8 +29,13 @@ from findwall.attribute.idle_cores import apart_from_idle_cores
 from findwall.attribute.layouts import slow_convolutions
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.measure.applying import Effect
+from findwall.measure.compiling import compile_models
+from findwall.patches.compiled import compile_named
+from findwall.patches.editor import Editor
 
 MOVES = ("slow-kernels",)
+MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
 
 
 def advise(facts: Facts) -> Outcome:
@@ -50,4 +57,13 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+def apply(torch: Any, effect: Effect) -> None:
+    compile_models(torch, effect, mode=MODE)
+
+
+def patch(editor: Editor) -> None:
+    trainer = {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}
+    compile_named(editor, f'mode="{MODE}"', {"transformers": trainer})
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)

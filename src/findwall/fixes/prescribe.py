@@ -36,6 +36,8 @@ APART = (
     {"cuda-graphs", "torch-compile"},
     {"cuda-graphs", "reduce-overhead"},
     {"torch-compile", "reduce-overhead"},
+    {"torch-compile", "autotune-kernels"},
+    {"reduce-overhead", "autotune-kernels"},
     {"torch-compile", "builtin-ops"},
     {"reduce-overhead", "builtin-ops"},
     {"pin-memory", "prefetch-batches"},
