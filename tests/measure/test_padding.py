@@ -1,4 +1,4 @@
-"""Linear layers that pad inside, to show what padded ones would give: the same numbers, and aligned products."""
+"""Linear layers that pad inside, to show what padded ones would give: the same numbers, aligned products."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Values that the job's own lines read from the device come late, to show what not waiting would give.
 
-Each read starts a copy into pinned memory and gives what the same read found a step before; the first of each
-waits as it always did. So the host never waits for work that it has just issued. Reads of libraries and of
-findwall itself stay as they are, and so do those of the job whose value decides how often a loop turns, what is
-taken of a tensor, or how a comparison ends. A test that is true or false may come late as long as it always
-comes out the same: once it does not, the job would have gone another way, and the trial says so.
+Each read starts a copy into pinned memory and gives what the same read found a step before; the first of
+each waits as it always did. So the host never waits for work that it has just issued. Reads of libraries and
+of findwall itself stay as they are, and so do those of the job whose value decides how often a loop turns,
+what is taken of a tensor, or how a comparison ends. A test that is true or false may come late as long as it
+always comes out the same: once it does not, the job would have gone another way, and the trial says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the job does with a value that one of its lines reads, as far as the line and its function tell.
 
-A value that comes late is safe to print and to add up. It is not where it decides how often a loop turns, what
-is taken of a tensor, or which way a comparison goes.
+A value that comes late is safe to print and to add up. It is not where it decides how often a loop turns,
+what is taken of a tensor, or which way a comparison goes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Literal
 
 Use = Literal["value", "branch", "size", "unknown"]  # "size": of a loop, a tensor or an index
 # Calls whose arguments are sizes or counts.
-_SIZED = frozenset(
-    "range view reshape expand repeat repeat_interleave narrow split chunk topk pad zeros ones full empty "
-    "arange linspace randint randn rand islice".split()
-)
+_SIZED = {"range", "islice", "view", "reshape", "expand", "repeat", "repeat_interleave", "narrow", "split"}
+_SIZED |= {"chunk", "topk", "pad", "zeros", "ones", "full", "empty", "arange", "randint", "randn", "rand"}
+_READS = {"item", "tolist", "cpu", "float", "int", "bool"}
 _ORDER: tuple[Use, ...] = ("value", "branch", "size", "unknown")
 _Spot = tuple[int, int, int, int]  # line, column, end line, end column, as the parser counts them
 
@@ -32,11 +31,12 @@ class Uses:
         self._parents = {child: node for node in ast.walk(self._tree) for child in ast.iter_child_nodes(node)}
 
     def of(self, line: int, spot: _Spot | None) -> Use:
-        """`spot`: the expression that was running; without it all of the statement counts."""
+        """`spot`: the expression that was running; without it, all in the line that look like a read."""
         node = self._expression(spot) if spot is not None else None
         if node is None:
-            headers = list(self._headers(line))
-            return _most(self._of_node(one) for one in headers) if headers else "unknown"
+            found = list(self._in_line(line))
+            reads = [one for one in found if isinstance(one, ast.Call) and _called(one) in _READS]
+            return _most([self._of_node(one) for one in reads or found]) if found else "unknown"
         return self._of_node(node)
 
     def _expression(self, spot: _Spot) -> ast.expr | None:
@@ -45,7 +45,7 @@ class Uses:
                 return node
         return None
 
-    def _headers(self, line: int) -> Iterator[ast.expr]:
+    def _in_line(self, line: int) -> Iterator[ast.expr]:
         """All expressions that stand in a line."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or node.lineno):
@@ -111,7 +111,7 @@ def _spot_of(node: ast.expr) -> _Spot:
     return node.lineno, node.col_offset, node.end_lineno or -1, node.end_col_offset or -1
 
 
-def _most(found: Iterator[Use] | list[Use]) -> Use:
+def _most(found: list[Use]) -> Use:
     return max(found, key=_ORDER.index)
 
 
