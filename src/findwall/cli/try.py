@@ -119,8 +119,8 @@ def _tell(
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
-        tried_names = {name for stage in tried.found.stages for one in stage.attempts for name in one.fixes}
-        shown = stand_ins(tuple(tried_names))
+        attempts = [one for stage in tried.found.stages for one in stage.attempts]
+        shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
         show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front, price, shown))
     if tried.found.ended == EARLY["interrupted"]:
         sys.stdout.flush()
@@ -128,9 +128,11 @@ def _tell(
 
 
 def _would_try(view: View) -> str:
-    from findwall.verify.search import joined
+    from findwall.cli.trying import stand_ins
+    from findwall.report.trials import labelled
 
-    lines = [f"wall: {view.wall}", *(f"would try {joined(one.fixes)}" for one in view.candidates)]
+    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]
+    lines = [f"wall: {view.wall}", *(f"would try {name}" for name in names)]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -99,16 +99,16 @@ def _edits(stack: tuple[str, ...], stand_ins: Collection[str], others: bool) -> 
     return [*([] if others else [""]), f"  {what} {parts}, and only the edit gives it."]
 
 
-def _labelled(fixes: str, stand_ins: Collection[str]) -> str:
+def labelled(fixes: Sequence[str], stand_ins: Collection[str]) -> str:
     """As the table names them."""
-    return " + ".join(f"{one} (stand-in)" if one in stand_ins else one for one in fixes.split(" + "))
+    return " + ".join(f"{one} (stand-in)" if one in stand_ins else one for one in fixes)
 
 
 def _table(trials: list[Trial], stand_ins: Collection[str] = ()) -> list[str]:
     """A line of figures for each trial, and one of what it rests on."""
     if not trials:
         return []
-    names = [_labelled(one.fix, stand_ins) for one in trials]
+    names = [labelled(one.fix.split(" + "), stand_ins) for one in trials]
     wide = min(max(map(len, names)), WIDEST_NAME)
     lines = ["", f"  {'fix':{wide}}  {'predicted':>9}  {'measured':>9}  faster{'':11}  verdict"]
     for one, fixes in zip(trials, names, strict=True):
