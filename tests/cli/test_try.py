@@ -26,6 +26,7 @@ from findwall import cli
 from findwall.cli import trying
 from findwall.cli.launchers import launch_of
 from findwall.cli.looking import look_at
+from findwall.cli.run import chosen
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport
@@ -306,6 +307,8 @@ def test_a_stand_in_is_nothing_to_run_a_job_with(fix: str, capsys: pytest.Captur
     assert cli._run(["run", "--apply", fix, "job.py"]) == 2
     assert f"{fix} cannot be made from outside: it needs an edit" in capsys.readouterr().err
     assert cli._run(["run", "--stand-in", "tf32", "job.py"]) == 2
+    assert chosen("tf32").names == ["tf32"] and chosen("", fix).names == [fix] and chosen("").names == []
+    assert chosen("loader-workers=2", fix).names == ["loader-workers", fix]
 
 
 @pytest.mark.parametrize(

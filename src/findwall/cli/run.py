@@ -154,7 +154,7 @@ def named(words: str, able: Mapping[str, Apply]) -> tuple[dict[str, Apply], dict
     """The fixes among those that can be made, and the numbers that came with them."""
     from findwall.fixes.what_if import parse
 
-    numbers = parse(words)
+    numbers = parse(words) if words.strip() else {}
     for name in numbers:
         if name not in able:
             raise InputError(

@@ -82,8 +82,6 @@ def to_try(words: str) -> tuple[str, ...]:
     from findwall.cli.run import named
     from findwall.fixes import all_fixes
 
-    if not words.strip():
-        return ()
     return tuple(named(words, {name: fix.trial for name, fix in all_fixes().items() if fix.trial})[0])
 
 

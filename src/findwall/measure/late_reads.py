@@ -160,8 +160,10 @@ class LateReads:
             return None
         if not self._device.holds(tensor) or asks_more or tensor.numel() == 0:
             return None
-        if tensor.numel() > (MOST_VALUES if name in MANY else 1) or (name == "__format__" and tensor.dim()):
+        if tensor.numel() > (MOST_VALUES if name in MANY else 1):
             return None
+        if name == "__format__" and (tensor.dim() or type(tensor) is not self._torch.Tensor):
+            return None  # it is not the value that is written
         if name == "cpu" and tensor.requires_grad:  # its gradient may be wanted
             return None
         site = self._known(frame)
