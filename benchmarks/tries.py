@@ -1,17 +1,22 @@
 """How near `findwall try` comes to what the same fixes give when they are made by hand in the script.
 
     python benchmarks/tries.py --out FILE [--jobs a,b] [--budget 300] [--repeat 2] [--limit S] [--hand N]
+    python benchmarks/tries.py --out FILE --fixes remove-sync --jobs nan_checks,norm_items --hand 1
+    python benchmarks/tries.py --out FILE --fixes pad-shapes --jobs odd_widths --hand 1
 
 Runs `findwall try` on the zoo's jobs, nobody's edit, one after the other on a GPU, and compares the step it
-reaches with the best of the hand-made arms in `results/fix_pairs.json` whose fixes can all be applied. With
+reaches with the best of the hand-made arms in `results/fix_pairs.json` whose fixes `try` can all make. With
+`--fixes` only these are tried, by their stand-ins where they need an edit, and only arms of these count. With
 `--hand N` the N best of them are timed again on the spot, in two processes each: of what the host decides,
 another day says little. `--hand-only` times them for a job that was tried before. Rows are written after
-every job; rows of other jobs in the file stay. `--show` prints the file alone.
+every job; rows of other jobs in the file stay. `--show` prints the file alone. A job that has no arms in
+that file has those of its own list, which only `--hand N` times.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import subprocess
@@ -44,23 +49,27 @@ JOBS = (
 )
 HAND_S, HAND_RUNS = 6.0, 2  # seconds that an arm made by hand is timed, and processes of it
 TOLD = re.compile(r"mean step ms ([0-9.]+)")
+ARMS = re.compile(r"^FIXES = (\[.*?\])", re.MULTILINE | re.DOTALL)
+NAMES = {**FIX_OF, "no_hooks": "remove-sync"}
 
 
-def by_hand(job: str) -> dict[str, float]:
-    """The hand-made arms of a job that `try` could make as well, with their steps in ms."""
+def by_hand(job: str, only: str = "") -> dict[str, float | None]:
+    """The hand-made arms of a job that `try` could make as well, with their steps in ms where they were
+    measured. `only`: fixes, as `--fixes` names them."""
     made = json.loads(PAIRS.read_text())["jobs"].get(job, {}).get("fixes", {})
-    able = {name for name, fix in all_fixes().items() if fix.apply is not None}
-    arms = {name: FIX_OF.get(name, "") for name in made}
-    return {
-        arm: made[arm]["step_ms"]
-        for arm, fixes in arms.items()
-        if fixes and all(one.partition("=")[0] in able for one in fixes.split(","))
-    }
+    found = None if made else ARMS.search((HERE / "zoo" / f"{job}.py").read_text())
+    arms = {name: one["step_ms"] for name, one in made.items()}
+    arms |= dict.fromkeys(ast.literal_eval(found[1]) if found else [])
+    able = {name for name, fix in all_fixes().items() if fix.trial is not None}
+    able &= set(only.split(",")) if only else able
+    fixes = {arm: {one.partition("=")[0] for one in NAMES.get(arm, "").split(",")} for arm in arms}
+    return {arm: step for arm, step in arms.items() if fixes[arm] <= able}
 
 
-def now_by_hand(job: str, most: int) -> dict[str, list[float]]:
+def now_by_hand(job: str, most: int, only: str) -> dict[str, list[float]]:
     """The best of them timed again."""
-    arms = sorted(by_hand(job), key=by_hand(job).__getitem__)[:most]
+    known = by_hand(job, only)
+    arms = sorted(known, key=lambda arm: known[arm] or 0.0)[:most]
     found: dict[str, list[float]] = {arm: [] for arm in arms}
     for arm in [*arms, *reversed(arms)] * (HAND_RUNS // 2):
         words = [str(HERE / "zoo" / f"{job}.py"), "--fix", arm, "--seconds", str(HAND_S)]
@@ -72,17 +81,20 @@ def now_by_hand(job: str, most: int) -> dict[str, list[float]]:
 def reference(job: str, row: dict[str, Any]) -> float | None:
     """The shortest step by hand: as timed beside the trial, where it was."""
     now = [fmean(runs) for runs in row.get("by_hand_ms", {}).values() if runs]
-    return min(now or by_hand(job).values(), default=None)
+    measured = [step for step in by_hand(job, row.get("fixes", "")).values() if step is not None]
+    return min(now or measured, default=None)
 
 
-def tried(job: str, budget: float, repeat: int) -> dict[str, Any]:
+def tried(job: str, budget: float, repeat: int, only: str) -> dict[str, Any]:
     document = Path(f"/tmp/try-{job}.json")
     document.unlink(missing_ok=True)
     begun = time.monotonic()
     words = ["--budget", f"{budget:.0f}s", "--repeat", str(repeat), "--json", str(document)]
+    words += ["--fixes", only] if only else []
     command = [sys.executable, "-m", "findwall", "try", *words, str(HERE / "zoo" / f"{job}.py")]
     done = subprocess.run([*command, "--steps", "20000"], capture_output=True, text=True, cwd="/tmp")
     row: dict[str, Any] = {"seconds": round(time.monotonic() - begun), "said": done.stdout.splitlines()[:3]}
+    row |= {"fixes": only} if only else {}
     if not document.exists():
         return {**row, "failed": done.stderr[-500:]}
     found = json.loads(document.read_text())
@@ -124,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "try.json")
     parser.add_argument("--jobs", default=",".join(JOBS))
+    parser.add_argument("--fixes", default="")
     parser.add_argument("--budget", type=float, default=300.0)
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--limit", type=float, default=1e9)
@@ -139,9 +152,9 @@ def main() -> None:
             print(f"{job}: no time left")
             continue
         if not args.hand_only:
-            kept["jobs"][job] = tried(job, min(args.budget, left - 20), args.repeat)
+            kept["jobs"][job] = tried(job, min(args.budget, left - 20), args.repeat, args.fixes)
         if args.hand:
-            kept["jobs"][job]["by_hand_ms"] = now_by_hand(job, args.hand)
+            kept["jobs"][job]["by_hand_ms"] = now_by_hand(job, args.hand, args.fixes)
         args.out.write_text(json.dumps(kept, indent=1) + "\n")
         show({job: kept["jobs"][job]})
     print()

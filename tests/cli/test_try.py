@@ -26,9 +26,12 @@ from findwall import cli
 from findwall.cli import trying
 from findwall.cli.launchers import launch_of
 from findwall.cli.looking import look_at
+from findwall.cli.run import chosen
 from findwall.errors import FindwallError
+from findwall.model.applied import Applied, AppliedFix
+from findwall.model.arms import ArmReport
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
-from findwall.verify.trial import Plan, run_trial, step_in_report
+from findwall.verify.trial import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
 
 JOB = """
 import time, torch
@@ -266,11 +269,53 @@ def test_a_dry_run_says_what_would_be_tried(
     assert capsys.readouterr().out.splitlines()[1:] == ["would try loader-workers=2"]
 
 
+def test_an_edit_is_tried_by_its_stand_in_and_no_command_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    how = "job.py:7 item: keep the value on the device and read it every n steps."
+    found = prescribing({"remove-sync": how, "lighter-samples": "Edit it."})
+    monkeypatch.setattr(trying, "_diagnosis", lambda *_: found)
+    commands: list[tuple[str, ...]] = []
+
+    def measured(arms: list[Arm], _plan: Plan) -> Trial:
+        commands.extend(tuple(arm.argv) for arm in arms)
+        seen = Applied({"remove-sync": AppliedFix("a stand-in for the edit: 9 reads came late, at job.py:7")})
+        trial = Trial({arm.name: Outcome(arm.name) for arm in arms})
+        for arm in arms:
+            ms, applied = (10.0, seen) if arm.name == "remove-sync" else (20.0, Applied())
+            report = ArmReport(ms, 20, [3.0, 2.0, 1.0], applied=applied)
+            trial.arms[arm.name].samples += [Sample(turn, 1.0, ms, report=report) for turn in range(3)]
+        return trial
+
+    monkeypatch.setattr(trying, "run_trial", measured)
+    assert cli._run(["try", "--fixes", "remove-sync", "--json", "out.json", "job.py"]) == 0
+    (trial,) = json.loads(Path("out.json").read_text())["trials"]
+    assert (trial["fix"], trial["verdict"], trial["kept"]) == ("remove-sync", "faster", True)
+    assert trial["why"].startswith("a stand-in for the edit: 9 reads came late, at job.py:7")
+    assert [words for words in commands if "--stand-in" in words] == [commands[-1]]
+    assert not any("--apply" in words for words in commands)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "remove-sync (stand-in) 5.00 ms 10.0 ms" in said and "--apply" not in said
+    assert "No command makes remove-sync" in said and how in said
+    assert cli._run(["try", "--dry-run", "job.py"]) == 0
+    assert "would try remove-sync (stand-in)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fix", ["remove-sync", "pad-shapes"])
+def test_a_stand_in_is_nothing_to_run_a_job_with(fix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["run", "--apply", fix, "job.py"]) == 2
+    assert f"{fix} cannot be made from outside: it needs an edit" in capsys.readouterr().err
+    assert cli._run(["run", "--stand-in", "tf32", "job.py"]) == 2
+    assert chosen("tf32").names == ["tf32"] and chosen("", fix).names == [fix] and chosen("").names == []
+    assert chosen("loader-workers=2", fix).names == ["loader-workers", fix]
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         (["--budget", "soon"], "10m, 90s or 1h"),
-        (["--fixes", "remove-sync"], "needs an edit"),
+        (["--fixes", "vectorise-loop"], "needs an edit"),
         (["--fixes", "nothing"], "There is no fix"),
         (["--write-patch", "job.py"], "no script is edited"),
     ],

@@ -98,3 +98,24 @@ def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> 
     tried = Found(ended="nothing is left to try", seconds=36.0)
     text = to_text(with_trials(blind, tried), tried, None, "train.py")
     assert text.startswith("Nothing was tried, because no wall was found. Run longer.")
+
+
+def test_what_a_stand_in_showed_is_no_command(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("remove-sync",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), why="a stand-in")
+    tried = found(kept, stack=kept.fixes)
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py", stand_ins=("remove-sync",))
+    said = " ".join(text.split())
+    assert "20.0 ms, with a stand-in for remove-sync. It takes an edit to have it." in said
+    assert "remove-sync (stand-in) – 10.0 ms" in said and "--apply" not in said
+    assert "No command makes remove-sync: a stand-in showed what it is worth, and only the edit" in said
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_the_command_leaves_out_what_a_stand_in_showed(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32", "remove-sync"), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py", stand_ins=("remove-sync",))
+    said = " ".join(text.split())
+    assert "with tf32 + a stand-in for remove-sync." in said
+    assert "findwall run --apply tf32 train.py That command leaves out remove-sync: a stand-in" in said
+    assert with_trials(diagnosis, tried).trials[0].fix == "tf32 + remove-sync"

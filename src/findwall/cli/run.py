@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
 import click
 
 from findwall.errors import InputError
-from findwall.measure.applying import Effects
+from findwall.measure.applying import Apply, Effects
 from findwall.measure.launch import Judge, launch
 from findwall.measure.options import Last, Options
 from findwall.model.arms import REPORT
@@ -49,6 +50,9 @@ from findwall.model.arms import REPORT
     default="",
     help="Make these fixes in the job, without an edit; rank0/applied.json says what each did.",
 )
+@click.option(  # what `findwall try` shows the gain of an edit with
+    "--stand-in", "stand_ins", default="", hidden=True
+)
 @click.option(  # what a look of `findwall try` leaves out: nobody asks what findwall costs it
     "--until", type=click.Choice(get_args(Last)), default="control", hidden=True
 )
@@ -75,6 +79,7 @@ def command(
     top: int | None,
     probe: bool,
     fixes: str,
+    stand_ins: str,
     until: Last,
     json_file: str | None,
     fail_walls: tuple[str, ...],
@@ -97,7 +102,7 @@ def command(
     report = os.environ.get(REPORT)
     if report and out is None:
         out = str(Path(report).with_name("run"))  # a trial keeps what it was told there, and no folders
-    effects = chosen(fixes)
+    effects = chosen(fixes, stand_ins)
     judge = judge_of(fail_walls, target)
     options = Options(
         wait=wait,
@@ -132,19 +137,28 @@ def judge_of(fail_walls: tuple[str, ...], script: str) -> Judge | None:
     return judge
 
 
-def chosen(words: str) -> Effects:
-    """The fixes that a person named, if each can be made without an edit."""
-    if not words.strip():
+def chosen(words: str, stand_ins: str = "") -> Effects:
+    """The fixes that a person named, if each can be made without an edit; and those that a trial shows by a
+    stand-in."""
+    if not words.strip() and not stand_ins.strip():
         return Effects({})
     from findwall.fixes import all_fixes  # the job does without them
+
+    known = all_fixes()
+    made = named(words, {name: fix.apply for name, fix in known.items() if fix.apply is not None})
+    shown = named(stand_ins, {name: fix.stand_in for name, fix in known.items() if fix.stand_in is not None})
+    return Effects(made[0] | shown[0], made[1] | shown[1])
+
+
+def named(words: str, able: Mapping[str, Apply]) -> tuple[dict[str, Apply], dict[str, int | None]]:
+    """The fixes among those that can be made, and the numbers that came with them."""
     from findwall.fixes.what_if import parse
 
-    numbers = parse(words)
-    able = {name: fix.apply for name, fix in all_fixes().items() if fix.apply is not None}
+    numbers = parse(words) if words.strip() else {}
     for name in numbers:
         if name not in able:
             raise InputError(
                 f"{name} cannot be made from outside: it needs an edit",
                 f"`findwall explain {name}` says which. These can be applied: {', '.join(able)}.",
             )
-    return Effects({name: able[name] for name in numbers}, numbers)
+    return {name: able[name] for name in numbers}, numbers

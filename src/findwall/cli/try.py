@@ -65,8 +65,7 @@ def command(
 ) -> None:
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
     from findwall.cli.launchers import launch_of
-    from findwall.cli.run import chosen
-    from findwall.cli.trying import Job, first_look, run_folder, try_fixes, view_of
+    from findwall.cli.trying import Job, first_look, run_folder, to_try, try_fixes, view_of
     from findwall.report.stream import say as show
 
     if patch_file is not None and patch_file.endswith(".py"):
@@ -87,7 +86,7 @@ def command(
         steps=steps,
         budget_s=seconds(budget),
         numerics=not no_numerics,
-        only=tuple(chosen(fixes).names),
+        only=to_try(fixes),
     )
     if dry_run:
         show(_would_try(view_of(first_look(job, _say), job.numerics)))
@@ -104,7 +103,7 @@ def _tell(
     price: float | None,
 ) -> None:
     """What was found: in the run folder, as a patch, as JSON, and in words."""
-    from findwall.cli.trying import keep
+    from findwall.cli.trying import keep, stand_ins
     from findwall.fixes.patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
@@ -120,16 +119,20 @@ def _tell(
     if json_target is not None:
         document.write(diagnosis, json_target)
     if json_target != "-":
-        show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front, price))
+        attempts = [one for stage in tried.found.stages for one in stage.attempts]
+        shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
+        show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front, price, shown))
     if tried.found.ended == EARLY["interrupted"]:
         sys.stdout.flush()
         raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
 
 
 def _would_try(view: View) -> str:
-    from findwall.verify.search import joined
+    from findwall.cli.trying import stand_ins
+    from findwall.report.trials import labelled
 
-    lines = [f"wall: {view.wall}", *(f"would try {joined(one.fixes)}" for one in view.candidates)]
+    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]
+    lines = [f"wall: {view.wall}", *(f"would try {name}" for name in names)]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -59,9 +59,30 @@ class Job(msgspec.Struct, frozen=True):
         return {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), known)))}
 
     def command(self, stack: Stack, *how: str) -> tuple[str, ...]:
-        applied = ("--apply", ",".join(stack)) if stack else ()
+        shown = stand_ins(stack)
+        applied = [name for name in stack if name not in shown]
+        made = (*_given("--apply", applied), *_given("--stand-in", shown))
         launch = Launch(self.launcher, self.target, self.arguments, self.is_module)
-        return launch.command(("run", "--stop", *how, *applied))
+        return launch.command(("run", "--stop", *how, *made))
+
+
+def _given(option: str, names: Sequence[str]) -> tuple[str, ...]:
+    return (option, ",".join(names)) if names else ()
+
+
+def stand_ins(stack: Stack) -> Stack:
+    """Those of a stack whose gain a trial shows by a stand-in, because they need an edit."""
+    from findwall.fixes import all_fixes
+
+    return tuple(name for name in stack if all_fixes()[bare(name)].apply is None)
+
+
+def to_try(words: str) -> tuple[str, ...]:
+    """The fixes that a person named, if a trial can make each."""
+    from findwall.cli.run import named
+    from findwall.fixes import all_fixes
+
+    return tuple(named(words, {name: fix.trial for name, fix in all_fixes().items() if fix.trial})[0])
 
 
 class Tried(msgspec.Struct):
@@ -157,7 +178,7 @@ def keep(folder: Path, diagnosis: Diagnosis) -> None:
 
 
 def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
-    """The wall, and the prescribed fixes that can be made without an edit, in their order."""
+    """The wall, and the prescribed fixes that a trial can make without an edit, in their order."""
     from findwall.fixes import all_fixes
 
     known = all_fixes()
@@ -169,7 +190,7 @@ def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
             one.step_ms,
         )
         for one in diagnosis.prescriptions
-        if all(known[name].apply is not None for name in one.fixes)
+        if all(known[name].trial is not None for name in one.fixes)
     ]
     wall = diagnosis.wall
     named = f"{wall.wall} / {wall.cause}" if wall.cause else "no wall that is known"

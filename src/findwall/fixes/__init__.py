@@ -74,7 +74,13 @@ class Fix(msgspec.Struct, frozen=True):
     apply: Apply | None = None  # makes it in the job's own process; None: it needs an edit
     patch: Callable[[Editor], None] | None = None  # edits the job's own lines, to make it permanent
     numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
+    stand_in: Apply | None = None  # shows in a trial what the edit would give; nothing to run a job with
     reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
+
+    @property
+    def trial(self) -> Apply | None:
+        """How `try` makes it."""
+        return self.apply or self.stand_in
 
     @property
     def exact(self) -> bool:

@@ -18,6 +18,8 @@ from findwall.model.applied import Applied, AppliedFix, Place
 # A job does what a fix concerns in few places, which its first steps come by. Both chosen by hand.
 MOST_PLACES, PLACES_LOOKED_FOR = 32, 256
 
+STAND_IN = "a stand-in for the edit"  # begins what shows that one took effect
+
 
 class Effect:
     """What one fix does in this process, as it tells it itself."""

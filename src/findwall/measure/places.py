@@ -27,7 +27,7 @@ def place_now(
     spots: list[Spot] = []
     while frame is not None and len(spots) < MOST_SPOTS:
         file = frame.f_code.co_filename
-        if _is_job(file):
+        if is_job(file):
             spots.append(_spot(frame))
         elif not spots and not library and not _is_ours_or_torch(file):
             if _makes(frame, of) and _passes_on(type(of)):
@@ -66,7 +66,8 @@ def _job_files() -> JobFiles:
 
 
 @cache
-def _is_job(file: str) -> bool:
+def is_job(file: str) -> bool:
+    """The job's own code: no library, not torch, nothing of ours."""
     return _job_files().is_own(file) and not file.startswith(_torch_folder())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -62,14 +63,20 @@ def to_text(
     patch: Patch | None = None,
     front: str = "findwall run",
     price: float | None = None,
+    stand_ins: Collection[str] = (),
 ) -> str:
-    """`command`: the script and its arguments; `front`: what a person writes before findwall's options."""
-    lines = [*textwrap.wrap(sentence(diagnosis, found, after), WIDTH), *_table(diagnosis.trials)]
+    """`command`: the script and its arguments; `front`: what a person writes before findwall's options;
+    `stand_ins`: fixes that need an edit, and were tried without."""
+    lines = textwrap.wrap(sentence(diagnosis, found, after, stand_ins), WIDTH)
+    lines += _table(diagnosis.trials, stand_ins)
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, price)]
     run = ""
     if found.stack:
-        run = f"{front} --apply {','.join(found.stack)} {command}"
-        lines += ["", "  To run with it:", run, "  To keep it:"]
+        applied = [name for name in found.stack if name not in stand_ins]
+        if applied:
+            run = f"{front} --apply {','.join(applied)} {command}"
+            lines += ["", "  To run with it:", run]
+        lines += [*_edits(found.stack, stand_ins, bool(applied)), "  To keep it:"]
         said = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
         for name in found.stack:
             how = next((one.how for one in said if one.fixes == [bare(name)]), name)
@@ -82,14 +89,30 @@ def to_text(
     )
 
 
-def _table(trials: list[Trial]) -> list[str]:
+def _edits(stack: tuple[str, ...], stand_ins: Collection[str], others: bool) -> list[str]:
+    """What of a stack no command makes."""
+    shown = [name for name in stack if name in stand_ins]
+    if not shown:
+        return []
+    what = "That command leaves out" if others else "No command makes"
+    parts = f"{' and '.join(shown)}: a stand-in showed what {'they are' if len(shown) > 1 else 'it is'} worth"
+    return [*([] if others else [""]), f"  {what} {parts}, and only the edit gives it."]
+
+
+def labelled(fixes: Sequence[str], stand_ins: Collection[str]) -> str:
+    """As the table names them."""
+    return " + ".join(f"{one} (stand-in)" if one in stand_ins else one for one in fixes)
+
+
+def _table(trials: list[Trial], stand_ins: Collection[str] = ()) -> list[str]:
     """A line of figures for each trial, and one of what it rests on."""
     if not trials:
         return []
-    wide = min(max(len(one.fix) for one in trials), WIDEST_NAME)
+    names = [labelled(one.fix.split(" + "), stand_ins) for one in trials]
+    wide = min(max(map(len, names)), WIDEST_NAME)
     lines = ["", f"  {'fix':{wide}}  {'predicted':>9}  {'measured':>9}  faster{'':11}  verdict"]
-    for one in trials:
-        name = textwrap.wrap(one.fix, wide) or [""]
+    for one, fixes in zip(trials, names, strict=True):
+        name = textwrap.wrap(fixes, wide) or [""]
         predicted = format_ms(one.predicted.mid) if one.predicted.mid is not None else "–"
         measured = format_ms(one.measured.mid) if one.measured.mid is not None else "–"
         lines += [f"  {part}" for part in name[:-1]]
@@ -170,7 +193,9 @@ def _wrapped(line: str) -> str:
     return line if len(line) <= WIDTH else "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="    "))
 
 
-def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str:
+def sentence(
+    diagnosis: Diagnosis, found: Found, after: Diagnosis | None, stand_ins: Collection[str] = ()
+) -> str:
     """The number first, then what made it, then where the job stands."""
     if not diagnosis.wall.cause:
         return f"Nothing was tried, because no wall was found. {diagnosis.wall.sentence}"
@@ -198,7 +223,9 @@ def sentence(diagnosis: Diagnosis, found: Found, after: Diagnosis | None) -> str
         )
     step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
-    return f"{total.ratio:.2f} times faster ({between}), {step}, with {' + '.join(found.stack)}.{then}"
+    made = " + ".join(f"a stand-in for {one}" if one in stand_ins else one for one in found.stack)
+    needs = " It takes an edit to have it." if set(found.stack) & set(stand_ins) else ""
+    return f"{total.ratio:.2f} times faster ({between}), {step}, with {made}.{needs}{then}"
 
 
 def _promise(diagnosis: Diagnosis, found: Found) -> str:

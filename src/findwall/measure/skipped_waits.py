@@ -1,0 +1,80 @@
+"""`torch.cuda.synchronize()` in the job's own lines does nothing, to show what not waiting would give."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from findwall.measure.loopfinder import OWN
+from findwall.measure.places import is_job
+from findwall.measure.replaced import Replaced
+
+STREAMS = "the job works on several streams"
+COPIES = "the job copies without waiting"
+
+
+class SkippedWaits:
+    """While one stream does all the work. Where the job works on several, or copies without waiting to or
+    from memory of its own, it may rely on the wait: from then on it is made."""
+
+    def __init__(self, torch: Any) -> None:
+        self.count = 0
+        self.why_not = ""
+        self._replaced = Replaced()
+        self._replaced.put(torch.cuda, "synchronize", self._skipped)
+        self._replaced.put(torch.cuda, "set_stream", self._on_streams)
+        self._replaced.put(torch.Tensor, "copy_", self._copied)
+        self._replaced.put(torch.Tensor, "to", self._taken_out)
+
+    def remove(self) -> None:
+        self._replaced.remove()
+
+    def told(self) -> str:
+        if not self.count:
+            return ""
+        return f"{self.count:,} call{'s' if self.count > 1 else ''} of torch.cuda.synchronize skipped"
+
+    def _skipped(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def synchronize(*args: Any, **kwargs: Any) -> None:
+            if self.why_not or not is_job(sys._getframe(1).f_code.co_filename):
+                original(*args, **kwargs)
+            else:
+                self.count += 1
+
+        return synchronize
+
+    def _on_streams(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def set_stream(*args: Any, **kwargs: Any) -> Any:
+            self.why_not = self.why_not or STREAMS
+            return original(*args, **kwargs)
+
+        return set_stream
+
+    def _copied(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def copy_(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if _asked(args, kwargs) and not sys._getframe(1).f_code.co_filename.startswith(OWN):
+                self.why_not = self.why_not or COPIES
+            return original(tensor, *args, **kwargs)
+
+        return copy_
+
+    def _taken_out(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """To the device is no matter: torch keeps the memory that is read until it was."""
+
+        @functools.wraps(original)
+        def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(tensor, *args, **kwargs)
+            if _asked(args, kwargs) and result.device.type == "cpu":
+                self.why_not = self.why_not or COPIES
+            return result
+
+        return to
+
+
+def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return bool(kwargs.get("non_blocking")) or any(one is True for one in args)
