@@ -55,10 +55,10 @@ class AllOnIt:
 
 
 class Late:
-    def __init__(self, effect: Effect) -> None:
+    def __init__(self, effect: Effect, every: int = 1) -> None:
         self.effect, self.device = effect, AllOnIt()
         self.waits = SkippedWaits(torch)
-        self.reads = LateReads(torch, effect, self.device)
+        self.reads = LateReads(torch, effect, self.device, every)
         report(effect, self.reads, self.waits)
 
     def remove(self) -> None:
@@ -111,6 +111,17 @@ def test_reads_of_a_step_are_told_apart(late: Late, tmp_path: Path) -> None:
         optimizer.step()
     assert found == [([10, 11, 12], 21), ([10, 11, 12], 21), ([20, 21, 22], 41)]
     assert late.device.copies == 10  # two for each read, however many steps
+
+
+def test_only_some_turns_start_a_copy(tmp_path: Path) -> None:
+    """Reads of hundreds of values a step would else cost as much as the waits."""
+    late = Late(Effect(), every=4)
+    try:
+        step = job(tmp_path, "return x.item()\n")
+        found = [step(torch.tensor(number)) for number in range(12)]
+    finally:
+        late.remove()
+    assert found == [0, 0, 0, 0, 3, 3, 3, 3, 7, 7, 7, 7]
 
 
 def test_what_is_given_out_stays_as_it_was(late: Late, tmp_path: Path) -> None:

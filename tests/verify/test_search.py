@@ -103,6 +103,23 @@ def test_a_fix_that_crashes_is_one_row_and_the_rest_goes_on() -> None:
     assert "out-of-memory" in first[("a",)].why
 
 
+@pytest.mark.parametrize(("times", "verdict"), [(1.5, "faster"), (1.0, "failed"), (0.8, "failed")])
+def test_a_stand_in_shows_a_gain_or_nothing(times: float, verdict: str) -> None:
+    """It costs time itself: that it is slow is no word about the edit."""
+
+    class Shown(Pretended):
+        def look(self, stack: Stack) -> View:
+            seen = super().look(stack)
+            shown = [Candidate(one.fixes, True, stands_in="b" in one.fixes) for one in seen.candidates]
+            return View(seen.wall, seen.step_ms, shown)
+
+    for faster in ({"b": times}, {"a": 2.0, "b": times}):  # beside the plain job, and on top of a stack
+        found = Shown(faster).search()
+        made = [one for stage in found.stages for one in stage.attempts if "b" in one.fixes]
+        assert {one.verdict for one in made} == {verdict} and ("b" in found.stack) == (verdict == "faster")
+        assert verdict == "faster" or "says nothing of the edit" in made[0].why
+
+
 def test_a_fix_that_did_nothing_has_failed_whatever_the_clock_says() -> None:
     job = Pretended({"a": 1.0})
     plain = Plain([100.0, 100.0], [LOSSES], [LOSSES])

@@ -188,6 +188,7 @@ def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
             tuple(numbered.get(name, name) for name in one.fixes),
             all(known[name].exact for name in one.fixes),
             one.step_ms,
+            bool(stand_ins(tuple(one.fixes))),
         )
         for one in diagnosis.prescriptions
         if all(known[name].trial is not None for name in one.fixes)

@@ -1,10 +1,11 @@
 """Values that the job's own lines read from the device come late, to show what not waiting would give.
 
-Each read starts a copy into pinned memory and gives what the same read found a step before; the first of
-each waits as it always did. So the host never waits for work that it has just issued. Reads of libraries and
-of findwall itself stay as they are, and so do those of the job whose value decides how often a loop turns,
-what is taken of a tensor, or how a comparison ends. A test that is true or false may come late as long as it
-always comes out the same: once it does not, the job would have gone another way, and the trial says so.
+A read gives what the same read found some steps before, by a copy into pinned memory that was started then;
+the first of each waits as it always did. So the host never waits for work that it has just issued. Only now
+and then is a copy started: hundreds of them in every step would cost what the waits did. Reads of libraries
+and of findwall itself stay as they are, and so do those of the job whose value decides how often a loop
+turns, what is taken of a tensor, or how a comparison ends. A test that is true or false may come late as long
+as it always comes out the same: once it does not, the job would have gone another way, and the trial says so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Protocol
 from findwall.measure.applying import STAND_IN, Effect
 from findwall.measure.places import is_job
 from findwall.measure.read_uses import use_of
-from findwall.measure.replaced import Replaced
+from findwall.measure.replaced import Replaced, is_compiling_of
 from findwall.measure.skipped_waits import SkippedWaits
 
 SCALARS = ("item", "__float__", "__int__", "__bool__", "__format__")
@@ -29,6 +30,7 @@ MANY = ("tolist", "cpu")
 # All chosen by hand.
 MOST_VALUES = 64  # of a tensor that is read whole: more is a result of the job, no figure that it looks at
 MOST_COPIES = 8192  # that are kept at the same time
+EVERY = 16  # of a read's turns: then it is looked at again
 LINES_NAMED = 3  # in one sentence
 WHY_LEFT = {
     "size": "it decides the size of a loop or of a tensor",
@@ -66,7 +68,7 @@ class PinnedCopy:
         self._event.record(torch.cuda.current_stream(tensor.device))
 
     def wait(self) -> None:
-        self._event.synchronize()  # of the step before: it is done long since
+        self._event.synchronize()  # of a step before: it is done long since
 
 
 class Gpu:
@@ -85,13 +87,25 @@ class Gpu:
 
 
 class _Slot:
-    """One read of a step: what it found last, and a buffer that is free."""
+    """One read of a step: what is known of it, what is on its way, and when to look again."""
 
-    __slots__ = ("last", "like", "spare")
+    __slots__ = ("coming", "known", "like", "turns")
 
-    def __init__(self, like: tuple[Any, ...], first: Copy) -> None:
-        self.like, self.last = like, first
-        self.spare: Copy | None = None
+    def __init__(self, like: tuple[Any, ...], first: Copy, turns: int) -> None:
+        self.like, self.turns = like, turns
+        self.coming: Copy | None = first
+        self.known: Copy | None = None
+
+    def value(self, tensor: Any, device: Device, every: int) -> Any:
+        """What was known when the last copy was started."""
+        spare = None
+        if self.coming is not None:
+            self.coming.wait()
+            spare, self.known, self.coming = self.known, self.coming, None
+        self.turns += 1
+        if self.turns % every == 0:
+            self.coming = device.start(tensor, spare)
+        return self.known.buffer if self.known is not None else None
 
 
 class _Site:
@@ -116,8 +130,8 @@ class _Site:
 class LateReads:
     """All that is changed in torch for it."""
 
-    def __init__(self, torch: Any, effect: Effect, device: Device | None = None) -> None:
-        self._torch, self._effect, self._device = torch, effect, device or Gpu(torch)
+    def __init__(self, torch: Any, effect: Effect, device: Device | None = None, every: int = EVERY) -> None:
+        self._torch, self._effect, self._device, self._every = torch, effect, device or Gpu(torch), every
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._sites: dict[tuple[int, int], _Site] = {}
         self._left: dict[str, str] = {}  # lines that are left alone, and why
@@ -135,8 +149,12 @@ class LateReads:
         self._turn += 1
 
     def _late(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        compiling = is_compiling_of(self._torch)
+
         @functools.wraps(original)
         def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return original(tensor, *args, **kwargs)
             try:
                 site = self._site(name, tensor, bool(kwargs) or bool(args and name != "__format__"))
                 came = self._before(site, tensor) if site is not None else None
@@ -180,7 +198,7 @@ class LateReads:
         return self._sites[key]
 
     def _before(self, site: _Site, tensor: Any) -> Any:
-        """What the same read found a step before; None the first time, or where it looked otherwise."""
+        """What the same read found before; None the first time, or where it looked otherwise."""
         key = threading.get_ident(), site.occurrence(self._turn)
         like = tensor.shape, tensor.dtype, tensor.device
         slot = site.slots.get(key)
@@ -188,13 +206,11 @@ class LateReads:
             if slot is None and self._copies >= MOST_COPIES:
                 return None
             self._copies += slot is None
-            site.slots[key] = _Slot(like, self._device.start(tensor, None))
+            # Each begins at another turn, so that no step has all the copies.
+            site.slots[key] = _Slot(like, self._device.start(tensor, None), self._copies)
             return None
-        before, slot.last = slot.last, self._device.start(tensor, slot.spare)
-        slot.spare = before  # written to again at the next read, when this one is long read
-        before.wait()
         site.late += 1
-        return before.buffer
+        return slot.value(tensor, self._device, self._every)
 
     def _decides(self, site: _Site, value: bool) -> None:
         if site.decided is None:

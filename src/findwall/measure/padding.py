@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.measure.applying import STAND_IN, Effect
+from findwall.measure.replaced import is_compiling_of
 
 LEAST_WEIGHTS = 1 << 16  # of a layer: a smaller one is over before it matters. Chosen by hand.
 MOST_LAYERS = 4096  # that are told apart
@@ -49,7 +50,7 @@ class PaddedLinear:
 
     def _made(self, padded: Padded) -> Callable[..., Any]:
         torch, original = self._torch, self._original
-        pad, compiling = self._home.pad, _is_compiling(torch)
+        pad, compiling = self._home.pad, is_compiling_of(torch)
         number_format, sizes, note = self._format(), _sizes(padded), self._note
         traced = _at_trace(note)
 
@@ -108,11 +109,6 @@ def _sizes(padded: Padded) -> Padded:
         return extent if extent == 1 or extent % (ALIGNED_BYTES // 2) == 0 else padded(extent)
 
     return sizes
-
-
-def _is_compiling(torch: Any) -> Callable[[], bool]:
-    found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
-    return found
 
 
 def _at_trace(note: Callable[..., None]) -> Callable[..., int]:

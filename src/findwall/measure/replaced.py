@@ -26,3 +26,10 @@ class Replaced:
     def remove(self) -> None:
         while self._undo:
             self._undo.pop()()
+
+
+def is_compiling_of(torch: Any) -> Callable[[], bool]:
+    """What the compiler takes for true while it traces: code of the job's that it reads there stays as it
+    is."""
+    found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+    return found

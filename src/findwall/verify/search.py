@@ -28,6 +28,7 @@ CLEAR = 1.05  # times: a gain proven to be more needs no further processes
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
+NOT_SHOWN = "the stand-in is no faster, which says nothing of the edit: that has no such cost"
 PLAIN, AGAIN = "plain", "plain, from another seed"
 
 Stack = tuple[str, ...]
@@ -39,6 +40,7 @@ class Candidate(msgspec.Struct, frozen=True):
     fixes: Stack
     exact: bool  # they promise the same numbers
     predicted: Range = msgspec.field(default_factory=Range)  # the step in ms
+    stands_in: bool = False  # one of them needs an edit, and is shown by what costs time itself
 
 
 class View(msgspec.Struct, frozen=True):
@@ -241,9 +243,13 @@ class _Way:
     def _on_top(self, one: Candidate, trial: Trial, name: str, below: str) -> Attempt:
         """A fix on top of a stack must make that stack faster, not only the plain job."""
         attempt = self._judged(self._with(one), trial.arms[name], one.predicted)
-        if below == PLAIN or attempt.verdict in ("failed", "incorrect"):
+        if attempt.verdict in ("failed", "incorrect"):
             return attempt
-        return replace(attempt, verdict=self._compared(trial.arms[below], trial.arms[name]))
+        if below != PLAIN:
+            attempt = replace(attempt, verdict=self._compared(trial.arms[below], trial.arms[name]))
+        if one.stands_in and attempt.verdict != "faster":
+            return replace(attempt, verdict="failed", why=f"{NOT_SHOWN} ({attempt.why})")
+        return attempt
 
     def _without(self, lack: str, trial: Trial, name: str, below: str) -> Attempt:
         """The stack, with what it lacks without one fix: that one last."""
