@@ -101,7 +101,7 @@ def told(name: str, document: dict[str, Any], said: str) -> dict[str, Any]:
         "missed": document["watch"]["missed"],
         "row": row,
         "lines": document["watch"]["lines"][:4],
-        "settle": document["watch"]["settle"],
+        "settle": document["watch"]["settle"].replace(f"{HERE.parent}/", ""),
         "notes": document["notes"],
         "device": document["machine"]["device"],
         "said": said.strip(),
