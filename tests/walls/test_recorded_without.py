@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -38,5 +39,6 @@ def test_device_work_without_shapes_has_no_verdict(recorder: str) -> None:
     facts = facts_of(sketch(cpu="ooo      " * 3, gpu="mwwwkkkkk" * 3, steps="|        " * 3))
     assert decide(facts).cause == "unfused-pointwise"
     header = replace(facts.timeline.header, recorder=recorder, shapes=False)
-    blind = decide(replace(facts, timeline=replace(facts.timeline, header=header)))
+    nameless = replace(facts.timeline.events, inputs=np.full_like(facts.timeline.events.inputs, -1))
+    blind = decide(replace(facts, timeline=replace(facts.timeline, events=nameless, header=header)))
     assert (blind.cause, blind.between) == (None, ("unfused-pointwise",))

@@ -222,7 +222,8 @@ def _smallest_period(sequence: I64) -> int | None:
     most = min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1)
     periods = np.arange(SHORTEST_STEP_KERNELS, length // FEWEST_REPEATS + 1)
     periods = _likely_periods(sequence, periods[length // periods <= most])
-    for period in periods[np.lexsort((-periods, -(length // periods)))].tolist():
+    order = np.lexsort((-periods, -(length // periods)))  # most repeats first
+    for period in map(int, periods[order]):
         if np.array_equal(sequence[period:], sequence[: length - period]):
             return period
     return None

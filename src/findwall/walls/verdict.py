@@ -103,7 +103,8 @@ def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
 def _floors_guessed(facts: Facts, best: str) -> bool:
     """Whether a recording without shapes is asked how far device work is from its floor: names tell its
     class, and whether it runs on the wrong pipe, but not that. Counters do."""
-    if facts.timeline.header.shapes or (facts.counted is not None and facts.counted.cause == best):
+    has_shapes = facts.timeline.header.shapes or (facts.timeline.events.inputs >= 0).any()
+    if has_shapes or (facts.counted is not None and facts.counted.cause == best):
         return False
     return WALL_OF[best] in ("compute", "bandwidth") and best not in TOLD_BY_NAME
 

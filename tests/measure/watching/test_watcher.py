@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from findwall.measure.watching import watcher as watching
-from findwall.measure.watching.spy import ThreadStack
 from findwall.measure.watching.sources import Sources
+from findwall.measure.watching.spy import ThreadStack
 from findwall.measure.watching.watcher import Watcher, training_stacks
 from findwall.model.watched import SeenStack, StackFrame
 

@@ -236,7 +236,7 @@ def _rank_numbers(folder: Path) -> dict[bytes, int]:
         entries = (folder / "environ").read_bytes().split(b"\0")
     except OSError:
         return {}
-    found = {}
+    found: dict[bytes, int] = {}
     for entry in entries:
         name, _, value = entry.partition(b"=")
         if name in RANK_NAMES and value.isdigit() and len(value) <= _DIGITS:
