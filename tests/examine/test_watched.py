@@ -105,7 +105,16 @@ def test_without_lines_nothing_about_the_host_is_claimed() -> None:
 
 def test_with_lines_the_loader_is_ruled_out() -> None:
     wall = diagnosed(job(rank("compute", TINY_KERNELS))).wall
-    assert wall.between == [["overhead", "launch-bound"], ["overhead", "host-sync"]]
+    assert wall.between == [
+        ["overhead", "launch-bound"],
+        ["overhead", "host-sync"],
+        ["data", "copy-exposed"],  # nobody counted what goes over the link
+        ["comms", "exposed-collective"],  # it is a rank, and a collective keeps few multiprocessors busy
+        ["comms", "straggler"],
+    ]
+    quiet = replace(rank("compute", replace(TINY_KERNELS, pcie_rx_mib_s=3.0)), number=0)
+    alone = replace(quiet, watched=replace(quiet.watched or WatchedRank(0), known_rank=None))
+    assert diagnosed(job(alone)).wall.between == [["overhead", "launch-bound"], ["overhead", "host-sync"]]
     assert "not for the loader" in wall.sentence and "compute.py:10" in wall.sentence
 
 
@@ -136,6 +145,7 @@ def test_a_share_that_few_looks_show_is_not_proven() -> None:
     ("run", "said"),
     [
         (job(rank("chatty_logger"), seconds=2.0), "2 s is too short"),
+        (job(rank("chatty_logger"), is_stopped=True), "kill -CONT"),
         (
             job(rank("", None, stacks=(at(("find", "<frozen importlib._bootstrap>"), ("main", OWN)),))),
             "imports",

@@ -17,7 +17,7 @@ from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline
 from findwall.readers import open_run
 from findwall.readers.nsys import beside, read_export
-from findwall.readers.nsys.database import Database
+from findwall.readers.nsys.database import LONGEST_TEXT, Database
 from findwall.readers.nsys.names import WHOLE_GRAPH, call_name, copy_name, kernel_name
 from findwall.structure.links import link
 from nsys_tables import SCHEMA, Export, global_id
@@ -195,6 +195,19 @@ def test_rows_that_nobody_launched_are_counted_not_guessed(tmp_path: Path) -> No
         read_export(path)
 
 
+def test_processes_whose_contexts_share_a_number_are_not_thrown_together(tmp_path: Path) -> None:
+    path = small(tmp_path / "a.sqlite", processes=(10, 11))
+    changed(
+        path,
+        # The one that launched more rows answers most ids, those of the other among them.
+        "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0 AND correlationId > 2",
+        "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE globalTid & 255 = 10 AND correlationId > 2",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid",
+    )
+    with pytest.raises(InputError, match="does not say which process"):
+        read_export(path)
+
+
 def test_texts_may_lie_in_the_table_of_strings(tmp_path: Path) -> None:
     path = small(tmp_path / "a.sqlite")
     changed(
@@ -246,6 +259,18 @@ def test_odd_texts_neither_break_nor_become_shapes(tmp_path: Path) -> None:
     timeline = only(path)
     assert set(names_of(timeline, Kind.OP, Kind.ANNOTATION)) == {"aten::mm", "a\0b", "", "é"}
     assert timeline.details.inputs == [b'{"dims":[[1]]}']
+
+
+def test_a_text_without_end_is_cut(tmp_path: Path) -> None:
+    path = small(tmp_path / "a.sqlite")
+    long = "x" * (LONGEST_TEXT + 10)
+    changed(
+        path,
+        f"UPDATE NVTX_EVENTS SET text = '{long}'",
+        f"UPDATE StringIds SET value = '{long}' WHERE value LIKE '%elementwise%'",
+    )
+    timeline = only(path)
+    assert {len(name) for name in names_of(timeline, Kind.ANNOTATION, Kind.KERNEL)} == {LONGEST_TEXT}
 
 
 def test_ranges_that_may_end_anywhere_nest_nothing(tmp_path: Path) -> None:
@@ -313,7 +338,10 @@ def test_nccl_s_payloads_tell_the_size_of_messages(tmp_path: Path) -> None:
     connection.execute(entry, (schema,))
     payload = struct.pack("<IIIIQQ", 1, 0, schema, 0, 24, 56) + struct.pack("<QQQ", 7, 8 << 20, 0)
     row = nvtx(2 * MS - 1_000, 2 * MS + 6_000, "ncclAllReduce")
-    connection.execute(f"INSERT INTO NVTX_EVENTS VALUES ({','.join('?' * 13)})", (*row[:12], payload))
+    no_size = struct.pack("<IIIIQQ", 1, 0, schema, 0, 24, 56) + struct.pack("<QQQ", 7, (1 << 64) - 1, 0)
+    later = nvtx(4 * MS - 1_000, 4 * MS + 6_000, "ncclAllReduce")
+    rows = [(*row[:12], payload), (*later[:12], no_size)]
+    connection.executemany(f"INSERT INTO NVTX_EVENTS VALUES ({','.join('?' * 13)})", rows)
     connection.commit()
     connection.close()
     timeline = only(path)
@@ -351,6 +379,14 @@ def test_sampled_metrics_are_told(tmp_path: Path) -> None:
         f"INSERT INTO GPU_METRICS VALUES ({3 * MS}, 256, 3, 40), ({4 * MS}, 256, 3, 60), (1, 256, 3, 0)",
     )
     assert any("SMs Active 50 %" in note for note in only(path).quality.notes)
+    # The process calls the machine's third GPU its first.
+    changed(
+        path,
+        "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (2, 0, 10)",
+        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (258, 3, 'SMs Active [Throughput %]')",
+        f"INSERT INTO GPU_METRICS VALUES ({3 * MS}, 258, 3, 90)",
+    )
+    assert any("SMs Active 90 %" in note for note in only(path).quality.notes)
 
 
 def test_several_exports_are_ranks_too(tmp_path: Path) -> None:
@@ -453,6 +489,12 @@ def test_rows_that_end_before_they_start_are_left_out_and_told(tmp_path: Path) -
     assert len(timeline.rows(Kind.KERNEL)) == 3 and timeline.quality.damaged == 1
 
 
+def test_rows_that_are_all_damaged_are_no_job(tmp_path: Path) -> None:
+    path = small(tmp_path / "a.sqlite")
+    changed(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = NULL")
+    refused(path, "none of its 4 device rows has a time and a device")
+
+
 def test_locked_and_unfinished_databases(tmp_path: Path) -> None:
     path = small(tmp_path / "a.sqlite")
     writer = sqlite3.connect(path)
@@ -500,6 +542,8 @@ def test_a_report_is_exported_where_nsys_is(tmp_path: Path, monkeypatch: pytest.
     report.write_bytes(b"\x01\x02")
     found = open_run([report])
     assert found.timelines[0].path == str(report) and len(found.timelines[0].rows(Kind.KERNEL)) == 4
+    changed(export, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    refused(report, f"{report} holds no GPU work")
     tool.write_text("#!/bin/sh\nexit 3\n")
     refused(report, "ended with 3")
 

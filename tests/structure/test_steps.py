@@ -8,7 +8,7 @@ import pytest
 from findwall.model.events import Kind, Timeline
 from findwall.structure import steps
 from findwall.structure.links import link
-from findwall.structure.steps import Steps, find_steps
+from findwall.structure.steps import Steps, _smallest_period, find_steps
 from sketch import sketch
 
 LAYERS = {letter: letter for letter in "ab"}
@@ -174,3 +174,11 @@ def test_a_long_sequence_that_hardly_fails_to_repeat_has_no_period() -> None:
         drawn = generator.integers(0, 2, length)
         found = steps._smallest_period(drawn)
         assert found is None or np.array_equal(drawn[found:], drawn[:-found])
+
+
+def test_a_period_is_found_among_many_that_only_begin_alike() -> None:
+    step = [0, 1, 2, 0, 1, 3]
+    assert _smallest_period(np.array(step * 4)) == 6
+    assert _smallest_period(np.array([1, 3, *step * 4])) == 6  # cut off in front
+    assert _smallest_period(np.array([*step * 2, 0, 1, 2, 0, 1, 2])) is None
+    assert _smallest_period(np.array([0, 1, 2] * 5)) == 3

@@ -185,7 +185,7 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
     def blind(self, scenario: Scenario, but: str = "") -> float:
         """Device time of known cause of which nobody knows what could come back; that of one cause left out.
 
-        An export has shapes without types, or none: floors are missing then, and what fusing would save.
+        Recorded without shapes, or with shapes and no types, floors are missing, and what fusing would save.
         """
         lost = np.isnan(self.atoms.floor) & ~np.isin(self.atoms.cause, [cause_index(UNKNOWN)])
         if but != FUSES:

@@ -68,14 +68,15 @@ def fuse(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, on_chi
 def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64, again: F64) -> F64:
     saved = np.zeros(len(index))
     ends = ~is_fusable(timeline, kernels, index) | (kernels.op[index] < 0)
+    sizes = _sizes_of(timeline, kernels.op[index])
     alone = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in ("norm", "softmax")])
     parts = np.concatenate(([False], step[1:] != step[:-1]))  # from step to step nothing is fused
-    sizes: dict[tuple[int, int], _OpSizes | None] = {}
     chain: deque[_Link] = deque(maxlen=FUSION_REACH_OPS)
     unwritten: set[int] = set()
     previous_op = -1
-    for position, at in enumerate(index.tolist()):
-        op = int(kernels.op[at])
+    # Where no steps are known, a whole recording is one: a million kernels come through here.
+    ops, names = kernels.op[index].tolist(), timeline.events.name[kernels.op[index]].tolist()
+    for position, (op, name_id, found) in enumerate(zip(ops, names, sizes, strict=True)):
         if ends[position] or parts[position]:
             chain.clear()
             previous_op = -1
@@ -87,11 +88,10 @@ def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64
                 chain[-1].position = position
             continue
         previous_op = op
-        found = _sizes(timeline, op, sizes)
         if found is None:
             continue
         # One norm does not fold into another: each needs its own pass.
-        name = int(timeline.events.name[op]) if alone[position] else -1
+        name = name_id if alone[position] else -1
         for producer, size in _consumed(chain, found.reads, name):
             saved[position] += size
             # In a second pass a result is read again if it was written, or made again from what it came from.
@@ -99,7 +99,7 @@ def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64
             if producer.op not in unwritten and cheap:
                 unwritten.add(producer.op)
                 saved[producer.position] += size
-        chain.append(_Link(op, int(timeline.events.name[op]), position, found.reads, found.write))
+        chain.append(_Link(op, name_id, position, found.reads, found.write))
     return saved
 
 
@@ -112,9 +112,8 @@ def _read_again(timeline: Timeline, kernels: KernelTable, index: I64, on_chip: f
     op = kernels.op[index]
     alone = _op_named(timeline, op, _BATCH_NORM) & (np.bincount(op + 1, minlength=1)[op + 1] == 1)
     again = np.zeros(len(index))
-    sizes: dict[tuple[int, int], _OpSizes | None] = {}
-    for position in np.flatnonzero(alone).tolist():
-        found = _sizes(timeline, int(op[position]), sizes)
+    at = np.flatnonzero(alone)
+    for position, found in zip(at.tolist(), _sizes_of(timeline, op[at]), strict=True):
         if found is not None and found.write > on_chip:
             again[position] = sum(size for size in found.reads if size == found.write)
     return again
@@ -126,18 +125,22 @@ def _consumed(chain: deque[_Link], reads: tuple[float, ...], but: int) -> list[t
     found: list[tuple[_Link, float]] = []
     for size in reads:
         for producer in reversed(chain):
-            taken = any(producer is one for one, _ in found)
-            if producer.write == size and producer.name != but and not taken:
+            if producer.write != size or producer.name == but:
+                continue
+            if not any(producer is one for one, _ in found):
                 found.append((producer, size))
                 break
     return found
 
 
-def _sizes(timeline: Timeline, op: int, cache: dict[tuple[int, int], _OpSizes | None]) -> _OpSizes | None:
-    key = (int(timeline.events.name[op]), int(timeline.events.inputs[op]))
-    if key not in cache:
-        cache[key] = _measure(timeline, op)
-    return cache[key]
+def _sizes_of(timeline: Timeline, op: I64) -> list[_OpSizes | None]:
+    """The tensors of each op, -1 being none; ops of one name and the same inputs are measured once."""
+    known = np.maximum(op, 0)
+    keys = (timeline.events.name[known].astype(np.int64) << 32) + timeline.events.inputs[known]
+    _, first, of_op = np.unique(keys, return_index=True, return_inverse=True)
+    measured = [_measure(timeline, one) for one in known[first].tolist()]
+    pairs = zip(op.tolist(), of_op.tolist(), strict=True)
+    return [measured[at] if one >= 0 else None for one, at in pairs]
 
 
 def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
@@ -154,9 +157,8 @@ def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
 
 def unfollowed(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     """Kernels that a chain may take in, of ops whose tensors' sizes are not known: what that saves is not."""
-    sizes: dict[tuple[int, int], _OpSizes | None] = {}
-    op = kernels.op[index]
-    known = np.array([one >= 0 and _sizes(timeline, one, sizes) is not None for one in op.tolist()], bool)
+    sizes = _sizes_of(timeline, kernels.op[index])
+    known = np.array([one is not None for one in sizes], bool)
     found: Bool = is_fusable(timeline, kernels, index) & ~known
     return found
 

@@ -12,6 +12,7 @@ from findwall.attribute.figures import step_ms
 from findwall.model.events import Kind
 from findwall.model.intervals import union
 
+UNSEEN = "the recording does not show whether the host waits for the loader"
 AS_MANY_AS_CORES = "num_workers=os.cpu_count()"
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it
 # was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
@@ -26,6 +27,14 @@ MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not cal
 # Both chosen by hand.
 WAITS_CORES = 0.5  # of a core: a process that makes batches on less mostly waits
 WAITING_A_CORE = 4  # workers: each has a torch of its own in memory
+
+
+def is_unseen(facts: Facts) -> bool:
+    """Whether nothing shows what the host does between its CUDA calls: no ops, no frames, no clock of ours.
+    A host that is silent then may be in the loader or anywhere else."""
+    kinds, timed = facts.timeline.events.kind, facts.rank.step_times
+    is_timed = timed is not None and timed.loader_s is not None
+    return not is_timed and not np.isin(kinds, (Kind.OP, Kind.PYTHON)).any()
 
 
 def cores_while_loading(facts: Facts) -> float | None:

@@ -66,7 +66,9 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     launch = links.launch[rows]
     safe = np.maximum(launch, 0)
     issued = events.start[safe]
-    phase = np.full(len(rows), PHASES.index("forward"), np.int64)
+    # Without any op nothing tells the passes apart.
+    first = "forward" if events.is_kind(Kind.OP).any() else "other"
+    phase = np.full(len(rows), PHASES.index(first), np.int64)
     phase[links.backward[safe]] = PHASES.index("backward")
     updates = np.isin(rows, facts.kernels.row[facts.kernels.own_update])
     phase[updates | _within(facts, issued)] = PHASES.index("optimizer")

@@ -30,7 +30,6 @@ from findwall.model.diagnosis import (
     TimelineSummary,
     Wall,
 )
-from findwall.model.events import NSYS
 from findwall.units import NS_PER_MS, format_ms, format_share
 from findwall.walls.verdict import BUSY_FOR_LAUNCHES, ROOF_UNKNOWN_SHARE
 
@@ -516,7 +515,7 @@ def _without_trifles(document: Diagnosis) -> Diagnosis:
     if document.machine.ceilings.get("source") == UNKNOWN:  # then what is slow hides among what is not
         return document
     most = {row.cause: max(row.ms, row.high_ms or 0.0) for row in document.budget}
-    if document.source.kind == NSYS and HOST_WORK in most:  # a loader without a range counts as host work
+    if HOST_WORK in most:  # a loader that nothing shows counts as host work
         most.setdefault(LOADER, most[HOST_WORK])
     least = WORTH_IT * min(step, document.step.low_ms or step)
     kept = [pair for pair in wall.between if most.get(pair[-1], 0.0) >= least]

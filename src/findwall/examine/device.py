@@ -171,12 +171,13 @@ def _no_roof(facts: Facts) -> str:
 
 
 def _unnamed_host(facts: Facts) -> str:
-    """An export with CUDA calls alone."""
+    """CUDA calls alone."""
+    ops = facts.timeline.header.ops_option
     spent, step = format_ms(facts.spent_ms("host-work")), format_ms(ms(facts.step))
     return (
         f"For {spent} of the {step} step the device waits while the host makes no CUDA call. Whether it "
-        "waits for data or does other work is unknown without torch's ranges: record with "
-        "--pytorch=autograd-shapes-nvtx, or use `findwall run`."
+        f"waits for data or does other work is unknown without torch's ops: record with {ops}, or use "
+        "`findwall run`."
     )
 
 
@@ -197,7 +198,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> str:
         return (
             f"{format_ms(ms(facts.reading.likely.busy))} of the {format_ms(ms(facts.step))} step is device "
             "work, and without shapes it is unknown how much of that could come back. Record with "
-            "--pytorch=autograd-shapes-nvtx."
+            f"{facts.timeline.header.shapes_option}."
         )
     if verdict.why_not == "unexplained":
         return _unexplained(facts)

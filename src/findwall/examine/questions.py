@@ -19,6 +19,7 @@ MATRIX_SHARE = 0.50  # of the busy time: the job is mostly matrix products
 DOUBTFUL = "measured on a busy machine"
 SOURCES = {"measured": "measured", "table": "from the table"}
 KNOWN_FLOOR_SHARE = 0.5  # of the matrix time: with floors for less, how near the ceiling it runs is not told
+NO_CLASS = "other"  # of kernels: neither name nor op says what they do
 
 
 def answer_questions(facts: Facts) -> list[Question]:
@@ -85,7 +86,11 @@ def _busy(facts: Facts) -> Question:
 
 
 def _matrix(facts: Facts) -> np.ndarray:
-    wanted = [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES]
+    return _is_class(facts, *MATRIX_CLASSES)
+
+
+def _is_class(facts: Facts, *names: str) -> np.ndarray:
+    wanted = [KERNEL_CLASSES.index(name) for name in names]
     mask: np.ndarray = np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
     return mask
 
@@ -95,6 +100,11 @@ def _matmul(facts: Facts) -> Question:
     if busy <= 0:
         return Question("matmul", "unknown", None, "No device time was seen.")
     value = float(facts.own[_matrix(facts)].sum()) / busy
+    most = value + float(facts.own[_is_class(facts, NO_CLASS)].sum()) / busy
+    if value < MATRIX_SHARE <= most:
+        unknown = format_share(most - value)
+        text = f"It is unknown how much is matmul: nothing tells what {unknown} of the busy time computes."
+        return Question("matmul", "unknown", None, text)
     text = f"{format_share(value)} of the busy time is matmul, convolution or attention."
     return Question("matmul", _yes(value >= MATRIX_SHARE), value, text)  # type: ignore[arg-type]
 

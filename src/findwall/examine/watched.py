@@ -102,7 +102,7 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     """The verdict, and whether it may be another one once the job has run for a while."""
     gpm = counters_of(rank)
     busy = None if gpm.sm is None else gpm.sm / 100.0
-    early = _too_early(job, found)
+    early = _stopped(job) or _too_early(job, found)
     if early:
         return CounterVerdict(None, (), early, busy), True
     idle = 1.0 if busy is None else 1.0 - busy
@@ -115,6 +115,13 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
         text = f"{verdict.sentence} Other processes use this GPU too, so that may be their work."
         return msgspec.structs.replace(verdict, cause=None, between=(verdict.cause,), sentence=text), False
     return (_narrowed(verdict, rank, found, idle) if verdict.cause is None else verdict), False
+
+
+def _stopped(job: WatchedJob) -> str:
+    """Its lines are where it was stopped, and say nothing of where it spends its time."""
+    if not job.is_stopped:
+        return ""
+    return "The job is stopped (SIGSTOP, or a debugger holds it): kill -CONT lets it go on. Then watch it."
 
 
 def _too_early(job: WatchedJob, found: Doings) -> str:
@@ -222,8 +229,11 @@ def _nothing_known(rank: Rank) -> str:
 def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -> CounterVerdict:
     """What the counters leave open, less what the looks rule out; and where the host was most often."""
     kept = verdict.between
-    if (counters_of(rank).pcie_rx_mib_s or 0.0) >= COPIES_MIB_S and "host-sync" in kept:
-        kept = (*kept, "copy-exposed")
+    if "host-sync" in kept:  # the device waits, and for the host only if for nobody else
+        copied = counters_of(rank).pcie_rx_mib_s
+        kept += ("copy-exposed",) if copied is None or copied >= COPIES_MIB_S else ()
+        # A collective keeps few of the multiprocessors busy, and the host issues it long before.
+        kept += ("exposed-collective", "straggler") if _is_one_of_many(rank) else ()
     if not found.looks:
         return msgspec.structs.replace(verdict, between=kept)
     if found.of("python", "waits").high < EXPLAINS_IDLE_SHARE * idle:

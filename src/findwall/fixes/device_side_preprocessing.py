@@ -27,7 +27,14 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, uploaded
-from findwall.attribute.loader import computing_share, cores_of, cores_while_loading, only_waits
+from findwall.attribute.loader import (
+    UNSEEN,
+    computing_share,
+    cores_of,
+    cores_while_loading,
+    is_unseen,
+    only_waits,
+)
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
@@ -43,6 +50,8 @@ COMPUTES_SHARE = 0.2  # of the loader's time in tensor ops: it computes
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
         return NoUse("the job runs on the CPU, which prepares the batches as well", obvious=True)
+    if is_unseen(facts):
+        return CannotTell(UNSEEN)
     waited = facts.spent_ms("loader-starved")
     if waited > WAITED_FOR_SHARE * step_ms(facts) and waited >= facts.spent_ms("host-work"):
         return _in_the_loader(facts, waited)

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.loader import UNSEEN, is_unseen
 from findwall.attribute.places import sampled
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import WAITED_FOR_SHARE
 
 MOVES = ("loader-starved",)
 
 
 def advise(facts: Facts) -> Outcome:
+    if is_unseen(facts):
+        return CannotTell(UNSEEN)
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the device waits only {a_step(waited)} for the loader")

@@ -34,9 +34,11 @@ from findwall.attribute.job import range_names
 from findwall.attribute.kinds_told import restarting_ms
 from findwall.attribute.loader import (
     AS_MANY_AS_CORES,
+    UNSEEN,
     WORKER_SHARE,
     computing_share,
     cores_of,
+    is_unseen,
     share_of_worker,
     workers_a_core,
     workers_busy,
@@ -44,7 +46,7 @@ from findwall.attribute.loader import (
     workers_text,
 )
 from findwall.attribute.whatif import best_step
-from findwall.fixes import Fix, Likely, NoUse, Outcome, Use, use
+from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, Use, use
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
@@ -63,6 +65,8 @@ LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
 
 def advise(facts: Facts) -> Outcome:
+    if is_unseen(facts):
+        return CannotTell(UNSEEN)
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the device waits only {a_step(waited)} for the loader")

@@ -29,6 +29,7 @@ from typing import Any
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.kinds_told import often_text, restarting_ms, restarts
+from findwall.attribute.loader import UNSEEN, is_unseen
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, use
 from findwall.measure.applying import Effect
@@ -43,6 +44,8 @@ NEARLY_ALL_SHARE = 0.9  # of the wait for the loader. Chosen by hand, not calibr
 
 
 def advise(facts: Facts) -> Outcome:
+    if is_unseen(facts):
+        return CannotTell(UNSEEN)
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the device waits only {a_step(waited)} for the loader")

@@ -79,7 +79,8 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
     """
     ledger = _ledger(facts)
     said = {name: fix.advise(facts) for name, fix in all_fixes().items()}
-    candidates = [_candidate(name, one, facts, ledger) for name, one in said.items() if isinstance(one, Use)]
+    used = {name: one for name, one in said.items() if isinstance(one, Use) and cause is not None}
+    candidates = [_candidate(name, one, facts, ledger) for name, one in used.items()]
     found = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
     doubtful = {one.name: _for_trial(one, ledger) for one, _ in found if _may_be_slower(one, ledger)}
     chosen = _ranked([(one, moved) for one, moved in found if one.name not in doubtful], cause)

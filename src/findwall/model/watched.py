@@ -64,4 +64,5 @@ class WatchedJob(msgspec.Struct, frozen=True):
     missed: int = 0  # that did not, though others did
     why_no_lines: str = ""  # and what to do about it
     has_ended: bool = False
+    is_stopped: bool = False  # a rank of it, for some of the time at least
     settle: str = ""  # the command that would measure what cannot be known from outside

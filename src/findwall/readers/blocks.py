@@ -28,7 +28,10 @@ _MENDABLE_BYTES = 1 << 20  # a header larger than this is not mended
 _SEARCH_BYTES = 1 << 15  # the first look for a cut; each next one looks further
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_HINT = "Give a file written by torch.profiler (export_chrome_trace or tensorboard_trace_handler)."
+_HINT = (
+    "Give a file written by torch.profiler (export_chrome_trace or tensorboard_trace_handler), by `nsys "
+    "export --type sqlite`, or by `ncu --csv` (as plain text: PowerShell's > writes UTF-16)."
+)
 
 
 class Block(msgspec.Struct):

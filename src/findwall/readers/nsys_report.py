@@ -42,7 +42,10 @@ def read_report(
     with tempfile.TemporaryDirectory(prefix="findwall-") as folder:
         made = Path(folder) / "export.sqlite"
         _export(tool, path, made, command)
-        run = read_export(made, progress, workers, allowance)
+        try:
+            run = read_export(made, progress, workers, allowance)
+        except InputError as error:
+            raise InputError(error.message.replace(str(made), str(path)), error.hint) from error
     timelines = [replace(timeline, path=str(path)) for timeline in run.timelines]
     ranks = tuple(replace(rank, timeline=own) for rank, own in zip(run.ranks, timelines, strict=True))
     return replace(run, paths=(str(path),), ranks=ranks)

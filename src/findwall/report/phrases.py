@@ -340,7 +340,7 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
         clean(wall.sentence)
         or "This input does not hold enough to name a wall; the notes say what is missing."
     )
-    return "NO VERDICT YET", f"It is {pairs}. {sentence}" if pairs else sentence
+    return "NO VERDICT YET", f"It may be {pairs}. {sentence}" if pairs else sentence
 
 
 def what_if(diagnosis: Diagnosis) -> list[str]:

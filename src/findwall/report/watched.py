@@ -8,6 +8,7 @@ from findwall.units import format_share
 
 LINES_SHOWN = 3
 ROWS_SHOWN = 16  # ranks; the odd ones are always among them
+SHORTEST_LINE = 12  # characters: "train.py:123"
 QUIET_MIB_S = 0.05  # less than that is nothing
 _HEADER = (
     f"  {'rank':<6}{'pid':<9}{'SM':>6}{'tensor':>8}{'DRAM':>7}{'power':>8}{'clock':>10}{'cores':>7}  line"
@@ -46,21 +47,22 @@ def table(diagnosis: Diagnosis, width: int) -> list[str]:
     shown = watch.ranks[:ROWS_SHOWN] + [row for row in watch.ranks[ROWS_SHOWN:] if row.odd]
     found = [_HEADER]
     for number, row in enumerate(shown):
-        found.append(fit(_row(number, row), width))
+        found.append(_row(number, row, width))
         if row.odd:
             found.append(f"      ^ {clean(row.odd)}")
     left = len(watch.ranks) - len(shown)
     return [*found, *([f"  … {left} more in --json"] if left else [])]
 
 
-def _row(number: int, row: WatchedRow) -> str:
+def _row(number: int, row: WatchedRow, width: int) -> str:
     mark = ">" if row.odd else " "
     name = str(number if row.rank is None else row.rank)
-    return (
+    figures = (
         f"{mark} {name:<6}{row.pid:<9}{_share(row.sm_share):>6}{_share(row.tensor_share):>8}"
         f"{_share(row.dram_share):>7}{_figure(row.power_w, 'W'):>8}{_figure(row.sm_clock_mhz, 'MHz'):>10}"
-        f"{'?' if row.cores is None else f'{row.cores:.1f}':>7}  {clean(row.line or '?')}"
+        f"{'?' if row.cores is None else f'{row.cores:.1f}':>7}  "
     )
+    return figures + fit(clean(row.line or "?"), max(width - len(figures), SHORTEST_LINE))
 
 
 def _share(value: float | None) -> str:

@@ -24,7 +24,7 @@ OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
 # not calibrated.
 SHORTEST_STEP_KERNELS = 3
 FEWEST_REPEATS = 3
-PLACE_KERNELS = 64  # looked at in one place, before all are
+PLACE_KERNELS = 64  # looked at at either end, before all are
 # The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 # Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
@@ -219,21 +219,24 @@ def _smallest_period(sequence: I64) -> int | None:
     length = len(sequence)
     counts = np.unique(sequence, return_counts=True)[1]
     # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
-    for repeats in range(min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1), FEWEST_REPEATS - 1, -1):
-        for period in range(length // repeats, length // (repeats + 1), -1):
-            if period >= SHORTEST_STEP_KERNELS and _repeats(sequence, period):
-                return period
+    most = min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1)
+    periods = np.arange(SHORTEST_STEP_KERNELS, length // FEWEST_REPEATS + 1)
+    periods = _likely_periods(sequence, periods[length // periods <= most])
+    order = np.lexsort((-periods, -(length // periods)))  # most repeats first
+    for period in map(int, periods[order]):
+        if np.array_equal(sequence[period:], sequence[: length - period]):
+            return period
     return None
 
 
-def _repeats(sequence: I64, period: int) -> bool:
-    """Looked at in three places first: of hundreds of thousands of periods nearly all fail there."""
-    left = len(sequence) - period
-    for begin in (0, left // 2, max(left - PLACE_KERNELS, 0)):
-        place = slice(begin, begin + PLACE_KERNELS)
-        if not np.array_equal(sequence[period:][place], sequence[:left][place]):
-            return False
-    return np.array_equal(sequence[period:], sequence[:left])
+def _likely_periods(sequence: I64, periods: I64) -> I64:
+    """Those at which both ends of the sequence repeat: of hundreds of thousands hardly one is left."""
+    length = len(sequence)
+    for at in range(min(PLACE_KERNELS, length - int(periods.max(initial=0)))):
+        here = sequence[periods + at] == sequence[at]
+        there = sequence[length - 1 - at - periods] == sequence[length - 1 - at]
+        periods = periods[here & there]
+    return periods
 
 
 def _host_end(timeline: Timeline) -> int:

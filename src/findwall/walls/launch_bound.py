@@ -35,6 +35,7 @@ from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.places import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.events import Kind
 from findwall.units import NS_PER_US, format_ms, ms
 
 CAUSE = "launch-bound"
@@ -75,8 +76,9 @@ def _advice(facts: Facts) -> str:
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:
-    """Device rows a step, and their median length in microseconds."""
-    rows = facts.queue.end - facts.queue.start
+    """Kernels a step, and their median length in microseconds; copies are none."""
+    is_kernel = facts.timeline.events.kind[facts.queue.row] == Kind.KERNEL
+    rows = (facts.queue.end - facts.queue.start)[is_kernel]
     return len(rows) / facts.steps.count, float(np.median(rows)) / NS_PER_US if len(rows) else 0.0
 
 

@@ -6,12 +6,12 @@ import msgspec
 
 from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.facts import Facts
+from findwall.attribute.loader import is_unseen
 from findwall.attribute.reading import Scenario
 from findwall.attribute.setups import RECOMPILATION, grows
 from findwall.attribute.whatif import saved_alone
 from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN, ByCause
-from findwall.model.events import NSYS, Kind
 from findwall.replay.blame import WAITING
 from findwall.replay.graph import LAUNCHING
 
@@ -80,7 +80,7 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
-    if best == "host-work" and _host_unnamed(facts):
+    if best == "host-work" and is_unseen(facts):
         return Verdict(None, between=(best, "loader-starved"), why_not="unnamed-host")
     if _floors_guessed(facts, best):
         return Verdict(None, between=(best,), why_not="no-shapes")
@@ -100,17 +100,11 @@ def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
     return "unexplained" if mostly_idle > 0 else "unknown"
 
 
-def _host_unnamed(facts: Facts) -> bool:
-    """Whether an export has CUDA calls alone: a silent host may be in the loader or anywhere else."""
-    timeline = facts.timeline
-    return timeline.header.recorder == NSYS and not (timeline.events.kind == Kind.OP).any()
-
-
 def _floors_guessed(facts: Facts, best: str) -> bool:
-    """Whether an export without shapes is asked how far device work is from its floor: names tell its class,
-    and whether it runs on the wrong pipe, but not that."""
-    header = facts.timeline.header
-    if header.recorder != NSYS or header.shapes:
+    """Whether a recording without shapes is asked how far device work is from its floor: names tell its
+    class, and whether it runs on the wrong pipe, but not that. Counters do."""
+    has_shapes = facts.timeline.header.shapes or (facts.timeline.events.inputs >= 0).any()
+    if has_shapes or (facts.counted is not None and facts.counted.cause == best):
         return False
     return WALL_OF[best] in ("compute", "bandwidth") and best not in TOLD_BY_NAME
 
@@ -173,9 +167,7 @@ def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario)
 
 def _hidden(facts: Facts, scenario: Scenario, best: str) -> float:
     """What a better cause than the known ones could give back, for all that is known."""
-    blind = _floorless(facts, scenario)
-    if facts.timeline.header.recorder == NSYS:
-        blind = max(blind, facts.blind(scenario, best))
+    blind = max(_floorless(facts, scenario), facts.blind(scenario, best))
     return facts.unknown(scenario) + MAY_HIDE_SHARE * blind
 
 
@@ -191,9 +183,7 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
-    unknown = facts.unknown(scenario)
-    if facts.timeline.header.recorder == NSYS:
-        unknown += MAY_HIDE_SHARE * facts.blind(scenario)
+    unknown = facts.unknown(scenario) + MAY_HIDE_SHARE * facts.blind(scenario)
     if unknown > ROOF_UNKNOWN_SHARE * scenario.step or not known:
         return UNKNOWN
     if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall

@@ -75,6 +75,28 @@ def test_torchrun_has_ranks_and_they_have_workers(proc: Proc) -> None:
     assert [one.pid for one in helpers_of(ranks[1], every, ranks)] == [21]
 
 
+def test_a_launcher_with_the_machine_s_number_is_no_rank(proc: Proc) -> None:
+    """Clusters number their machines by RANK too; only ranks have a LOCAL_RANK."""
+    proc.add(2, 1, words=("python", "/opt/env/bin/torchrun", "train.py"), environ="RANK=0")
+    for rank in (0, 1):
+        proc.add(10 + rank, 2, environ=f"RANK={rank};LOCAL_RANK={rank}")
+        proc.add(20 + rank, 10 + rank, environ=f"RANK={rank};LOCAL_RANK={rank}")
+    assert [(one.pid, one.rank) for one in ranks_of(found(proc, 2))] == [(10, 0), (11, 1)]
+
+
+def test_what_the_named_process_loads_later_is_seen(proc: Proc) -> None:
+    proc.add(1, 0, torch=False)
+    root = root_process(1, proc.folder)
+    (proc.folder / "1" / "maps").write_text("7f00 r-xp 0 0 0 /opt/torch/lib/libtorch_cpu.so\n")
+    assert [one.has_torch for one in tree(root, proc=proc.folder)] == [True]
+
+
+def test_who_watches_its_own_shell_does_not_watch_itself(proc: Proc) -> None:
+    proc.add(1, 0, "/usr/bin/bash", ("bash",), torch=False)
+    proc.add(os.getpid(), 1)
+    assert [one.pid for one in found(proc)] == [1]
+
+
 def test_processes_that_a_script_spawned_on_gpus_are_ranks(proc: Proc) -> None:
     proc.add(1, 0)
     proc.add(2, 1, gpu=True)

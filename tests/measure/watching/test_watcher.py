@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
+
+from findwall.measure.watching import watcher as watching
+from findwall.measure.watching.sources import Sources
 from findwall.measure.watching.spy import ThreadStack
 from findwall.measure.watching.watcher import Watcher, training_stacks
 from findwall.model.watched import SeenStack, StackFrame
@@ -40,3 +45,46 @@ def test_a_watch_without_py_spy_still_counts_what_the_process_takes() -> None:
     assert run.kind == "watch" and run.watched is not None
     assert run.watched.looks == 0 and "py-spy is not installed" in run.watched.why_no_lines
     assert run.first.watched is not None and run.first.watched.stacks == ()
+
+
+def process(proc: Path, pid: int, parent: int, program: str, state: str = "S") -> None:
+    own = proc / str(pid)
+    (own / "fd").mkdir(parents=True, exist_ok=True)
+    (own / "stat").write_text(f"{pid} (job) {state} {parent} {'0 ' * 17}{1000 + pid} {'0 ' * 10}")
+    (own / "cmdline").write_bytes(b"job\0")
+    for name in ("maps", "environ"):
+        (own / name).write_text("")
+    if not (own / "exe").is_symlink():
+        (own / "exe").symlink_to(program)
+
+
+def test_a_job_whose_launcher_goes_on_alone_has_ended(tmp_path: Path) -> None:
+    """`sh -c "python train.py; sleep 60"`: what was seen of the job is not lost."""
+    process(tmp_path, 1, 0, "/bin/sh")
+    process(tmp_path, 2, 1, "/usr/bin/python3")
+    watcher = Watcher(1, spy_path=None, proc=tmp_path)
+    (tmp_path / "2" / "stat").unlink()
+    watcher._next_tree = 0.0
+    watcher.tick()
+    assert watcher.has_ended and [one.watched and one.watched.pid for one in watcher.run().ranks] == [2]
+
+
+def test_a_job_that_is_stopped_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "USE_PERIOD_S", 0.001)
+    process(tmp_path, 1, 0, "/usr/bin/python3", state="T")
+    watcher = Watcher(1, spy_path=None, proc=tmp_path)
+    watcher.tick()
+    told = watcher.run().watched
+    assert told is not None and told.is_stopped
+    process(tmp_path, 1, 0, "/usr/bin/python3", state="R")
+    for _ in range(20):
+        watcher.tick()
+    told = watcher.run().watched
+    assert told is not None and not told.is_stopped
+
+
+def test_a_source_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "7" / "root").mkdir(parents=True)
+    os.mkfifo(tmp_path / "7" / "root" / "script")
+    stack = SeenStack((StackFrame("<module>", "/script", 3),), True, True)
+    assert Sources(7, 10**12, tmp_path).texts([stack]) == {}

@@ -5,6 +5,7 @@ Of a process's environment two names are read, RANK and LOCAL_RANK, and nothing 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +22,7 @@ _GPU_NODE = re.compile(r"/dev/nvidia\d+$|/dev/kfd$")
 _GPU_MAPPED = re.compile(r"/dev/nvidia\d+\b|/dev/kfd\b")
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*t?$")
 _PYTHON_LIBRARY = re.compile(r"/libpython[0-9.]+[a-z]*\.so")
+_DIGITS = 9  # of a rank, at most
 # Processes beside a job that never train: they only hold things for others.
 _HOLDERS = ("resource_tracker", "compile_worker", "forkserver", "semaphore_tracker")
 
@@ -38,6 +40,7 @@ class Process(msgspec.Struct, frozen=True):
     rank: int | None
     state: str  # "R", "S", "T" and so on
     started: int  # ticks since boot: a number that is given to another process has another start
+    local_rank: int | None = None  # torchrun and its like give it to ranks alone; RANK may be the machine's
 
     @property
     def holds_things(self) -> bool:
@@ -78,15 +81,17 @@ def tree(root: Process, known: Iterable[Process] = (), proc: Path = PROC) -> lis
         parent = _parent(pid, proc)
         if parent is not None:
             children.setdefault(parent, []).append(pid)
-    found, asked = [root], list(children.get(root.pid, []))
+    found, asked = [], [root.pid]
     while asked:
         pid = asked.pop(0)
+        if pid == os.getpid() and pid != root.pid:
+            continue  # whoever watches the shell it was typed in does not watch itself
         before = settled.get(pid)
         one = before if before is not None and is_alive(before, proc) else look_at(pid, proc)
         if one is not None:
             found.append(one)
             asked += children.get(pid, [])
-    return found
+    return found or [root]
 
 
 def look_at(pid: int, proc: Path = PROC) -> Process | None:
@@ -100,7 +105,7 @@ def look_at(pid: int, proc: Path = PROC) -> Process | None:
     name, _, rest = stat.partition("(")[2].rpartition(")")
     fields = rest.split()
     spoken = tuple(word.decode(errors="replace") for word in words.rstrip(b"\0").split(b"\0"))
-    maps = _maps(folder)
+    maps, numbers = _maps(folder), _rank_numbers(folder)
     return Process(
         pid=pid,
         parent=int(fields[1]),
@@ -109,7 +114,8 @@ def look_at(pid: int, proc: Path = PROC) -> Process | None:
         is_python=_is_python(folder, name, spoken, maps),
         has_torch=None if maps is None else bool(_TORCH.search(maps)),
         has_gpu=_has_gpu(folder, maps),
-        rank=_rank(folder),
+        rank=_first_number(numbers, RANK_NAMES),
+        local_rank=numbers.get(RANK_NAMES[-1]),
         state=fields[0],
         started=int(fields[19]),
     )
@@ -140,7 +146,8 @@ def ranks_of(processes: list[Process]) -> list[Process]:
     if not able:
         return pythons[:1]  # torch may be loaded later, or never
     by_pid = {one.pid: one for one in able}
-    named = [one for one in able if one.rank is not None and _rank_of_parent(one, by_pid) != one.rank]
+    placed = [one for one in able if one.local_rank is not None]
+    named = _named(placed or [one for one in able if one.rank is not None])
     if named:
         return sorted(named, key=lambda one: (one.rank or 0, one.pid))
     on_gpu = [one for one in able if one.has_gpu]
@@ -171,9 +178,10 @@ def owner_of(pid: int, proc: Path = PROC) -> int | None:
         return None
 
 
-def _rank_of_parent(one: Process, by_pid: dict[int, Process]) -> int | None:
-    parent = by_pid.get(one.parent)
-    return parent.rank if parent is not None else None
+def _named(numbered: list[Process]) -> list[Process]:
+    """Those that did not get their number from a parent that is a rank itself."""
+    of_pid = {one.pid: one.rank for one in numbered}
+    return [one for one in numbered if one.parent not in of_pid or of_pid[one.parent] != one.rank]
 
 
 def _numbers(proc: Path) -> list[int]:
@@ -222,14 +230,19 @@ def _has_gpu(folder: Path, maps: str | None) -> bool | None:
     return False
 
 
-def _rank(folder: Path) -> int | None:
+def _rank_numbers(folder: Path) -> dict[bytes, int]:
+    """What a launcher told the process: of its environment these names and nothing else."""
     try:
         entries = (folder / "environ").read_bytes().split(b"\0")
     except OSError:
-        return None
-    for wanted in RANK_NAMES:
-        for entry in entries:
-            name, _, value = entry.partition(b"=")
-            if name == wanted and value.isdigit():
-                return int(value)
-    return None
+        return {}
+    found: dict[bytes, int] = {}
+    for entry in entries:
+        name, _, value = entry.partition(b"=")
+        if name in RANK_NAMES and value.isdigit() and len(value) <= _DIGITS:
+            found.setdefault(name, int(value))
+    return found
+
+
+def _first_number(numbers: dict[bytes, int], names: tuple[bytes, ...]) -> int | None:
+    return next((numbers[name] for name in names if name in numbers), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 from findwall.measure.watching.processes import PROC
@@ -46,6 +47,8 @@ class Sources:
         path = inside / "root" / file.lstrip("/") if file.startswith("/") else inside / "cwd" / file
         try:
             status = path.stat()
+            if not stat.S_ISREG(status.st_mode):  # /dev/stdin is ours here, and a pipe would never end
+                return []
             if status.st_mtime > self._since or status.st_size > LARGEST_FILE:
                 return []
             return path.read_text(errors="replace").splitlines()

@@ -36,6 +36,8 @@ MOST_LOOKS = 300
 MOST_RANKS_PER_LOOK = 8  # they take turns: a look costs some hundredths of a second of one core
 SLEEPS_SHARE = 0.9  # of the looks: a main thread that only waits for another thread. Chosen by hand.
 WORKS_SHARE = 0.5  # of the looks: and that thread. Chosen by hand.
+STOPPED = ("T", "t")  # by a signal, by a debugger
+STOPPED_SHARE = 0.1  # of the time: py-spy's own looks stop nothing. Chosen by hand.
 _WORKER_LOOP = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _SPAWNED = ("_wrap", "torch/multiprocessing/spawn.py")
 _IN_LOADER = "torch/utils/data/"
@@ -85,6 +87,7 @@ class Watcher:
         self._shares: dict[int, Share] = {}
         self._turn = 0
         self._looks = self._missed = 0
+        self._counts = self._stops = 0
         self._began = self._next_use = self._next_look = self._next_tree = time.monotonic()
         self._stopped_at: float | None = None
         self.has_ended = False
@@ -121,6 +124,9 @@ class Watcher:
             return
         if now >= self._next_tree:
             self._find()
+            if self.has_ended:
+                self._stopped_at = now
+                return
         if now >= self._next_use:
             self._count()
             self._next_use = now + USE_PERIOD_S
@@ -148,7 +154,11 @@ class Watcher:
     def _find(self) -> None:
         """Who there is, who trains, and on which GPUs."""
         self._next_tree = time.monotonic() + TREE_PERIOD_S
-        self._processes = found_processes.tree(self._root, self._processes, self._proc)
+        found = found_processes.tree(self._root, self._processes, self._proc)
+        if self._ranks and not any(one.is_python for one in found):
+            self.has_ended = True  # its launcher goes on alone: what was seen stays
+            return
+        self._processes = found
         found_processes.refuse_foreign(self._root, self._processes)
         self._starters = ranks_of(self._processes)
         spawned = [one for one in self._processes if one.pid in self._spawned]
@@ -168,6 +178,9 @@ class Watcher:
         return helpers_of(rank, self._processes, self._ranks)
 
     def _count(self) -> None:
+        self._counts += 1
+        states = [found_processes.state_of(one, self._proc) for one in self._ranks]
+        self._stops += any(state in STOPPED for state in states)
         for rank in self._ranks:
             one = self._watched(rank)
             now = usage.totals(rank.pid, [helper.pid for helper in self._helpers(rank)], self._proc)
@@ -237,6 +250,7 @@ class Watcher:
                 missed=self._missed,
                 why_no_lines=self.why_no_lines,
                 has_ended=self.has_ended,
+                is_stopped=self._stops > STOPPED_SHARE * max(self._counts, 1),
             ),
         )
 
@@ -298,8 +312,12 @@ class Watcher:
         if several:
             count = len(several[0].gpus)
             notes.append(f"A process uses {count} GPUs: the figures are of the one on which it holds most.")
-        if any(found_processes.state_of(one, self._proc) in ("T", "t") for one in self._ranks):
-            notes.append("The job is stopped (SIGSTOP, or a debugger holds it): kill -CONT lets it go on.")
+        unnamed = [one for one in self._ranks if one.rank is None and one.pid not in self._spawned]
+        if len(unnamed) > 1:
+            notes.append(
+                f"{len(unnamed)} processes with torch were started side by side, and none says its rank. If "
+                "they are different jobs, watch one at a time."
+            )
         return notes
 
 

@@ -17,10 +17,16 @@ from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
 from findwall.readers.nsys.beside import RangesBeside
 from findwall.readers.nsys.calls import operating_system_calls, overhead, runtime_calls
-from findwall.readers.nsys.database import MAGIC, Database
+from findwall.readers.nsys.database import AGAIN, MAGIC, Database
 from findwall.readers.nsys.device import device_tables, waits
 from findwall.readers.nsys.messages import add_messages
-from findwall.readers.nsys.processes import begin_of_recording, header_of, ranks, settle_processes
+from findwall.readers.nsys.processes import (
+    begin_of_recording,
+    header_of,
+    machine_devices,
+    ranks,
+    settle_processes,
+)
 from findwall.readers.nsys.ranges import ranges
 from findwall.readers.nsys.rows import Rows, process_number
 from findwall.readers.nsys.told import metrics, system_calls, what_is_missing
@@ -54,9 +60,10 @@ def _read(database: Database, beside: RangesBeside, progress: Progress | None, a
     device = device_tables(database)
     if not device:
         raise InputError(f"{database.path} holds no GPU work: no kernels, copies or graphs.", _RECORD)
+    device = _readable(database, device)
     calls = runtime_calls(database)
     lost = settle_processes(device, calls)
-    found = ranks(device)
+    found = ranks([rows.take(rows.is_readable()) for rows in device])
     if not found:
         raise InputError(
             f"{database.path} does not say which process launched its {lost:,} device rows.", _RECORD
@@ -73,6 +80,17 @@ def _read(database: Database, beside: RangesBeside, progress: Progress | None, a
         timeline = _timeline(database, tables, process, quality, allowance, begin, device)
         timelines.append(timeline)
     return Run(NSYS, (str(database.path),), _of_one_job(timelines, found))
+
+
+def _readable(database: Database, device: list[Rows]) -> list[Rows]:
+    """The tables, if any of their rows says when and on which device it ran."""
+    if not any(rows.is_readable().any() for rows in device):
+        raise InputError(
+            f"{database.path} is damaged: none of its {sum(map(len, device)):,} device rows has a time and a "
+            "device.",
+            AGAIN,
+        )
+    return device
 
 
 def _all_tables(database: Database, named: list[Rows], device: list[Rows], calls: Rows | None) -> list[Rows]:
@@ -118,7 +136,8 @@ def _timeline(
     origin = timeline.header.base_time_ns - begin
     last = origin + int(timeline.events.end.max(initial=0))
     quality.notes += what_is_missing(timeline, database) + system_calls(timeline)
-    quality.notes += metrics(database, busiest, origin, last)
+    of_machine = machine_devices(database, process_number(process)).get(busiest, busiest)
+    quality.notes += metrics(database, of_machine, origin, last)
     return timeline
 
 

@@ -60,9 +60,12 @@ _SCHEMA = "sqlite_master"
 _WAIT_S = 1.0  # for a writer to let go of the file
 _IDS_AT_ONCE = 500  # of strings: below what every SQLite takes as parameters
 _ROWS_AT_ONCE = 10_000
+# Bytes of a text: an op with the sizes of a thousand tensors is half as long. So the texts of a batch stay
+# below what SQLite joins, and whoever searches a name for words is not kept by a file somebody put there.
+LONGEST_TEXT = 1 << 16
 _SPARSE = 100  # times the rows that there are: so far an export's numbers never run
 _WAL_MODE = 2
-_AGAIN = "Export it again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
+AGAIN = "Export it again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 
 
 class Database:
@@ -122,6 +125,7 @@ class Database:
         values = [f"IFNULL({column}, -1)" for column in columns]
         condition = f" AND ({where})" if where else ""
         joined = ", ".join([f"GROUP_CONCAT({value})" for value in values])
+        text = _begin_of(text) if text else ""
         joined += f", GROUP_CONCAT({text}, x'00')" if text else ""
         query = f"SELECT COUNT(*), {joined} FROM {table} WHERE rowid BETWEEN ? AND ?{condition}"
         plain = ", ".join([*values, text] if text else values)
@@ -146,7 +150,7 @@ class Database:
         columns = list(zip(*rows, strict=True))
         texts = [one if isinstance(one, bytes) else b"" for one in columns.pop()] if with_text else []
         if any(not isinstance(value, int) for column in columns for value in column):
-            raise InputError(f"{self.path} is damaged: {table} has text where numbers belong.", _AGAIN)
+            raise InputError(f"{self.path} is damaged: {table} has text where numbers belong.", AGAIN)
         return [np.array(column, np.int64) for column in columns], texts
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -164,7 +168,7 @@ class Database:
         if first is None:
             return None
         if last - first > _SPARSE * (count + _ROWS_AT_ONCE):
-            raise InputError(f"{self.path} is damaged: {table} has rows that no export numbers so.", _AGAIN)
+            raise InputError(f"{self.path} is damaged: {table} has rows that no export numbers so.", AGAIN)
         return int(first), int(last)
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
@@ -176,7 +180,8 @@ class Database:
         for first in range(0, len(wanted), _IDS_AT_ONCE):
             some = wanted[first : first + _IDS_AT_ONCE]
             marks = ",".join("?" * len(some))
-            for number, value in self.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({marks})", some):
+            asked = f"SELECT id, {_begin_of('value')} FROM {STRINGS} WHERE id IN ({marks})"
+            for number, value in self.rows(asked, some):
                 found[int(number)] = text_of(value)
         return found
 
@@ -186,7 +191,7 @@ class Database:
         try:
             yield
         except UnicodeDecodeError as error:  # in the names of tables, or in what SQLite says of them
-            raise InputError(f"{self.path} is damaged: its schema is no text.", _AGAIN) from error
+            raise InputError(f"{self.path} is damaged: its schema is no text.", AGAIN) from error
         except sqlite3.Error as error:
             text = str(error)
             if "locked" in text or "busy" in text:
@@ -198,7 +203,14 @@ class Database:
                 raise InputError(
                     f"{self.path} cannot be opened: {text}.", "Check its owner and mode."
                 ) from error
-            raise InputError(f"{self.path} is damaged: {text}.", _AGAIN) from error
+            raise InputError(f"{self.path} is damaged: {text}.", AGAIN) from error
+
+
+def _begin_of(text: str) -> str:
+    # By bytes: a text that is counted in characters ends at its first zero.
+    whole = f"CAST({text} AS BLOB)"
+    cut = f"CAST(SUBSTR({whole}, 1, {LONGEST_TEXT}) AS TEXT)"
+    return f"CASE WHEN LENGTH({whole}) > {LONGEST_TEXT} THEN {cut} ELSE {text} END"
 
 
 def _numbers(joined: object) -> I64:
@@ -252,7 +264,7 @@ def _head(path: Path) -> bytes:
 def _check_length(path: Path, head: bytes) -> None:
     """A file shorter than its header says is cut off: what is left of it would be half an answer."""
     if len(head) < 100:
-        raise InputError(f"{path} is cut off within its header.", _AGAIN)
+        raise InputError(f"{path} is cut off within its header.", AGAIN)
     page, changed, pages, valid_for = (
         int.from_bytes(head[16:18], "big"),
         *struct.unpack(">II", head[24:32]),
@@ -260,7 +272,7 @@ def _check_length(path: Path, head: bytes) -> None:
     )
     whole = pages * (65536 if page == 1 else page)
     if changed == valid_for and path.stat().st_size < whole:
-        raise InputError(f"{path} is cut off: {path.stat().st_size:,} of {whole:,} bytes are here.", _AGAIN)
+        raise InputError(f"{path} is cut off: {path.stat().st_size:,} of {whole:,} bytes are here.", AGAIN)
 
 
 def _allow(action: int, table: str | None, column: str | None, *_: str | None) -> int:

@@ -19,6 +19,7 @@ from findwall.readers.nsys.rows import Rows
 
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes in all
 _SIZE_NAME = "Message size%"
+MOST_BYTES = 1 << 48  # of a message: more than any machine holds, so whatever says so is no size
 _COLLECTIVE_KERNEL = "nccl"
 _RECEIVES = ("ncclRecv",)
 _SENDS = ("ncclSend",)
@@ -90,7 +91,8 @@ def _size(payload: Any, offsets: dict[tuple[int, int], int]) -> int | None:
     at = offsets.get((domain, schema))
     if at is None or at + 8 > length or len(payload) < _HEADER.size + at + 8:
         return None
-    return int.from_bytes(payload[_HEADER.size + at : _HEADER.size + at + 8], "little")
+    size = int.from_bytes(payload[_HEADER.size + at : _HEADER.size + at + 8], "little")
+    return size if size <= MOST_BYTES else None
 
 
 def _attach(rows: Rows, mine: I64, calls: Rows, found: _Messages) -> None:

@@ -36,8 +36,17 @@ def _settle(rows: Rows, missing: Bool, calls: Rows) -> None:
         mine = missing & (context == one)
         answered = [_answered(rows, mine, calls, int(process)) for process in candidates]
         best = int(np.argmax(answered))
-        if len(candidates) == 1 or (answered[best] > 0 and answered.count(answered[best]) == 1):
+        is_clear = answered[best] > 0 and answered.count(answered[best]) == 1 and not _is_shared(rows, mine)
+        if len(candidates) == 1 or is_clear:
             rows.process[mine] = candidates[best]
+
+
+def _is_shared(rows: Rows, mine: Bool) -> bool:
+    """Whether these are rows of several processes, whose contexts have one number: their ids come twice."""
+    node = rows.columns.get("graph_node")
+    ids = rows.columns["correlation"][mine if node is None else mine & (node < 0)]
+    ids = ids[ids > 0]
+    return len(np.unique(ids)) < len(ids)
 
 
 def _answered(rows: Rows, mine: Bool, calls: Rows, process: int) -> int:
@@ -85,7 +94,7 @@ def _devices(database: Database, number: int, used: I64) -> tuple[DeviceProperti
         if isinstance(one, int) and name
     }
     names = {gpu.name for gpu in gpus.values()}
-    of_device = _cuda_devices(database, number)
+    of_device = machine_devices(database, number)
     found = []
     for device in used.tolist():
         gpu = gpus.get(of_device.get(device, -1))
@@ -96,7 +105,7 @@ def _devices(database: Database, number: int, used: I64) -> tuple[DeviceProperti
     return tuple(found)
 
 
-def _cuda_devices(database: Database, number: int) -> dict[int, int]:
+def machine_devices(database: Database, number: int) -> dict[int, int]:
     """From the numbers by which a process calls its devices to the machine's own."""
     if not database.has(CUDA_DEVICES, "gpuId", "cudaId", "pid"):
         return {}

@@ -40,13 +40,16 @@ class Rows(msgspec.Struct):
         columns = {name: column[mask] for name, column in self.columns.items()}
         return msgspec.structs.replace(self, process=self.process[mask], columns=columns)
 
+    def is_readable(self) -> Bool:
+        """Rows that have a time, and those of a device its number."""
+        start, end = self.columns["start"], self.columns["end"]
+        good: Bool = (start >= 0) & (end >= start)
+        return good & (self.columns["device"] >= 0) if "device" in self.columns else good
+
     def chunk(self, process: int) -> Chunk:
         """The rows of one process, as the assembler of timelines takes them."""
         mine = self.process == process
-        start, end = self.columns["start"][mine], self.columns["end"][mine]
-        good = (start >= 0) & (end >= start)
-        if "device" in self.columns:
-            good &= self.columns["device"][mine] >= 0
+        good = self.is_readable()[mine]
         mine[mine] = good
         count = int(mine.sum())
         columns = {}

@@ -61,7 +61,7 @@ def system_calls(timeline: Timeline) -> list[str]:
 
 
 def metrics(database: Database, device: int, begin: int, end: int) -> list[str]:
-    """Means of the sampled counters of one device, from its first row to its last."""
+    """Means of the sampled counters of one device, as the machine numbers it, over all of its rows."""
     if not database.has(METRICS, "timestamp", "typeId", "metricId", "value"):
         return []
     if not database.has(METRIC_NAMES, "typeId", "metricId", "metricName"):
