@@ -135,6 +135,7 @@ def test_one_that_hangs_leaves_time_for_the_others() -> None:
     arms = [telling("plain", 2.0), arm("hangs", FOREVER), telling("good", 1.0)]
     trial = run_trial(arms, Plan(rounds=2, deadline_s=8.0))
     assert [one.trouble for one in trial.arms["hangs"].failures] == ["timed-out"]
+    assert trial.arms["hangs"].failures[0].what.endswith("there were for it: --budget gives it more time")
     assert trial.arms["good"].runs_ms == [1.0, 1.0] and trial.ended == "done"
 
 
