@@ -18,7 +18,7 @@ from statistics import median
 import msgspec
 
 from findwall.cli.launchers import Launch
-from findwall.cli.looking import look_at, warn, written
+from findwall.cli.looking import deleted, look_at, warn, written
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED
@@ -123,7 +123,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
         nonlocal trials
         trials += 1
         if trials == 1:
-            warn(writes, job.cwd, say)
+            warn(writes, job.cwd, say, deleted(job.folder))
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
         left = job.budget_s - (time.monotonic() - begun)
         about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)
