@@ -13,7 +13,7 @@ import msgspec
 from findwall.errors import FindwallError
 from findwall.model.arms import DELETES_FILE, LOOK, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
-from findwall.verify.processes import LOOK_S, Stop, end
+from findwall.verify.processes import LOOK_S, Stop, end, same_input
 from findwall.verify.trial import last_words
 
 LIMIT_S = 600.0  # what one look at the job may take
@@ -49,10 +49,10 @@ def _words(stderr: str) -> str:
 
 def _run(command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str, str]) -> int | None:
     with Stop() as stop:
-        with open(folder / "stderr", "wb") as stderr:
+        with open(folder / "stderr", "wb") as stderr, same_input() as stdin:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 env={**os.environ, **env, LOOK: str(folder)},

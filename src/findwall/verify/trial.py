@@ -25,7 +25,7 @@ from typing import Any, Literal
 import msgspec
 
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.processes import LOOK_S, Process, Stop, end
+from findwall.verify.processes import LOOK_S, Process, Stop, end, same_input
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
@@ -143,15 +143,16 @@ def step_in_report(said: Said) -> float | None:
 
 def fresh(arm: Arm, env: Mapping[str, str], stdout: int, stderr: int) -> Process:
     """The arm's command in a new process that leads its own group."""
-    return subprocess.Popen(
-        arm.argv,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        env=dict(env),
-        cwd=arm.cwd,
-        start_new_session=True,
-    )
+    with same_input() as stdin:
+        return subprocess.Popen(
+            arm.argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(env),
+            cwd=arm.cwd,
+            start_new_session=True,
+        )
 
 
 class Plan(msgspec.Struct, frozen=True):
