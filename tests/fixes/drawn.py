@@ -154,10 +154,14 @@ def small_ops(letters: str, around: str = "") -> Facts:
 
 
 def starved(
-    host: str = "ddddo ", inside: str = "", workers: int | None = None, busy: float | None = None
+    host: str = "ddddo ",
+    inside: str = "",
+    workers: int | None = None,
+    busy: float | None = None,
+    in_line: float | None = None,
 ) -> Facts:
     """The device waits four of six ms for the loader; `inside`: what the loader calls."""
-    cpu = CpuUse(cores=16, own_busy=busy, others_busy=0.0)
+    cpu = CpuUse(cores=16, own_busy=busy, others_busy=0.0, in_line_share=in_line)
     iterator = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
     loader = (Kind.ANNOTATION, f"enumerate(DataLoader)#{iterator}.__next__")
     drawing = f"{host * 3}\n{inside * 3}"

@@ -596,6 +596,12 @@ def test_a_loader_that_only_waits_loses_nothing_in_a_worker(busy: float | None, 
     assert f"num_workers={workers}," in advice.how
 
 
+def test_a_loader_that_stands_in_line_for_a_core_computes() -> None:
+    """Half of the time other processes had its core, so that it kept only half of one busy."""
+    advice = FIXES["loader-workers"].advise(drawn.starved(busy=0.5, in_line=0.5))
+    assert "num_workers=4," in advice.how
+
+
 def test_a_batch_that_the_loop_itself_prepares_is_prepared_on_the_device() -> None:
     advice = FIXES["device-side-preprocessing"].advise(drawn.prepared_in_the_loop())
     assert "most of it right before a batch is sent" in advice.how and advice.moves == ("host-work",)

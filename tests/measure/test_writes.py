@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from findwall.cli.looking import warn, written
+from findwall.cli.looking import deleted, warn, written
 from findwall.model.arms import LOOK, WRITES_FILE
 
 AWAY = ": --sandbox-dir DIR runs them in a folder of their own"
 NAMED = ": the job names the place itself"
 JOB = """
-import os, tempfile, torch
+import os, shutil, tempfile, torch
 from pathlib import Path
 
+shutil.rmtree("old")
+Path("log.txt").unlink(missing_ok=True)
+Path("stale.txt").unlink()
 Path("made").mkdir()
 Path("made").mkdir(exist_ok=True)
 os.makedirs("was/there", exist_ok=True)
@@ -46,12 +49,16 @@ def test_what_a_job_writes_is_seen_where_it_is_asked_for(tmp_path: Path) -> None
     for folder in (home / "was" / "there", temporary, own, cache):
         folder.mkdir(parents=True)
     (home / "job.py").write_text(JOB)
+    (home / "old" / "deep").mkdir(parents=True)
+    for name in ("stale.txt", "old/a", "old/deep/b"):
+        (home / name).write_text("x")
     environ = {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache), LOOK: str(own)}
     command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(own / "run"), "job.py"]
     done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     names = ["made", "log.txt", "moved.txt", "made/model.pt", "made/named.pt", "was/here"]
     assert written(own / "run") == [str(home / name) for name in names]
+    assert deleted(own / "run") == [str(home / name) for name in ("old", "stale.txt")]
 
 
 def test_without_a_look_nothing_is_written_about_it(tmp_path: Path) -> None:
@@ -79,3 +86,11 @@ def test_a_person_is_told_before(
     said: list[str] = []
     warn([str(tmp_path / path) for path in paths], folder, said.append)
     assert said == told
+
+
+def test_what_each_trial_deletes_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    warn([str(tmp_path / "out/a")], None, said.append, [str(tmp_path / "out")])
+    warn([], "sand", said.append, [str(tmp_path / "sand/out")])
+    assert said == [f"each trial deletes out and writes out/a again{AWAY}"]

@@ -47,6 +47,13 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
+def test_the_steps_and_the_ratio_agree_whatever_a_later_trial_measured(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = replace(found(kept, stack=kept.fixes), plain_ms=23.0)
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py")
+    assert "10.0 ms per step instead of 20.0 ms" in text and "20.0 ms  today" in text and "23.0" not in text
+
+
 def test_a_patch_is_shown_and_what_it_leaves_out_is_told(diagnosis: Diagnosis) -> None:
     kept = Attempt(("tf32", "sdpa", "bf16-autocast"), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
     tried = found(kept, stack=kept.fixes)
@@ -98,6 +105,8 @@ def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> 
     tried = Found(ended="nothing is left to try", seconds=36.0)
     text = to_text(with_trials(blind, tried), tried, None, "train.py")
     assert text.startswith("Nothing was tried, because no wall was found. Run longer.")
+    assert "Looking at the job took 36 s" in text and "left to try" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
 
 
 def test_what_a_stand_in_showed_is_no_command(diagnosis: Diagnosis) -> None:

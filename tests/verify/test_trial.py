@@ -135,6 +135,7 @@ def test_one_that_hangs_leaves_time_for_the_others() -> None:
     arms = [telling("plain", 2.0), arm("hangs", FOREVER), telling("good", 1.0)]
     trial = run_trial(arms, Plan(rounds=2, deadline_s=8.0))
     assert [one.trouble for one in trial.arms["hangs"].failures] == ["timed-out"]
+    assert trial.arms["hangs"].failures[0].what.endswith("there were for it: --budget gives it more time")
     assert trial.arms["good"].runs_ms == [1.0, 1.0] and trial.ended == "done"
 
 
@@ -248,3 +249,28 @@ def test_a_trial_runs_in_a_thread() -> None:
     thread.start()
     thread.join(10)
     assert found[0].arms["a"].runs_ms == [1.0]
+
+
+READS = """
+import os, sys
+from findwall.verify.processes import is_piped_to
+from findwall.verify.trial import Arm, Plan, run_trial
+
+job = "import sys; print('mean step ms', float(sys.stdin.read() or 1))"
+trial = run_trial([Arm("a", (sys.executable, "-c", job))], Plan(rounds=2))
+print(trial.arms["a"].runs_ms, is_piped_to(), os.read(0, 9))
+"""
+
+
+def test_every_process_reads_the_file_that_is_standard_input(tmp_path: Path) -> None:
+    """From where it stands, which is left as it is."""
+    (tmp_path / "in").write_text("7\n8\n")
+    with open(tmp_path / "in", "rb", buffering=0) as file:
+        file.read(2)
+        said = subprocess.run([sys.executable, "-c", READS], stdin=file, capture_output=True, timeout=60)
+    assert said.stdout == b"[8.0, 8.0] False b'8\\n'\n"
+
+
+def test_a_pipe_is_empty_for_all_and_that_is_known() -> None:
+    said = subprocess.run([sys.executable, "-c", READS], input=b"8\n", capture_output=True, timeout=60)
+    assert said.stdout == b"[1.0, 1.0] True b'8\\n'\n"

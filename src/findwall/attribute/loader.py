@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 
+from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.model.events import Kind
@@ -52,9 +53,13 @@ def cores_while_loading(facts: Facts) -> float | None:
 
 
 def only_waits(facts: Facts) -> bool:
-    """Whether making batches is waiting, for storage or for a server: cores are no limit to that."""
+    """Whether making batches is waiting, for storage or for a server: cores are no limit to that. Waiting for
+    a core that another process has is none of it."""
     busy = cores_while_loading(facts)
-    return busy is not None and busy < WAITS_CORES * max(facts.rank.loader_workers or 0, 1)
+    if busy is None:
+        return False
+    wanted = busy + in_line_share(facts.rank)
+    return wanted < WAITS_CORES * max(facts.rank.loader_workers or 0, 1)
 
 
 def workers_a_core(facts: Facts) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import FindwallError
-from findwall.model.arms import LOOK, WRITES_FILE
+from findwall.model.arms import DELETES_FILE, LOOK, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
-from findwall.verify.processes import LOOK_S, Stop, end
+from findwall.verify.processes import LOOK_S, Stop, end, same_input
 from findwall.verify.trial import last_words
 
 LIMIT_S = 600.0  # what one look at the job may take
@@ -49,10 +49,10 @@ def _words(stderr: str) -> str:
 
 def _run(command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str, str]) -> int | None:
     with Stop() as stop:
-        with open(folder / "stderr", "wb") as stderr:
+        with open(folder / "stderr", "wb") as stderr, same_input() as stdin:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 env={**os.environ, **env, LOOK: str(folder)},
@@ -73,26 +73,43 @@ def _run(command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str
 
 def written(run: Path) -> list[str]:
     """What the job was seen to write."""
+    return _paths(run / "rank0" / WRITES_FILE)
+
+
+def deleted(run: Path | None) -> list[str]:
+    """What was there before the job, and was deleted by it."""
+    return _paths(run / "rank0" / DELETES_FILE) if run is not None else []
+
+
+def _paths(file: Path) -> list[str]:
     try:
-        return msgspec.json.decode((run / "rank0" / WRITES_FILE).read_bytes(), type=list[str])
+        return msgspec.json.decode(file.read_bytes(), type=list[str])
     except (OSError, msgspec.MsgspecError):
         return []
 
 
-def warn(paths: Sequence[str], cwd: str | None, say: Callable[[str], None]) -> None:
+def warn(paths: Sequence[str], cwd: str | None, say: Callable[[str], None], gone: Sequence[str] = ()) -> None:
     """Before trials: what each of them does to a person's files. `cwd`: the folder of their own that they
-    have already, if any."""
-    here = Path.cwd()
+    have already, if any; `gone`: what they delete."""
     kept = Path(cwd).absolute() if cwd is not None else None
-    paths = [path for path in paths if kept is None or not Path(path).is_relative_to(kept)]
+    paths, gone = (
+        [path for path in many if kept is None or not Path(path).is_relative_to(kept)]
+        for many in (paths, gone)
+    )
     # A folder is told by what is written in it.
     paths = [path for path in paths if not any(other.startswith(path + os.sep) for other in paths)]
-    if not paths:
+    done = [f"deletes {_named(gone)}"] if gone else []
+    done += [f"writes {_named(paths)} again"] if paths else []
+    if not done:
         return
-    names = [str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path for path in paths]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    told = f"each trial writes {', '.join(names[:NAMED])}{more} again"
+    told = f"each trial {' and '.join(done)}"
     if kept is None:
         say(f"{told}: --sandbox-dir DIR runs them in a folder of their own")
     else:
         say(f"{told}, outside of {cwd}: the job names the place itself")
+
+
+def _named(paths: Sequence[str]) -> str:
+    here = Path.cwd()
+    names = [str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path for path in paths]
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -18,12 +18,13 @@ from statistics import median
 import msgspec
 
 from findwall.cli.launchers import Launch
-from findwall.cli.looking import look_at, warn, written
+from findwall.cli.looking import deleted, look_at, warn, written
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED
 from findwall.model.diagnosis import Diagnosis
 from findwall.verify.judge import bare
+from findwall.verify.processes import is_piped_to
 from findwall.verify.search import AGAIN, EARLY, PLAIN, Candidate, Found, Settled, Stack, View, search
 from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
 
@@ -31,6 +32,11 @@ OTHER_SEED = "1"
 _WORKERS = re.compile(r"num_workers=([0-9]+)")
 LOOK_IS = 2.0  # times as long as a process of an arm, about: it is traced as well. Chosen by hand.
 MORE_ROUNDS = 2  # times as many as usual, where a gain shows that is not proven yet. Chosen by hand.
+
+NO_INPUT = (
+    "the job's standard input is empty in every run, because a pipe can be read only once: "
+    "give it as a file, < FILE, if the job reads it"
+)
 
 Say = Callable[[str], None]
 
@@ -96,7 +102,11 @@ class Tried(msgspec.Struct):
 
 def first_look(job: Job, say: Say) -> Diagnosis:
     say("looking at the job")
-    return _diagnosis(job, (), [])
+    try:
+        return _diagnosis(job, (), [])
+    finally:
+        if is_piped_to():
+            say(NO_INPUT)
 
 
 def try_fixes(job: Job, say: Say) -> Tried:
@@ -117,13 +127,16 @@ def try_fixes(job: Job, say: Say) -> Tried:
                 raise
             say(f"{error} What was proven stays.")
             return None
+        finally:
+            if not stack and is_piped_to():
+                say(NO_INPUT)
         return view_of(looks[stack], job.numerics)
 
     def measure(arms: dict[str, Stack], settled: Settled) -> Trial:
         nonlocal trials
         trials += 1
         if trials == 1:
-            warn(writes, job.cwd, say)
+            warn(writes, job.cwd, say, deleted(job.folder))
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
         left = job.budget_s - (time.monotonic() - begun)
         about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)

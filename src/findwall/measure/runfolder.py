@@ -21,7 +21,7 @@ from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.secrets import mask_arguments
 from findwall.model.applied import APPLIED_FILE, Applied
-from findwall.model.arms import WRITES_FILE
+from findwall.model.arms import DELETES_FILE, WRITES_FILE
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
 RUNS = "findwall-runs"
@@ -57,8 +57,9 @@ class RunFolder:
     def write_applied(self, applied: Applied) -> None:
         self._write(APPLIED_FILE, applied)
 
-    def write_writes(self, paths: list[str]) -> None:
+    def write_writes(self, paths: list[str], deleted: list[str]) -> None:
         self._write(WRITES_FILE, paths)
+        self._write(DELETES_FILE, deleted)
 
     def _write(self, name: str, document: Any) -> None:
         self.rank_path.mkdir(OWNER_ONLY, parents=True, exist_ok=True)

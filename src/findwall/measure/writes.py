@@ -1,7 +1,8 @@
 """What a job writes, where it is asked for: whoever runs a job again and again says so before.
 
-Seen are files that Python opens for writing, folders it makes, names it gives to files, and what torch and
-safetensors save, in the process that is measured; what other libraries write by themselves is not.
+Seen are files that Python opens for writing, folders it makes, names it gives to files, what torch and
+safetensors save, and what was there before and is deleted, in the process that is measured; what other
+libraries write by themselves is not.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Writes:
 
     def __init__(self, own: Path) -> None:
         self._found: dict[str, None] = {}
+        self._deleted: dict[str, None] = {}
         self._here = Path.cwd()
         self._outside = _outside(own, self._here)
         self.off = False
@@ -50,24 +52,47 @@ class Writes:
     def paths(self) -> list[str]:
         return list(self._found)
 
+    @property
+    def deleted(self) -> list[str]:
+        """What the job did not write itself before."""
+        return list(self._deleted)
+
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.off or event not in _EVENTS:
+        if self.off or (event not in _EVENTS and event not in _DELETIONS):
             return
         with contextlib.suppress(Exception):  # it is called inside the job's own calls: fail open
+            if event in _DELETIONS:
+                self._note_deleted(args)
+                return
             path = _EVENTS[event](args)
             if path is not None:
                 self.note(path)
 
     def note(self, path: Any) -> None:
-        if not isinstance(path, str | bytes | os.PathLike) or len(self._found) >= MOST:
+        text = self._counted(path)
+        if text is not None and len(self._found) < MOST:
+            self._found[text] = None
+
+    def _note_deleted(self, args: tuple[Any, ...]) -> None:
+        """A folder is told once: what is deleted in it has names that are relative to it."""
+        path, within = args
+        text = self._counted(path) if within in (None, -1) else None
+        if text is None or not os.path.lexists(text) or len(self._deleted) >= MOST:
             return
+        if not any(text == own or text.startswith(own + os.sep) for own in (*self._found, *self._deleted)):
+            self._deleted[text] = None
+
+    def _counted(self, path: Any) -> str | None:
+        """The whole path, if it is one that counts."""
+        if not isinstance(path, str | bytes | os.PathLike):
+            return None
         full = (
             self._here / os.fsdecode(path) if Path.cwd() == self._here else Path(os.fsdecode(path)).absolute()
         )
         text = os.path.normpath(full)
         if any(part in text for part in _PARTS) or (text + os.sep).startswith(self._outside):
-            return
-        self._found[text] = None
+            return None
+        return text
 
     def _watch(self, module: Any, name: str, position: int) -> None:
         """A function that writes past Python, to the path it is given here."""
@@ -99,6 +124,7 @@ _EVENTS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "os.rename": lambda args: args[1],
     "sqlite3.connect": lambda args: args[0] if args[0] != ":memory:" else None,
 }
+_DELETIONS = ("shutil.rmtree", "os.remove", "os.rmdir")
 
 
 def _outside(own: Path, here: Path) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ REPORT = "FINDWALL_REPORT"  # the variable that names the file a process tells i
 SEED = "FINDWALL_SEED"  # the seed a process starts from, where the job sets none
 # In a process that is looked at, the folder of whoever looks; it then tells what it writes outside of it.
 LOOK = "FINDWALL_LOOK"
-WRITES_FILE = "writes.json"  # in rank0 of the run folder: a list of paths
+# In rank0 of the run folder, each a list of paths.
+WRITES_FILE = "writes.json"
+DELETES_FILE = "deletes.json"
 
 
 class Around(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
     even = None
     if one.faster is not None and one.step_ms is not None:
         speedup = Range(one.faster.low, one.faster.ratio, one.faster.high)
-        plain = one.step_ms * one.faster.ratio
+        plain = one.plain_ms or 0.0
         measured = Range(plain / one.faster.high, one.step_ms, plain / one.faster.low)
         if one.starts_s > LONGER_START_S and plain > one.step_ms:
             even = round(one.starts_s * 1e3 / (plain - one.step_ms))
@@ -70,7 +70,7 @@ def to_text(
     lines = textwrap.wrap(sentence(diagnosis, found, after, stand_ins), WIDTH)
     lines += _table(diagnosis.trials, stand_ins)
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, price)]
-    run = ""
+    run = None
     if found.stack:
         applied = [name for name in found.stack if name not in stand_ins]
         if applied:
@@ -149,7 +149,8 @@ def _road(found: Found, after: Diagnosis | None) -> list[str]:
     if not found.stack:
         return []
     steps = {one.fixes: one.step_ms for stage in found.stages for one in stage.attempts}
-    stops = [(found.plain_ms, "today", found.stages[0].view.wall)]
+    plain_ms = found.total.plain_ms if found.total is not None else found.plain_ms
+    stops = [(plain_ms, "today", found.stages[0].view.wall)]
     stops += [
         (steps.get(stage.stack), joined(stage.stack), stage.view.wall)
         for before, stage in pairwise(found.stages)
@@ -182,6 +183,8 @@ def _curves(found: Found) -> list[str]:
 def _cost(found: Found, price: float | None) -> list[str]:
     noise = f"; two plain arms differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
     lines = [f"  The trial took {found.seconds:.0f} s of this machine{noise}; {found.ended}."]
+    if not found.stages:
+        lines = [f"  Looking at the job took {found.seconds:.0f} s of this machine."]
     if found.total is not None and found.total.faster is not None and found.stack:
         saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
         worth = f": {saved * price:.2f} for each GPU, at {price:g} an hour" if price is not None else ""
@@ -221,7 +224,7 @@ def sentence(
             if now != wall
             else f" It still stands at {wall}."
         )
-    step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.plain_ms)}"
+    step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.total.plain_ms)}"
     between = f"{total.low:.2f} to {total.high:.2f}"
     made = " + ".join(f"a stand-in for {one}" if one in stand_ins else one for one in found.stack)
     needs = " It takes an edit to have it." if set(found.stack) & set(stand_ins) else ""

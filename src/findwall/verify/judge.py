@@ -14,7 +14,7 @@ from findwall.model.diagnosis import Range
 from findwall.units import format_ms
 from findwall.verify.equivalence import Losses, compare_losses
 from findwall.verify.statistics import Comparison, prove, verdict
-from findwall.verify.trial import Outcome
+from findwall.verify.trial import BUDGET, Outcome
 
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 
@@ -24,7 +24,7 @@ OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
 OTHERS_BUSY = 1.0  # cores
 COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows yet that it is no difference
 FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
-MORE_TIME = "--budget gives it more time, --repeat more processes"
+MORE_TIME = f"{BUDGET}, --repeat more processes"
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -40,6 +40,13 @@ class Attempt(msgspec.Struct, frozen=True):
     why: str = ""  # of a failure, or of losses that differ; else what was seen to have taken effect
     predicted: Range = msgspec.field(default_factory=Range)
     starts_s: float = 0.0  # that its first process took longer than plain ones: compiling, most of all
+
+    @property
+    def plain_ms(self) -> float | None:
+        """The step of the plain job that it was compared with."""
+        return (
+            self.step_ms * self.faster.ratio if self.step_ms is not None and self.faster is not None else None
+        )
 
 
 class Plain(msgspec.Struct, frozen=True):

@@ -7,10 +7,15 @@ another: so all inherit a variable that nobody else has, and are found by it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
+import stat
+import subprocess
+import termios
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import psutil
@@ -25,6 +30,36 @@ class Process(Protocol):
     pid: int
 
     def poll(self) -> int | None: ...
+
+
+@contextlib.contextmanager
+def same_input() -> Iterator[int]:
+    """Standard input for one of many processes that are to read the same: the file that this one was given,
+    from where it stands there. What can be read only once, a pipe or a terminal, is empty for all."""
+    try:
+        file = os.open("/proc/self/fd/0", os.O_RDONLY) if stat.S_ISREG(os.fstat(0).st_mode) else None
+        place = os.lseek(0, 0, os.SEEK_CUR) if file is not None else 0
+    except OSError:  # closed, or no such system
+        file = None
+    if file is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        os.lseek(file, place, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
+
+
+def is_piped_to() -> bool:
+    """Whether something waits on standard input that only one process could read."""
+    try:
+        if not stat.S_ISFIFO(os.fstat(0).st_mode):
+            return False
+        waiting = fcntl.ioctl(0, termios.FIONREAD, bytes(4))
+    except OSError:
+        return False
+    return any(waiting)
 
 
 def end(process: Process, variable: str, value: str) -> None:

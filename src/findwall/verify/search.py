@@ -230,8 +230,8 @@ class _Way:
             both = min(len(plain.runs_ms), len(again.runs_ms)) >= FEWEST
             self.found.noise = self._floor if both else None
             runs, seeds = [*runs, *again.runs_ms], losses_of(again)
-        if plain.median_ms is not None:
-            self.found.plain_ms = plain.median_ms
+        if runs:
+            self.found.plain_ms = median(runs)
         took = median(one.seconds for one in plain.samples) if plain.samples else 0.0
         self._plain = Plain(runs, losses, seeds, took, self._plain.around + around_of(plain))
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import msgspec
 
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.processes import LOOK_S, Process, Stop, end
+from findwall.verify.processes import LOOK_S, Process, Stop, end, same_input
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
@@ -43,6 +43,7 @@ OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_S
 # The last line of a traceback, which torchrun may put the rank before.
 ERROR = re.compile(r"(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b.*)")
 LAUNCHERS = "ChildFailedError"
+BUDGET = "--budget gives it more time"
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -142,15 +143,16 @@ def step_in_report(said: Said) -> float | None:
 
 def fresh(arm: Arm, env: Mapping[str, str], stdout: int, stderr: int) -> Process:
     """The arm's command in a new process that leads its own group."""
-    return subprocess.Popen(
-        arm.argv,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        env=dict(env),
-        cwd=arm.cwd,
-        start_new_session=True,
-    )
+    with same_input() as stdin:
+        return subprocess.Popen(
+            arm.argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(env),
+            cwd=arm.cwd,
+            start_new_session=True,
+        )
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -208,18 +210,27 @@ def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: Stop, until: 
     return "done"
 
 
-def _patience(trial: Trial, name: str, plan: Plan, until: float) -> float:
-    """Seconds that the next process of an arm may take, by what others took that went through.
+class Patience(msgspec.Struct, frozen=True):
+    """Seconds that a process may take, and whether it could have more if there were more time for all."""
+
+    seconds: float
+    by_budget: bool = False
+
+
+def _patience(trial: Trial, name: str, plan: Plan, until: float) -> Patience:
+    """For the next process of an arm, by what others took that went through.
 
     One that takes more than half of what is left could not run a second time, so it could prove nothing.
     """
     told = [one.seconds for arm in trial.arms.values() for one in arm.samples if one.step_ms is not None]
     if not told or trial.arms[name].runs_ms:
-        return plan.process_s
-    return min(plan.process_s, START_S + SLOWER * max(told), max((until - time.monotonic()) / 2, max(told)))
+        return Patience(plan.process_s)
+    most = min(plan.process_s, START_S + SLOWER * max(told))
+    left = max((until - time.monotonic()) / 2, max(told))
+    return Patience(min(most, left), by_budget=left < most)
 
 
-def _sample(arm: Arm, plan: Plan, patience: float, turn: int, stop: Stop, until: float) -> Sample | None:
+def _sample(arm: Arm, plan: Plan, patience: Patience, turn: int, stop: Stop, until: float) -> Sample | None:
     """One process from start to end; None if the trial ended under it."""
     if stop.asked or time.monotonic() >= until:
         return None
@@ -232,7 +243,7 @@ def _sample(arm: Arm, plan: Plan, patience: float, turn: int, stop: Stop, until:
                 process = plan.start(arm, env, stdout.fileno(), stderr.fileno())
             except OSError as problem:
                 return Sample(turn, 0.0, failure=Failure("crashed", str(problem)))
-        limit = min(begin + patience, until)
+        limit = min(begin + patience.seconds, until)
         try:
             step_ms = _watched(process, plan, lambda: Said(_tail(out), report), stop, limit)
             code = process.poll()
@@ -266,10 +277,14 @@ def _report(path: Path) -> ArmReport | None:
     return None
 
 
-def _failure(code: int | None, limit_s: float, stderr: str) -> Failure:
+def _failure(code: int | None, patience: Patience, stderr: str) -> Failure:
     last = last_words(stderr)
     if code is None:
-        return Failure("timed-out", f"took more than {limit_s:.0f} s")
+        if patience.by_budget:
+            return Failure(
+                "timed-out", f"took more than the {patience.seconds:.0f} s there were for it: {BUDGET}"
+            )
+        return Failure("timed-out", f"took more than {patience.seconds:.0f} s")
     if OUT_OF_MEMORY.search(stderr) and code != 0:
         return Failure("out-of-memory", last)
     if code == 0:
