@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -31,6 +32,13 @@ def command(*words: str, env: dict[str, str] | None = None) -> list[str]:
     with _one_at_a_time:
         address = _kept(tuple(given.get(name) for name in READ_EARLY))
     return [sys.executable, "-I", "-S", str(HERE / "ask.py"), address, *words]
+
+
+def program(path: Path) -> str:
+    """A file that stands for `sys.executable`, where others put the command together."""
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 _one_at_a_time = threading.Lock()

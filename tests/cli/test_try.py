@@ -21,6 +21,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+import warm
 from captures import FIXTURES
 from findwall import cli
 from findwall.cli import trying
@@ -119,10 +120,12 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 def test_a_starved_job_gets_its_workers(
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     looked: list[tuple[str, ...]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(sys, "executable", warm.program(tmp_path_factory.mktemp("bin") / "python"))
     monkeypatch.chdir(tmp_path)
     Path("job.py").write_text(JOB)
     words = ["--repeat", "2", "--steps", "20", "--json", "out.json", "--write-patch", "it.patch"]

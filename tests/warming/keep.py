@@ -1,5 +1,8 @@
 """Keeps torch and the compiler out of sight, and forks a process for whoever asks. Says where it is asked."""
 
+from __future__ import annotations
+
+import contextlib
 import importlib.abc
 import importlib.util
 import json
@@ -10,6 +13,7 @@ import signal
 import socket
 import sys
 import types
+from pathlib import Path
 
 
 class Kept(importlib.abc.Loader):
@@ -82,7 +86,7 @@ def keep() -> Finder:
 
 
 def become(line: socket.socket, finder: Finder) -> None:
-    """In the fork: what `python WORDS` would be in the process that asks."""
+    """In a fork: what `python WORDS` would be, started by the process that asks."""
     head, streams, *_ = socket.recv_fds(line, 10, 3)
     content = b""
     while len(content) < int(head):
@@ -101,53 +105,80 @@ def become(line: socket.socket, finder: Finder) -> None:
     sys.meta_path.insert(0, finder)
     sys.modules["__main__"] = types.ModuleType("__main__")
     if words[0] == "-m":
-        sys.argv, sys.path[0] = ["-m", *words[2:]], folder
+        sys.argv[:], sys.path[0] = ["-m", *words[2:]], folder
         runpy._run_module_as_main(words[1])
     else:
-        raise SystemExit(f"{words[0]}: only -m is kept")
+        script = Path(words[0])
+        sys.argv[:], sys.path[0] = words, str(script.absolute().parent)
+        sys.modules["__main__"].__file__ = words[0]
+        exec(compile(script.read_bytes(), words[0], "exec"), vars(sys.modules["__main__"]))
+
+
+class Keeper:
+    """Forks for those who ask, tells them how it ended, and ends what nobody waits for any more."""
+
+    def __init__(self, address: str) -> None:
+        self.door = socket.socket(socket.AF_UNIX)
+        self.door.bind("\0" + address)
+        self.door.listen()
+        self.events = select.poll()
+        self.events.register(0, 0)  # hangs up when pytest ends
+        self.events.register(self.door, select.POLLIN)
+        # Of each process: what becomes readable once it has ended, and the line of who asked for it.
+        self.ends: dict[int, tuple[int, socket.socket]] = {}
+        self.lines: dict[int, int] = {}
+
+    def fork(self) -> socket.socket | None:
+        """Until pytest ends; the line to who asked, in each process that was forked."""
+        while True:
+            ready = {number for number, _ in self.events.poll()}
+            if 0 in ready:
+                break
+            for end in ready & set(self.ends):
+                self.ended(end)
+            for number in ready & set(self.lines):
+                self.events.unregister(number)
+                os.kill(self.lines.pop(number), signal.SIGKILL)
+            if self.door.fileno() in ready:
+                line, _ = self.door.accept()
+                child = os.fork()
+                if child == 0:
+                    for number in (*self.ends, *(one.fileno() for _, one in self.ends.values())):
+                        os.close(number)
+                    self.door.close()
+                    return line
+                self.began(child, line)
+        for child, _ in self.ends.values():
+            os.kill(child, signal.SIGKILL)
+        return None
+
+    def began(self, child: int, line: socket.socket) -> None:
+        end = os.pidfd_open(child)
+        self.ends[end], self.lines[line.fileno()] = (child, line), child
+        self.events.register(end, select.POLLIN)
+        self.events.register(line, 0)  # hangs up with who asked
+
+    def ended(self, end: int) -> None:
+        child, line = self.ends.pop(end)
+        self.events.unregister(end)
+        os.close(end)
+        status = os.waitpid(child, 0)[1]
+        if self.lines.pop(line.fileno(), None) is not None:
+            self.events.unregister(line)
+            with contextlib.suppress(OSError):
+                line.send(b"%d\n" % status)
+        line.close()
 
 
 def main() -> None:
     finder = keep()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C ends pytest, and that ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C ends pytest, and with it this
     address = f"findwall-warm-{os.getpid()}"
-    door = socket.socket(socket.AF_UNIX)
-    door.bind("\0" + address)
-    door.listen()
+    keeper = Keeper(address)
     print(address, flush=True)
-    waiting = select.poll()
-    waiting.register(0, 0)  # it hangs up with pytest
-    waiting.register(door, select.POLLIN)
-    ends: dict[int, tuple[int, socket.socket]] = {}  # by what becomes readable once the process has ended
-    lines: dict[int, int] = {}
-    while True:
-        ready = {number for number, _ in waiting.poll()}
-        if 0 in ready:
-            break
-        for end in ready & set(ends):
-            child, line = ends.pop(end)
-            waiting.unregister(end)
-            os.close(end)
-            if lines.pop(line.fileno(), None) is not None:
-                waiting.unregister(line)
-                line.send(b"%d\n" % os.waitpid(child, 0)[1])
-            line.close()
-        for number in ready & set(lines):  # nobody waits for it any more
-            waiting.unregister(number)
-            os.kill(lines.pop(number), signal.SIGKILL)
-        if door.fileno() in ready:
-            line, _ = door.accept()
-            child = os.fork()
-            if child == 0:
-                for other in (*ends, *lines, door.fileno()):
-                    os.close(other)
-                return become(line, finder)
-            end = os.pidfd_open(child)
-            ends[end], lines[line.fileno()] = (child, line), child
-            waiting.register(end, select.POLLIN)
-            waiting.register(line, 0)
-    for child in lines.values():
-        os.kill(child, signal.SIGKILL)
+    line = keeper.fork()
+    if line is not None:
+        become(line, finder)
 
 
 if __name__ == "__main__":
