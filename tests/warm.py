@@ -5,7 +5,8 @@ and signals are those of the process that it starts. torch and the compiler come
 them, through the same import machinery and the same hooks, but their files have been executed before.
 
 For tests of what findwall does in a job. What hangs on a fresh interpreter (its first modules, its command
-line, variables that libraries read while they are loaded) is tested with a fresh one.
+line, variables that libraries read while they are loaded, numbers drawn without a seed) is tested with a
+fresh one.
 """
 
 from __future__ import annotations

@@ -108,10 +108,10 @@ def become(line: socket.socket, finder: Finder) -> None:
         sys.argv[:], sys.path[0] = ["-m", *words[2:]], folder
         runpy._run_module_as_main(words[1])
     else:
-        script = Path(words[0])
-        sys.argv[:], sys.path[0] = words, str(script.absolute().parent)
-        sys.modules["__main__"].__file__ = words[0]
-        exec(compile(script.read_bytes(), words[0], "exec"), vars(sys.modules["__main__"]))
+        script = Path(words[0]).absolute()
+        sys.argv[:], sys.path[0] = words, str(script.parent)
+        sys.modules["__main__"].__file__ = str(script)
+        exec(compile(script.read_bytes(), script, "exec"), vars(sys.modules["__main__"]))
 
 
 class Keeper:
