@@ -16,11 +16,26 @@ import types
 from pathlib import Path
 
 
-class Kept(importlib.abc.Loader):
-    """A module that has been executed, with all that came with it: they come back when it is imported."""
+class Given(importlib.abc.Loader):
+    """Gives a module that has been executed."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: object) -> types.ModuleType:
+        return self.module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        if module.__spec__ is not self.spec:  # torch's modules of settings let nobody change it
+            module.__spec__ = self.spec
+
+
+class Kept(Given):
+    """With all that came with it: they come back when it is imported."""
 
     def __init__(self, name: str, before: set[str]) -> None:
-        self.name, self.module, self.spec = name, sys.modules[name], sys.modules[name].__spec__
+        super().__init__(sys.modules[name])
+        self.name = name
         new = {one: module for one, module in sys.modules.items() if one not in before}
         self.modules = {one: new[one] for one in new if one.split(".")[0] not in sys.stdlib_module_names}
 
@@ -32,11 +47,8 @@ class Kept(importlib.abc.Loader):
             if parent not in self.modules and vars(sys.modules.get(parent, self)).get(child) is module:
                 delattr(sys.modules[parent], child)
 
-    def create_module(self, spec: object) -> types.ModuleType:
-        return self.module
-
     def exec_module(self, module: types.ModuleType) -> None:
-        module.__spec__ = self.spec
+        super().exec_module(module)
         importlib.import_module("numpy")  # torch does, where it is there
         for name, one in self.modules.items():
             sys.modules.setdefault(name, one)
@@ -52,25 +64,14 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: object, target: object = None) -> object:
         for kept in self.kept:
             if fullname in kept.modules:
-                # One of the others alone, if it is asked for first.
-                loader = kept if fullname == kept.name else Alone(kept.modules[fullname])
-                places = getattr(kept.modules[fullname].__spec__, "submodule_search_locations", None)
-                origin = getattr(kept.modules[fullname].__spec__, "origin", None)
-                spec = importlib.util.spec_from_loader(fullname, loader, origin=origin)
-                spec.submodule_search_locations = places
+                # One of the others comes alone, if it is asked for first.
+                loader = kept if fullname == kept.name else Given(kept.modules[fullname])
+                spec = importlib.util.spec_from_loader(
+                    fullname, loader, origin=getattr(loader.spec, "origin", None)
+                )
+                spec.submodule_search_locations = getattr(loader.spec, "submodule_search_locations", None)
                 return spec
         return None
-
-
-class Alone(importlib.abc.Loader):
-    def __init__(self, module: types.ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
-
-    def create_module(self, spec: object) -> types.ModuleType:
-        return self.module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__spec__ = self.spec
 
 
 def keep() -> Finder:
