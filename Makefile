@@ -58,7 +58,9 @@ types: $(VENV)/.dev
 contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes would do it again.
 pytest: $(VENV)/.dev
+	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import warm
 from findwall.model.applied import APPLIED_FILE
 from findwall.model.arms import REPORT
 
@@ -17,10 +17,10 @@ def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any],
     """What the fixes did, and what the job printed. No fix: the job as it is."""
     script = folder / "job.py"
     script.write_text(job)
-    command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
+    words = ["-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
     apply = ["--apply", fixes] if fixes else []
     done = subprocess.run(
-        [*command, *apply, *more, str(script)],
+        warm.command(*words, *apply, *more, str(script)),
         capture_output=True,
         text=True,
         timeout=240,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+import warm
 from findwall.measure.analyst import COMMAND_VARIABLE
 from findwall.model.measurement import Measurement
 
@@ -58,9 +59,10 @@ class Outcome:
 
 @dataclass
 class Jobs:
-    """Writes small scripts and runs them, plain or under findwall."""
+    """Writes small scripts and runs them, plain or under findwall. `warm`: the latter with torch at hand."""
 
     folder: Path
+    warm: bool = False
 
     def write(self, source: str, name: str = "job.py") -> Path:
         path = self.folder / name
@@ -91,6 +93,8 @@ class Jobs:
         if source is not None:
             self.write(source, name)
         command = self.command(*(target or (name,)), *arguments, options=options)
+        if self.warm:
+            command = warm.command(*command[1:], env=self.environment(**environ))
         return self._finish(command, environ)
 
     def plain(self, *command: str, **environ: str) -> Outcome:

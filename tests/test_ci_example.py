@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from jobs import HANG_S
 
 WORKFLOW = Path(__file__).parents[1] / "examples" / "ci" / "findwall.yml"
@@ -61,7 +62,8 @@ class Runner:
         self.folder = folder
         program = folder / "bin" / "findwall"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m findwall "$@"\n')
+        words = shlex.join(warm.command("-m", "findwall", env={**os.environ, "OMP_NUM_THREADS": "1"}))
+        program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         program.chmod(0o755)
         self.summary = folder / "summary.md"
 

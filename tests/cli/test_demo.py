@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from findwall import cli
 from findwall.cli import demo
 from findwall.errors import FindwallError
@@ -16,9 +17,12 @@ from findwall.errors import FindwallError
 def test_planted_walls_are_found_and_taken_down_here(tmp_path: Path) -> None:
     """All but the last act, which tests/cli/test_try.py plays."""
     pytest.importorskip("torch")
-    acts = "from findwall.cli import demo, main; demo._try = lambda one: None; main(['demo'])"
+    acts = (
+        "import sys; sys.executable = sys.argv[1]; from findwall.cli import demo, main; "
+        "demo._try = lambda one: None; main(['demo'])"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", acts],
+        [sys.executable, "-c", acts, warm.program(tmp_path / "python")],
         capture_output=True,
         text=True,
         check=False,

@@ -207,7 +207,7 @@ def run(
 
 
 def test_a_job_that_ends_well_at_the_wall_exits_with_3(folder: Path) -> None:
-    done = run(Jobs(folder), "import os; os.mkdir('x'); os.chdir('x'); train(20); print('end')")
+    done = run(Jobs(folder, warm=True), "import os; os.mkdir('x'); os.chdir('x'); train(20); print('end')")
     assert done.code == FAILED_EXIT and done.stdout == "end\n"
     assert done.stderr.count("--fail-wall data: the wall is data / loader-starved; fix it") == 1
 
@@ -217,7 +217,7 @@ def test_a_job_that_ends_well_at_the_wall_exits_with_3(folder: Path) -> None:
     [("sys.exit(0)", 3), ("sys.exit(7)", 7), ("raise ValueError", 1), ("sys.exit('no')", 1)],
 )
 def test_the_exit_code_of_a_job_that_fails_is_its_own(folder: Path, end: str, code: int) -> None:
-    done = run(Jobs(folder), f"train(20); {end}")
+    done = run(Jobs(folder, warm=True), f"train(20); {end}")
     assert done.code == code and ("--fail-wall" in done.stderr) == (code == 3)
 
 
@@ -228,30 +228,30 @@ def test_a_job_that_goes_on_in_a_thread_is_judged_at_its_end(folder: Path) -> No
         train(20)
         threading.Thread(target=lambda: (time.sleep(0.5), print('end', flush=True))).start()
     """
-    done = run(Jobs(folder), rest)
+    done = run(Jobs(folder, warm=True), rest)
     assert done.code == FAILED_EXIT and done.stdout == "end\nleft\n"
     assert done.stderr.count("--fail-wall data: the wall") == 1
 
 
 def test_other_walls_children_and_jobs_without_a_verdict_pass(folder: Path) -> None:
     other = (*GATE[:-1], "comms")
-    done = run(Jobs(folder / "other"), "train(20)", other)
+    done = run(Jobs(folder / "other", warm=True), "train(20)", other)
     assert done.code == 0 and "--fail-wall" not in done.stderr
     forked = "import os; train(20); child = os.fork(); print(os.waitpid(child, 0)[1] if child else 'child')"
-    done = run(Jobs(folder / "forked"), forked)
+    done = run(Jobs(folder / "forked", warm=True), forked)
     assert done.code == FAILED_EXIT and done.stdout.split() == ["child", "0"]
-    done = run(Jobs(folder / "broken"), "train(20)", verdict="raise SystemExit(2)")
+    done = run(Jobs(folder / "broken", warm=True), "train(20)", verdict="raise SystemExit(2)")
     assert done.code == 0 and "judged nothing" in done.stderr
-    done = run(Jobs(folder / "off"), "train(20)", FINDWALL_DISABLE="1")
+    done = run(Jobs(folder / "off", warm=True), "train(20)", FINDWALL_DISABLE="1")
     assert done.code == 0 and "judged nothing" in done.stderr
 
 
 @needs_toml
 def test_what_is_accepted_for_this_script_passes(folder: Path) -> None:
     accept(folder, cause="loader-starved", script="job.py", why="slow disk")
-    done = run(Jobs(folder), "train(20)")
+    done = run(Jobs(folder, warm=True), "train(20)")
     assert done.code == 0 and "accepted in .findwall.toml: the wall is data" in done.stderr
     (folder / FILE).write_text("")
     accept(folder, cause="loader-starved", script="other.py", why="slow disk")
-    again = run(Jobs(folder), "train(20)", (*GATE, "--out", "second"))
+    again = run(Jobs(folder, warm=True), "train(20)", (*GATE, "--out", "second"))
     assert again.code == FAILED_EXIT

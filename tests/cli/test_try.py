@@ -21,6 +21,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+import warm
 from captures import FIXTURES
 from findwall import cli
 from findwall.cli import trying
@@ -122,10 +123,12 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 def test_a_starved_job_gets_its_workers(
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     looked: list[tuple[str, ...]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(sys, "executable", warm.program(tmp_path_factory.mktemp("bin") / "python"))
     monkeypatch.chdir(tmp_path)
     Path("job.py").write_text(JOB)
     words = ["--repeat", "2", "--steps", "20", "--json", "out.json", "--write-patch", "it.patch"]
@@ -182,7 +185,8 @@ def left(folder: Path) -> list[str]:
     found = [str(path) for path in (folder / "temporary").glob("findwall-*")]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            is_ours = process.environ().get(MARK) == str(folder) or process.cwd() == str(folder)
+            if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(" ".join(process.cmdline()))
     return found
 
@@ -206,6 +210,7 @@ def test_ctrl_c_in_a_look_leaves_nothing_not_even_ranks(tmp_path: Path) -> None:
 # The first look is given, the second is never done.
 DRIVER = """
 import signal
+import sys
 import time
 from pathlib import Path
 import msgspec
@@ -216,6 +221,7 @@ def look(job, stack, writes):
     return time.sleep(600) if stack else msgspec.json.decode(Path("look.json").read_bytes(), type=Diagnosis)
 
 trying._diagnosis = look
+sys.executable = sys.argv[1]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where a shell began it with &
 main(["try", "--repeat", "2", "--steps", "5", "job.py"])
 """
@@ -224,7 +230,7 @@ main(["try", "--repeat", "2", "--steps", "5", "job.py"])
 def test_overhead_goes_and_ctrl_c_keeps_what_was_proven(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(COLLECTS)
     (tmp_path / "look.json").write_bytes(msgspec.json.encode(prescribing({"freeze-gc": "Do it."})))
-    job = begun(tmp_path, "-c", DRIVER)
+    job = begun(tmp_path, "-c", DRIVER, warm.program(tmp_path / "python"))
     assert job.stderr is not None
     told = list(takewhile(lambda line: " with freeze-gc" not in line, job.stderr))
     assert job.poll() is None, told

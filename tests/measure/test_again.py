@@ -57,15 +57,15 @@ document.write_text(json.dumps({"wall": {"too_early": not document.exists()}}))
 
 
 @pytest.fixture
-def early(jobs) -> dict[str, str]:
+def early(warm_jobs) -> dict[str, str]:
     """The environment in which the first verdict of a job comes too early, the second does not."""
-    jobs.write(EARLY_VERDICT, "early.py")
-    return {COMMAND_VARIABLE: f"{sys.executable} {jobs.folder / 'early.py'}"}
+    warm_jobs.write(EARLY_VERDICT, "early.py")
+    return {COMMAND_VARIABLE: f"{sys.executable} {warm_jobs.folder / 'early.py'}"}
 
 
-def test_a_job_that_has_set_itself_up_is_measured_again(jobs, training, early):
+def test_a_job_that_has_set_itself_up_is_measured_again(warm_jobs, training, early):
     source = training(INFERS) + dedent(SLOW_UNTIL_JUDGED.format(over="was_measured_again()"))
-    run = jobs.run(source, options=OPTIONS, **early)
+    run = warm_jobs.run(source, options=OPTIONS, **early)
     measured = run.measurement()
     assert run.code == 0, run.stderr
     assert run.stderr.count("THE VERDICT") >= 2
@@ -74,9 +74,9 @@ def test_a_job_that_has_set_itself_up_is_measured_again(jobs, training, early):
     assert sum(measured.steps.host_ns) / len(measured.steps) < 20e6
 
 
-def test_a_job_that_is_to_be_stopped_waits_where_the_verdict_came_too_early(jobs, training, early):
+def test_a_job_that_is_to_be_stopped_waits_where_the_verdict_came_too_early(warm_jobs, training, early):
     source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED.format(over="False"))
-    run = jobs.run(source, options=(*OPTIONS, "--stop"), **early)
+    run = warm_jobs.run(source, options=(*OPTIONS, "--stop"), **early)
     assert run.code == 0, run.stderr
     assert run.stderr.count("THE VERDICT") == 2
     assert "it is measured again if its steps become faster" in run.stderr
@@ -84,10 +84,10 @@ def test_a_job_that_is_to_be_stopped_waits_where_the_verdict_came_too_early(jobs
 
 
 @pytest.mark.parametrize("failure", ["", "raise KeyError('mine')"])
-def test_a_job_that_ends_meanwhile_keeps_what_was_measured(jobs, training, early, failure):
+def test_a_job_that_ends_meanwhile_keeps_what_was_measured(warm_jobs, training, early, failure):
     """The second measurement has begun, and is far from having all it wants."""
     source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED.format(over="is_measured_again()")) + failure
-    run = jobs.run(source, options=OPTIONS, **early)
+    run = warm_jobs.run(source, options=OPTIONS, **early)
     measured = run.measurement()
     assert run.code == (1 if failure else 0), run.stderr
     assert "so it is measured again" in run.stderr and "no step was found" not in run.stderr
@@ -96,10 +96,10 @@ def test_a_job_that_ends_meanwhile_keeps_what_was_measured(jobs, training, early
     assert any("ended before it could be measured again" in note for note in measured.notes)
 
 
-def test_a_verdict_that_came_in_time_stands(jobs, training):
+def test_a_verdict_that_came_in_time_stands(warm_jobs, training):
     """The job becomes faster all the same: what is said of that is said at its end."""
     source = training(TRAINS) + dedent(SLOW_UNTIL_JUDGED.format(over="blocks > 20"))
-    run = jobs.run(source, options=OPTIONS)
+    run = warm_jobs.run(source, options=OPTIONS)
     assert run.code == 0 and "measured again" not in run.stderr
 
 

@@ -80,12 +80,12 @@ WAITING = """
 """
 
 
-def test_the_verdict_is_no_child_of_the_job(jobs, training):
+def test_the_verdict_is_no_child_of_the_job(warm_jobs, training):
     pytest.importorskip("torch")
-    slow = jobs.folder / "slow_verdict.py"
+    slow = warm_jobs.folder / "slow_verdict.py"
     slow.write_text("import time; time.sleep(0.5); print('THE VERDICT')")
     command = {COMMAND_VARIABLE: f"{sys.executable} {slow}"}
-    run = jobs.run(training(WAITING), options=TRACED, **command)
+    run = warm_jobs.run(training(WAITING), options=TRACED, **command)
     assert (run.code, run.stdout) == (0, "no child\n") and "THE VERDICT" in run.stderr
 
 
@@ -216,9 +216,9 @@ def test_names_that_are_no_text(jobs, training):
 # Secrets.
 
 
-def test_a_run_is_for_its_owner_only_and_holds_no_secret(jobs, training):
+def test_a_run_is_for_its_owner_only_and_holds_no_secret(warm_jobs, training):
     pytest.importorskip("torch")
-    run = jobs.run(training("train(40)"), "--hf-token", "hunter2", "--lr=3e-4", "sk-abcdefghijklmnop")
+    run = warm_jobs.run(training("train(40)"), "--hf-token", "hunter2", "--lr=3e-4", "sk-abcdefghijklmnop")
     for path in (run.folder, *run.folder.rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600) or path.name == "diagnosis.json", path

@@ -46,16 +46,16 @@ TEXT = {
         (TEXT, 2, (512.0, "tokens")),
     ],
 )
-def test_a_step_counts_what_its_model_is_called_with(jobs, job, micro, expected):
-    run = jobs.run(LOOP.format(micro=micro, **job), options=("--wait", "2", "--steps", "6", "--stop"))
+def test_a_step_counts_what_its_model_is_called_with(warm_jobs, job, micro, expected):
+    run = warm_jobs.run(LOOP.format(micro=micro, **job), options=("--wait", "2", "--steps", "6", "--stop"))
     measured = run.measurement()
     assert measured.trace.steps >= 1
     assert (measured.samples_per_step, measured.sample_unit) == expected
 
 
-def test_without_a_trace_micro_steps_are_unknown_and_nothing_is_claimed(jobs):
+def test_without_a_trace_micro_steps_are_unknown_and_nothing_is_claimed(warm_jobs):
     options = ("--wait", "2", "--steps", "6", "--stop", "--no-trace")
-    measured = jobs.run(LOOP.format(micro=2, **VECTORS), options=options).measurement()
+    measured = warm_jobs.run(LOOP.format(micro=2, **VECTORS), options=options).measurement()
     assert measured.samples_per_step is None
 
 

@@ -17,9 +17,9 @@ SLEEPS = """
 """
 
 
-def test_a_step_in_six_is_told_apart_and_traced(jobs):
+def test_a_step_in_six_is_told_apart_and_traced(warm_jobs):
     source = SLEEPS + "    for i in range(400): step(0.06 if i % 6 == 0 else 0.0)\n"
-    run = jobs.run(source, options=("--wait", "4", "--steps", "40", "--stop"))
+    run = warm_jobs.run(source, options=("--wait", "4", "--steps", "40", "--stop"))
     assert run.code == 0, run.stderr
     found = run.measurement()
     slow = [row for row, kind in enumerate(found.steps.kind) if kind == "slow"]
@@ -29,7 +29,7 @@ def test_a_step_in_six_is_told_apart_and_traced(jobs):
     assert found.trace.kinds.count("usual") >= 2
 
 
-def test_what_a_job_does_beside_its_steps_is_timed(jobs):
+def test_what_a_job_does_beside_its_steps_is_timed(warm_jobs):
     source = (
         SLEEPS
         + """
@@ -43,7 +43,7 @@ def test_what_a_job_does_beside_its_steps_is_timed(jobs):
     step()
     """
     )
-    found = jobs.run(source, options=("--wait", "2", "--steps", "20")).measurement()
+    found = warm_jobs.run(source, options=("--wait", "2", "--steps", "20")).measurement()
     saved = [one.step for one in found.beside if one.what == "saving"]
     assert len(saved) == 12
     assert saved[1] - saved[0] == 8
@@ -53,9 +53,9 @@ def test_what_a_job_does_beside_its_steps_is_timed(jobs):
     assert sum(found.elapsed.beside.values()) < found.elapsed.total
 
 
-def test_what_comes_after_all_was_measured_amends_the_verdict(jobs):
+def test_what_comes_after_all_was_measured_amends_the_verdict(warm_jobs):
     source = SLEEPS + "    for i in range(260): step(1.5 if i % 120 == 119 else 0.0)\n"
-    run = jobs.run(source, options=("--wait", "2", "--steps", "6"))
+    run = warm_jobs.run(source, options=("--wait", "2", "--steps", "6"))
     assert run.code == 0, run.stderr
     first, between, second = run.stderr.partition("the next verdict replaces the one above")
     assert between and first.count("THE VERDICT") == second.count("THE VERDICT") == 1
@@ -65,8 +65,8 @@ def test_what_comes_after_all_was_measured_amends_the_verdict(jobs):
     assert [ns > 1_400_000_000 for ns in found.later.slow_ns].count(True) >= 1
 
 
-def test_steps_that_go_on_alike_amend_nothing(jobs):
+def test_steps_that_go_on_alike_amend_nothing(warm_jobs):
     # Long steps: what a busy machine adds to one of them is little beside it.
     source = SLEEPS + "    for i in range(120): step(0.03)\n"
-    run = jobs.run(source, options=("--wait", "2", "--steps", "6"))
+    run = warm_jobs.run(source, options=("--wait", "2", "--steps", "6"))
     assert run.stderr.count("THE VERDICT") == 1 and "replaces" not in run.stderr

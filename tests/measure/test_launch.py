@@ -168,14 +168,14 @@ LEAVING = {
 
 
 @pytest.mark.parametrize("name", LEAVING)
-def test_a_document_is_written_once_however_the_job_ends(jobs, training, name):
+def test_a_document_is_written_once_however_the_job_ends(warm_jobs, training, name):
     source, code = LEAVING[name]
-    run = jobs.run(training(source), options=("--wait", "2", "--steps", "6", "--json", "kept.json"))
-    assert (run.code, (jobs.folder / "kept.json").read_text()) == (code, "{}"), run.stderr
+    run = warm_jobs.run(training(source), options=("--wait", "2", "--steps", "6", "--json", "kept.json"))
+    assert (run.code, (warm_jobs.folder / "kept.json").read_text()) == (code, "{}"), run.stderr
 
 
-def test_a_document_that_cannot_be_written_leaves_the_exit_code_alone(jobs, training):
-    run = jobs.run(training("train(4); sys.exit(5)"), options=("--json", "no/such/folder.json"))
+def test_a_document_that_cannot_be_written_leaves_the_exit_code_alone(warm_jobs, training):
+    run = warm_jobs.run(training("train(4); sys.exit(5)"), options=("--json", "no/such/folder.json"))
     assert run.code == 5 and "cannot write" in run.stderr
 
 

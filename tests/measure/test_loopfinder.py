@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,27 +45,27 @@ def interpreters() -> list[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> list[dict[str, Any]]:
-    """What each interpreter found in each case."""
-    each = []
-    for python in interpreters():
-        environ = {
-            **os.environ,
-            "FINDWALL_SOURCE": str(SOURCE),
-            "FINDWALL_CASES": str(tmp_path_factory.mktemp("cases")),
-        }
-        run = subprocess.run(
-            [python, "-W", "ignore", str(CASES)],
-            capture_output=True,
-            text=True,
-            env=environ,
-            timeout=300,
-            check=False,
-        )
-        assert run.returncode == 0, run.stderr
-        each.append(json.loads(run.stdout))
-    if not each:
+    """What each interpreter found in each case. All at once: the cases sleep most of the time."""
+    pythons = interpreters()
+    if not pythons:
         pytest.skip("no Python with sys.monitoring here")
-    return each
+    folders = [tmp_path_factory.mktemp("cases") for _ in pythons]
+    with ThreadPoolExecutor(len(pythons)) as pool:
+        return list(pool.map(cases_of, pythons, folders))
+
+
+def cases_of(python: str, folder: Path) -> dict[str, Any]:
+    run = subprocess.run(
+        [python, "-W", "ignore", str(CASES)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FINDWALL_SOURCE": str(SOURCE), "FINDWALL_CASES": str(folder)},
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
 
 
 def test_the_outermost_loop_that_turns_steadily_is_the_step(found):

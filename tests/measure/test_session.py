@@ -63,9 +63,9 @@ def whole_steps(path: Path) -> None:
         assert sum(first <= began < ended <= last for first, last in steps) == 1
 
 
-def test_a_whole_measurement_reaches_its_control_steps(jobs, training):
+def test_a_whole_measurement_reaches_its_control_steps(warm_jobs, training):
     """Warm-up by test, then every phase to the end; --stop ends the job there, with exit code 0."""
-    run = jobs.run(training("train(10**9)"), options=("--stop", "--steps", "30"))
+    run = warm_jobs.run(training("train(10**9)"), options=("--stop", "--steps", "30"))
     measured = run.measurement()
     assert (run.code, measured.phase) == (0, "done")
     assert measured.warmup.settled is not None and measured.warmup.seconds >= 0.5
@@ -91,8 +91,8 @@ INFERENCE = """
 """
 
 
-def test_inference_is_stepped_by_the_outermost_forward_call(jobs):
-    run = jobs.run(
+def test_inference_is_stepped_by_the_outermost_forward_call(warm_jobs):
+    run = warm_jobs.run(
         "import torch\nmodel = torch.nn.Linear(2, 2)" + INFERENCE.replace("\n    ", "\n"),
         options=("--wait", "2", "--steps", "6", "--stop"),
     )
@@ -131,8 +131,8 @@ def test_loader_workers(jobs, how):
     assert read_run_folder(run.folder).first.step_times.loader_s > 0
 
 
-def test_training_in_a_thread(jobs, training):
-    run = jobs.run(training("import threading\nthreading.Thread(target=train, args=(40,)).start()"))
+def test_training_in_a_thread(warm_jobs, training):
+    run = warm_jobs.run(training("import threading\nthreading.Thread(target=train, args=(40,)).start()"))
     assert run.code == 0
     assert run.measurement().steps_seen == 40
     assert "THE VERDICT" in run.stderr
@@ -150,8 +150,8 @@ def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
     assert run.measurement().job_ended == "RuntimeError"
 
 
-def test_a_crash_after_all_was_measured_is_kept_too(jobs, training):
-    run = jobs.run(
+def test_a_crash_after_all_was_measured_is_kept_too(warm_jobs, training):
+    run = warm_jobs.run(
         training("train(6000)\nsys.exit(3)"), options=("--wait", "2", "--steps", "5", "--no-trace")
     )
     assert run.code == 3
@@ -173,8 +173,8 @@ def test_an_error_in_the_loader_shows_no_frame_of_findwall(jobs):
 
 
 @pytest.mark.parametrize("ending", ["os._exit(5)", "os.kill(os.getpid(), 15)"])
-def test_hard_endings_leave_a_readable_folder(jobs, training, ending):
-    run = jobs.run(training(f"import os\ntrain(300)\nsys.stdout.flush()\n{ending}"))
+def test_hard_endings_leave_a_readable_folder(warm_jobs, training, ending):
+    run = warm_jobs.run(training(f"import os\ntrain(300)\nsys.stdout.flush()\n{ending}"))
     assert run.code == (-15 if "kill" in ending else 5)
     assert len(run.measurement().steps) == 6
     assert read_run_folder(run.folder).first.step_times is not None

@@ -95,8 +95,8 @@ def test_nothing_on_a_terminal_that_cannot_erase_or_with_findwall_off(jobs, trai
     assert "\x1b" not in shown and "warm-up" not in shown
 
 
-def test_nothing_in_a_pipe(jobs, training):
-    run = jobs.run(training(SLOW), options=("--wait", "30", "--steps", "30"), TERM="xterm")
+def test_nothing_in_a_pipe(warm_jobs, training):
+    run = warm_jobs.run(training(SLOW), options=("--wait", "30", "--steps", "30"), TERM="xterm")
     assert "\x1b" not in run.stdout + run.stderr and "\r" not in run.stdout + run.stderr
     assert "warm-up" not in run.stderr
 

@@ -1,0 +1,81 @@
+"""A process that was forked with torch at hand is, to the job in it, as one that was started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import warm
+from jobs import with_default_signals
+
+pytest.importorskip("torch")
+
+# What a job can see of how it began, and of what its imports bring.
+SEEN = """
+import os, signal, sys
+def there(*names):
+    print(*(name in sys.modules for name in names))
+print(__name__, __file__, sys.argv, sys.path[0], os.getcwd(), os.environ["GIVEN"], os.environ.get("HOME"))
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGTERM))
+print(sys.executable)
+there("torch", "numpy", "torch.nn", "torch._dynamo", "sympy")
+import numpy
+there("torch", "numpy")
+import torch
+there("torch", "numpy", "torch.nn", "torch._dynamo", "sympy", "torch.distributed.fsdp")
+print("_dynamo" in vars(torch), type(torch.__spec__.loader), torch.__spec__.origin)
+torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+there("torch._dynamo", "torch._dynamo.utils", "sympy", "torch.distributed.fsdp")
+print("_dynamo" in vars(torch), torch.get_num_threads())
+print("out", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+def ended(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "GIVEN": "for this one"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=with_default_signals,
+    )
+
+
+def test_it_is_as_in_a_fresh_process(tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text(SEEN)
+    fresh = ended([sys.executable, "seen.py", "-x", "3"], tmp_path)
+    forked = ended(warm.command("seen.py", "-x", "3"), tmp_path)
+    assert fresh.returncode == 7, fresh.stderr
+    assert forked.stdout.splitlines() == fresh.stdout.splitlines()
+    assert (forked.returncode, forked.stderr) == (fresh.returncode, fresh.stderr)
+
+
+def test_a_signal_that_ends_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text("import os\nos.kill(os.getpid(), 15)")
+    assert ended(warm.command("dies.py"), tmp_path).returncode == -signal.SIGTERM
+
+
+def test_it_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:
+    script = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
+    (tmp_path / "waits.py").write_text(script)
+    asking = subprocess.Popen(warm.command("waits.py"), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert asking.stdout is not None
+    job = int(asking.stdout.readline())
+    assert psutil.pid_exists(job)
+    asking.kill()
+    asking.communicate()
+    until = time.monotonic() + 60
+    while psutil.pid_exists(job) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(job)
