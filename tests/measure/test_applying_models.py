@@ -222,6 +222,28 @@ with torch.no_grad():
     assert found["torch-compile"]["seen"] == "" and "single ops" in found["torch-compile"]["trouble"]
 
 
+WRAPPED = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(40):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_model_whose_wrapper_the_compiler_passes_by_is_no_gain(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, "torch-compile", WRAPPED)
+    assert (
+        found["torch-compile"]["seen"] == "" and "before it is wrapped" in found["torch-compile"]["trouble"]
+    )
+
+
 @pytest.mark.parametrize(
     ("sets", "told"),
     [

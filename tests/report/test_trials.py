@@ -128,3 +128,8 @@ def test_the_command_leaves_out_what_a_stand_in_showed(diagnosis: Diagnosis) -> 
     assert "with tf32 + a stand-in for remove-sync." in said
     assert "findwall run --apply tf32 train.py That command leaves out remove-sync: a stand-in" in said
     assert with_trials(diagnosis, tried).trials[0].fix == "tf32 + remove-sync"
+
+
+def test_a_longer_start_is_made_up_for_only_by_a_gain_that_is_proven(diagnosis: Diagnosis) -> None:
+    none = Attempt(("tf32",), "no-difference", 19.0, Comparison(1.05, 0.9, 1.2, (2, 2)), starts_s=20.0)
+    assert with_trials(diagnosis, found(none)).trials[0].break_even_steps is None

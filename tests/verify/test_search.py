@@ -160,7 +160,7 @@ def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
         return found.why
 
     assert "not settled, it may be up to" in told(95.0, 98.0, 101.0)
-    assert "not settled, its processes took 60.0 ms to 100 ms per step" in told(60.0, 100.0)
+    assert "per step and its own 60.0 ms to 100 ms: --budget" in told(60.0, 100.0)
     assert told(100.0, 100.4, 100.9) == "a is there"
 
 

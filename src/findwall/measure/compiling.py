@@ -9,6 +9,11 @@ from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 
 TORCHS = "torch's"  # a model of a class that torch brings
+NO_GRAPH = "the compiler made no graph of the models that the job calls"
+WRAPPED = (
+    "the compiler makes no graph of torch's own modules inside DistributedDataParallel: compile the model "
+    "before it is wrapped"
+)
 
 
 def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
@@ -24,9 +29,16 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
             inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
             module._compiled_call_impl = torch.compile(inline(module._call_impl), **how)
             effect.at("call", value=TORCHS if type(module).__module__.startswith("torch.") else "")
+            effect.missed(WRAPPED if _is_wrapped(torch, module) else NO_GRAPH)
 
     roots(torch).tell(compiled)
     effect.at_end(lambda: _graphs(torch, effect))
+
+
+def _is_wrapped(torch: Any, module: Any) -> bool:
+    """A model of torch's own modules inside DistributedDataParallel, whose frames the compiler passes by."""
+    wrapper = getattr(torch.nn.parallel, "DistributedDataParallel", ())
+    return isinstance(module, wrapper) and type(module.module).__module__.startswith("torch.")
 
 
 def _graphs(torch: Any, effect: Effect) -> str:

@@ -35,7 +35,7 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         speedup = Range(one.faster.low, one.faster.ratio, one.faster.high)
         plain = one.plain_ms or 0.0
         measured = Range(plain / one.faster.high, one.step_ms, plain / one.faster.low)
-        if one.starts_s > LONGER_START_S and plain > one.step_ms:
+        if one.starts_s > LONGER_START_S and one.verdict == "faster" and plain > one.step_ms:
             even = round(one.starts_s * 1e3 / (plain - one.step_ms))
     return Trial(
         fix=" + ".join(one.fixes),

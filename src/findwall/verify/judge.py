@@ -73,7 +73,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     if faster is None and found != "incorrect":
         found = "failed"
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
-    open_still = unsettled(found, faster, arm.runs_ms)
+    open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms)
     seen = "; ".join(filter(None, (open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
@@ -89,7 +89,9 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     )
 
 
-def unsettled(found: Verdict, faster: Comparison | None, runs_ms: Sequence[float]) -> str:
+def unsettled(
+    found: Verdict, faster: Comparison | None, plain_ms: Sequence[float], runs_ms: Sequence[float]
+) -> str:
     """What is not known yet, and what to do about it, in words; mostly nothing."""
     if found == "failed":
         told = f"{len(runs_ms)} process{'es' if len(runs_ms) > 1 else ''} of it told a step"
@@ -97,8 +99,8 @@ def unsettled(found: Verdict, faster: Comparison | None, runs_ms: Sequence[float
     if found != "no-difference" or faster is None or faster.high <= COULD_BE:
         return ""
     if faster.high > FAR_APART * faster.low:  # an end of such an interval is no promise
-        ends = f"{format_ms(min(runs_ms))} to {format_ms(max(runs_ms))}"
-        return f"not settled, its processes took {ends} per step: {MORE_TIME}"
+        plain, own = (f"{format_ms(min(runs))} to {format_ms(max(runs))}" for runs in (plain_ms, runs_ms))
+        return f"not settled, plain processes took {plain} per step and its own {own}: {MORE_TIME}"
     return f"not settled, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
 
 
