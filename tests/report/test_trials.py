@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from captures import FIXTURES
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.patch import Patch
-from findwall.report.trials import WIDTH, to_text, with_trials
+from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.verify.equivalence import Losses
 from findwall.verify.judge import Attempt
 from findwall.verify.search import Found, Stage, View
@@ -133,3 +133,11 @@ def test_the_command_leaves_out_what_a_stand_in_showed(diagnosis: Diagnosis) -> 
 def test_a_longer_start_is_made_up_for_only_by_a_gain_that_is_proven(diagnosis: Diagnosis) -> None:
     none = Attempt(("tf32",), "no-difference", 19.0, Comparison(1.05, 0.9, 1.2, (2, 2)), starts_s=20.0)
     assert with_trials(diagnosis, found(none)).trials[0].break_even_steps is None
+
+
+def test_what_a_person_named_and_nobody_prescribes_is_said(diagnosis: Diagnosis) -> None:
+    shown = replace(diagnosis, trials=[])
+    tried = Found(ended="nothing is left to try")
+    text = " ".join(to_text(shown, tried, None, "train.py", only=("tf32", "sdpa")).split())
+    assert "sdpa and tf32 are not among the fixes that are prescribed for it." in text
+    assert why_nothing(shown) == "no fix that is prescribed for it can be made without an edit"
