@@ -40,6 +40,7 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "tf32 – 10.0 ms 2.00× (1.90–2.10) faster, kept" in rows and "sdpa – – failed" in rows
     assert "same losses, 0.4 % apart, 2.0 % allowed; its longer start is made up for" in rows
+    assert "after 2,000 steps (20 s)" in " ".join(rows)
     assert rows[rows.index("plain █▄▁") + 1] == "with it █▄▁"
     assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: not known" in rows
     assert "What takes a day takes 12.0 hours less." in rows

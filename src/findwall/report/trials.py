@@ -18,6 +18,7 @@ from findwall.verify.search import Found, joined
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
+MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
 WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
 
@@ -138,10 +139,9 @@ def _rests_on(one: Trial) -> str:
     if one.peak_memory:
         parts.append(f"peak {format_bytes(one.peak_memory)}")
     if one.break_even_steps:
-        minutes = one.break_even_steps * (one.measured.mid or 0.0) / 60e3
-        parts.append(
-            f"its longer start is made up for after {one.break_even_steps:,} steps ({minutes:.1f} min)"
-        )
+        after_s = one.break_even_steps * (one.measured.mid or 0.0) / 1e3
+        time = f"{after_s:.0f} s" if after_s < MINUTES_FROM_S else f"{after_s / 60:.1f} min"
+        parts.append(f"its longer start is made up for after {one.break_even_steps:,} steps ({time})")
     return "; ".join([*parts, *([one.why] if one.why else [])])
 
 
