@@ -273,6 +273,10 @@ def test_a_dry_run_says_what_would_be_tried(
 ) -> None:
     assert cli._run(["try", "--dry-run", "job.py"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["would try loader-workers=2"]
+    assert cli._run(["try", "--dry-run", "--fixes", "tf32", "job.py"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "would try nothing: tf32 is not among the fixes that are prescribed for it"
+    ]
 
 
 def test_an_edit_is_tried_by_its_stand_in_and_no_command_makes_it(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from captures import FIXTURES
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.patch import Patch
-from findwall.report.trials import WIDTH, to_text, with_trials
+from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.verify.equivalence import Losses
 from findwall.verify.judge import Attempt
 from findwall.verify.search import Found, Stage, View
@@ -40,6 +40,7 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "tf32 – 10.0 ms 2.00× (1.90–2.10) faster, kept" in rows and "sdpa – – failed" in rows
     assert "same losses, 0.4 % apart, 2.0 % allowed; its longer start is made up for" in rows
+    assert "after 2,000 steps (20 s)" in " ".join(rows)
     assert rows[rows.index("plain █▄▁") + 1] == "with it █▄▁"
     assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: not known" in rows
     assert "What takes a day takes 12.0 hours less." in rows
@@ -133,3 +134,11 @@ def test_the_command_leaves_out_what_a_stand_in_showed(diagnosis: Diagnosis) -> 
 def test_a_longer_start_is_made_up_for_only_by_a_gain_that_is_proven(diagnosis: Diagnosis) -> None:
     none = Attempt(("tf32",), "no-difference", 19.0, Comparison(1.05, 0.9, 1.2, (2, 2)), starts_s=20.0)
     assert with_trials(diagnosis, found(none)).trials[0].break_even_steps is None
+
+
+def test_what_a_person_named_and_nobody_prescribes_is_said(diagnosis: Diagnosis) -> None:
+    shown = replace(diagnosis, trials=[])
+    tried = Found(ended="nothing is left to try")
+    text = " ".join(to_text(shown, tried, None, "train.py", only=("tf32", "sdpa")).split())
+    assert "sdpa and tf32 are not among the fixes that are prescribed for it." in text
+    assert why_nothing(shown) == "no fix that is prescribed for it can be made without an edit"

@@ -14,8 +14,11 @@ from findwall.model.patch import Patch
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from findwall.cli.launchers import Launch
-    from findwall.cli.trying import Tried
+    from findwall.cli.trying import Job, Tried
+    from findwall.model.diagnosis import Diagnosis
     from findwall.verify.search import View
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
@@ -89,14 +92,15 @@ def command(
         only=to_try(fixes),
     )
     if dry_run:
-        show(_would_try(view_of(first_look(job, _say), job.numerics)))
+        seen = first_look(job, _say)
+        show(_would_try(seen, view_of(seen, job.numerics), job.only))
         return
-    _tell(try_fixes(job, _say), job.folder, typed, patch_file, json_target, price)
+    _tell(try_fixes(job, _say), job, typed, patch_file, json_target, price)
 
 
 def _tell(
     tried: Tried,
-    folder: Path | None,
+    job: Job,
     typed: Launch,
     patch_file: str | None,
     json_target: str | None,
@@ -111,8 +115,8 @@ def _tell(
     from findwall.verify.search import EARLY
 
     diagnosis = with_trials(tried.before, tried.found)
-    if folder is not None:
-        keep(folder, diagnosis)
+    if job.folder is not None:
+        keep(job.folder, diagnosis)
     patch = patch_of(tried.found.stack, tried.applied)
     if patch_file is not None:
         write_patch(patch, patch_file)
@@ -121,18 +125,23 @@ def _tell(
     if json_target != "-":
         attempts = [one for stage in tried.found.stages for one in stage.attempts]
         shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
-        show(to_text(diagnosis, tried.found, tried.after, typed.job, patch, typed.front, price, shown))
+        made = (typed.job, patch, typed.front, price, shown, job.only)
+        show(to_text(diagnosis, tried.found, tried.after, *made))
     if tried.found.ended == EARLY["interrupted"]:
         sys.stdout.flush()
         raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
 
 
-def _would_try(view: View) -> str:
+def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
+    """`only`: the fixes that a person named, if any."""
     from findwall.cli.trying import stand_ins
-    from findwall.report.trials import labelled
+    from findwall.report.trials import labelled, why_nothing
+    from findwall.verify.search import is_named
 
-    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]
+    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates if is_named(one, only)]
     lines = [f"wall: {view.wall}", *(f"would try {name}" for name in names)]
+    if not names:
+        lines.append(f"would try nothing: {why_nothing(seen, only)}")
     return "\n".join(lines) + "\n"
 
 

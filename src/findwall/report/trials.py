@@ -18,6 +18,7 @@ from findwall.verify.search import Found, joined
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
+MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
 WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
 
@@ -64,10 +65,11 @@ def to_text(
     front: str = "findwall run",
     price: float | None = None,
     stand_ins: Collection[str] = (),
+    only: Collection[str] = (),
 ) -> str:
     """`command`: the script and its arguments; `front`: what a person writes before findwall's options;
-    `stand_ins`: fixes that need an edit, and were tried without."""
-    lines = textwrap.wrap(sentence(diagnosis, found, after, stand_ins), WIDTH)
+    `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named."""
+    lines = textwrap.wrap(sentence(diagnosis, found, after, stand_ins, only), WIDTH)
     lines += _table(diagnosis.trials, stand_ins)
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, price)]
     run = None
@@ -137,10 +139,9 @@ def _rests_on(one: Trial) -> str:
     if one.peak_memory:
         parts.append(f"peak {format_bytes(one.peak_memory)}")
     if one.break_even_steps:
-        minutes = one.break_even_steps * (one.measured.mid or 0.0) / 60e3
-        parts.append(
-            f"its longer start is made up for after {one.break_even_steps:,} steps ({minutes:.1f} min)"
-        )
+        after_s = one.break_even_steps * (one.measured.mid or 0.0) / 1e3
+        time = f"{after_s:.0f} s" if after_s < MINUTES_FROM_S else f"{after_s / 60:.1f} min"
+        parts.append(f"its longer start is made up for after {one.break_even_steps:,} steps ({time})")
     return "; ".join([*parts, *([one.why] if one.why else [])])
 
 
@@ -197,9 +198,13 @@ def _wrapped(line: str) -> str:
 
 
 def sentence(
-    diagnosis: Diagnosis, found: Found, after: Diagnosis | None, stand_ins: Collection[str] = ()
+    diagnosis: Diagnosis,
+    found: Found,
+    after: Diagnosis | None,
+    stand_ins: Collection[str] = (),
+    only: Collection[str] = (),
 ) -> str:
-    """The number first, then what made it, then where the job stands."""
+    """The number first, then what made it, then where the job stands. `only`: the fixes a person named."""
     if not diagnosis.wall.cause:
         return f"Nothing was tried, because no wall was found. {diagnosis.wall.sentence}"
     wall = f"{diagnosis.wall.wall} / {diagnosis.wall.cause}"
@@ -208,10 +213,7 @@ def sentence(
         none = "no process with a fix was through yet"
         return f"Nothing is known so far: {none} ({found.ended}). The job{step} stands at {wall}."
     if not diagnosis.trials:
-        why = "no fix that is prescribed for it can be made without an edit"
-        if not diagnosis.prescriptions:
-            why = "; ".join(["no fix is prescribed for it", *diagnosis.notes[:1]])
-        return f"Nothing was tried. The job stands at {wall}, and {why}."
+        return f"Nothing was tried. The job stands at {wall}, and {why_nothing(diagnosis, only)}."
     if not found.stack or found.total is None or found.total.faster is None:
         nothing = "Nothing that was tried is proven to make the job faster."
         return f"{nothing}{_promise(diagnosis, found)} It stands at {wall}."
@@ -229,6 +231,18 @@ def sentence(
     made = " + ".join(f"a stand-in for {one}" if one in stand_ins else one for one in found.stack)
     needs = " It takes an edit to have it." if set(found.stack) & set(stand_ins) else ""
     return f"{total.ratio:.2f} times faster ({between}), {step}, with {made}.{needs}{then}"
+
+
+def why_nothing(diagnosis: Diagnosis, only: Collection[str] = ()) -> str:
+    """Why a job has nothing to try. `only`: the fixes that a person named, if any."""
+    if not diagnosis.wall.cause:
+        return f"no wall was found. {diagnosis.wall.sentence}"
+    if not diagnosis.prescriptions:
+        return "; ".join(["no fix is prescribed for it", *diagnosis.notes[:1]])
+    if only:
+        named = " and ".join(sorted(only))
+        return f"{named} {'are' if len(only) > 1 else 'is'} not among the fixes that are prescribed for it"
+    return "no fix that is prescribed for it can be made without an edit"
 
 
 def _promise(diagnosis: Diagnosis, found: Found) -> str:

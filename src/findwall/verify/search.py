@@ -9,7 +9,7 @@ and who looks at the job is the caller's matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from statistics import median
 from typing import Literal
 
@@ -41,6 +41,11 @@ class Candidate(msgspec.Struct, frozen=True):
     exact: bool  # they promise the same numbers
     predicted: Range = msgspec.field(default_factory=Range)  # the step in ms
     stands_in: bool = False  # one of them needs an edit, and is shown by what costs time itself
+
+
+def is_named(one: Candidate, only: Collection[str]) -> bool:
+    """Whether a person wants it tried: who names none wants all."""
+    return not only or {bare(name) for name in one.fixes} <= set(only)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -148,7 +153,7 @@ class _Way:
         return found
 
     def _may_be_tried(self, one: Candidate, view: View) -> bool:
-        if one.fixes in self._tried or (self._only and not {bare(name) for name in one.fixes} <= self._only):
+        if one.fixes in self._tried or not is_named(one, self._only):
             return False
         base = self.found.stack
         lost = set(base) - set(self._with(one))
