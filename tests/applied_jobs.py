@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import warm
 from findwall.model.applied import APPLIED_FILE
 from findwall.model.arms import REPORT
+
+COMPILING = ("torch.compile", "torch-compile", "autotune-kernels")  # not in a warm process, which refuses
 
 
 def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any], str]:
@@ -19,8 +22,10 @@ def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any],
     script.write_text(job)
     words = ["-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
     apply = ["--apply", fixes] if fixes else []
+    words += [*apply, *more, str(script)]
+    compiles = any(name in fixes + job for name in COMPILING) and "TORCHDYNAMO_DISABLE" not in os.environ
     done = subprocess.run(
-        warm.command(*words, *apply, *more, str(script)),
+        [sys.executable, *words] if compiles else warm.command(*words),
         capture_output=True,
         text=True,
         timeout=240,

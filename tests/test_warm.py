@@ -61,6 +61,12 @@ def test_it_is_as_in_a_fresh_process(tmp_path: Path) -> None:
     assert (forked.returncode, forked.stderr) == (fresh.returncode, fresh.stderr)
 
 
+def test_it_does_not_compile(tmp_path: Path) -> None:
+    (tmp_path / "compiles.py").write_text("import torch\ntorch.compile(torch.nn.Linear(1, 1))")
+    done = ended(warm.command("compiles.py"), tmp_path)
+    assert done.returncode == 1 and "needs a fresh process" in done.stderr
+
+
 def test_a_signal_that_ends_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text("import os\nos.kill(os.getpid(), 15)")
     assert ended(warm.command("dies.py"), tmp_path).returncode == -signal.SIGTERM

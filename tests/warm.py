@@ -6,7 +6,8 @@ them, through the same import machinery and the same hooks, but their files have
 
 For tests of what findwall does in a job. What hangs on a fresh interpreter (its first modules, its command
 line, variables that libraries read while they are loaded, numbers drawn without a seed) is tested with a
-fresh one.
+fresh one. So is torch.compile, which is refused here: the compiler notes what a module's call is when it is
+imported, and here that was before findwall could watch it.
 """
 
 from __future__ import annotations
