@@ -52,7 +52,9 @@ def _kept(early: tuple[str | None, ...]) -> str:
     changed = dict(zip(READ_EARLY, early, strict=True))
     env = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}
     words = [sys.executable, "-c", UNNAMED, str(HERE / "keep.py")]
-    keeper = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    keeper = subprocess.Popen(  # from here: a test may stand in a folder with modules of its own
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=HERE
+    )
     atexit.register(keeper.communicate)
     assert keeper.stdout is not None
     address = keeper.stdout.readline().strip()
