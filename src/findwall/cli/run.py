@@ -92,13 +92,6 @@ def command(
     known, while the job goes on. The exit code is the job's. With --fail-wall it is 3 where the job would
     leave with 0 and the wall is found.
     """
-    if json_file == "-":
-        raise InputError(
-            "--json - is refused: standard output is the job's own",
-            "Name a file (--json diagnosis.json); or, after the job, `findwall read --json -`.",
-        )
-    if json_file is not None:
-        json_file = str(Path(json_file).absolute())  # the job may change its folder
     report = os.environ.get(REPORT)
     if report and out is None:
         out = str(Path(report).with_name("run"))  # a trial keeps what it was told there, and no folders
@@ -111,7 +104,7 @@ def command(
         trace=not no_trace,
         stop=stop,
         out=out,
-        json=json_file,
+        json=_whole_path(json_file),
         brief=brief,
         top=top,
         verdict=not report,  # a trial reads the figures, not the words
@@ -120,6 +113,16 @@ def command(
         probe=probe,
     )
     launch(target, list(arguments), is_module, options, effects, judge)
+
+
+def _whole_path(json_file: str | None) -> str | None:
+    """The job may change its folder."""
+    if json_file == "-":
+        raise InputError(
+            "--json - is refused: standard output is the job's own",
+            "Name a file (--json diagnosis.json); or, after the job, `findwall read --json -`.",
+        )
+    return str(Path(json_file).absolute()) if json_file is not None else None
 
 
 def judge_of(fail_walls: tuple[str, ...], script: str) -> Judge | None:
