@@ -24,7 +24,7 @@ def facts(cpu: str, drawn: Drawn, used: float | None = 8.0, **run: Any) -> Facts
     """Three steps, every `o` a millisecond of such an op, on eight cores."""
     steps = ("|" + " " * (len(cpu) - 1)) * 3
     timeline = sketch(cpu * 3, ("kK" * (2 * len(cpu)))[: 3 * len(cpu)], steps, {"k": drawn}, device="")
-    telemetry = Telemetry(cpu=CpuUse(cores=8, own_busy=used))
+    telemetry = Telemetry(cpu=CpuUse(cores=8, others_busy=0.0, own_busy=used))
     return facts_of(hosts_own(timeline), device_kind="cpu", telemetry=telemetry, **run)
 
 
@@ -50,8 +50,8 @@ def test_products_on_one_core_of_eight_leave_seven_idle() -> None:
 
 
 def test_python_beside_them_does_not_hide_the_cores_they_use() -> None:
-    assert cores_at_work(Telemetry(cpu=CpuUse(cores=2, own_busy=1.5)), busy_share=0.5) == 1.0
-    assert cores_at_work(Telemetry(cpu=CpuUse(cores=2, own_busy=1.0)), busy_share=1.0) == 0.5
+    assert cores_at_work(Telemetry(cpu=CpuUse(cores=2, others_busy=0.0, own_busy=1.5)), busy_share=0.5) == 1.0
+    assert cores_at_work(Telemetry(cpu=CpuUse(cores=2, others_busy=0.0, own_busy=1.0)), busy_share=1.0) == 0.5
     assert cores_at_work(NO_TELEMETRY, 1.0) is None
     assert cores_at_work(Telemetry(cpu=CpuUse(cores=2)), 1.0) is None
 

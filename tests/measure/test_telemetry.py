@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from findwall.attribute.conditions import in_line_share
+from findwall.attribute.unmeasured import cores_at_work
 from findwall.measure import telemetry
 from findwall.measure.neighbours import Look
 from findwall.measure.telemetry import Gauges
-from findwall.model.machine import NO_TELEMETRY, CpuUse, Sampled, Telemetry
+from findwall.model.machine import CpuUse, Sampled, Telemetry
+from findwall.model.run import Rank
 
 
 class Card:
@@ -167,10 +170,16 @@ def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
 def test_ranks_do_not_take_each_other_for_other_peoples_work(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    looks = iter([Look(0.0, 8, 10.0, 1.0, 7, 0.5), Look(2.0, 8, 13.5, 1.5, 7, 0.9)])
+    monkeypatch.setattr(telemetry.neighbours, "look", lambda: next(looks))
+    monkeypatch.setattr(telemetry, "usable_cores", lambda: 4)
     watcher = Gauges()
     watcher.pause(False)
     watcher.pause(True)
-    assert watcher.summary() == NO_TELEMETRY
+    cpu = CpuUse(cores=4, others_busy=None, own_busy=0.25, in_line_share=0.2, seconds=2.0)
+    assert watcher.summary() == Telemetry(cpu=cpu)
+    waiting = Rank(telemetry=watcher.summary())
+    assert in_line_share(waiting) == 0.0 and cores_at_work(watcher.summary(), 0.5) is None
 
 
 def test_a_fork_waits_for_nvml_and_never_forever():

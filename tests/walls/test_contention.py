@@ -32,7 +32,7 @@ def test_a_calm_machine_explains_nothing(in_line):
 def test_a_cause_that_is_most_of_the_step_stands_all_the_same():
     """They slow the whole step down, not one part of it."""
     sparse = sketch("o..." * 9, "k...K..." * 4 + "k...", STEPS, kernels=TINY, us=20)
-    facts = facts_of(sparse, STEP_MS, telemetry=Telemetry(cpu=CpuUse(in_line_share=0.8)))
+    facts = facts_of(sparse, STEP_MS, telemetry=Telemetry(cpu=CpuUse(others_busy=1.0, in_line_share=0.8)))
     assert decide(facts).cause == "launch-bound"
 
 
@@ -48,7 +48,7 @@ def test_the_work_of_a_gpu_is_not_slower_for_it():
 
 
 def test_the_report_says_why():
-    facts = facts_of(LAUNCHES, STEP_MS, telemetry=Telemetry(cpu=CpuUse(in_line_share=0.8)))
+    facts = facts_of(LAUNCHES, STEP_MS, telemetry=Telemetry(cpu=CpuUse(others_busy=1.0, in_line_share=0.8)))
     wall = diagnose_device(facts.run, [facts]).wall
     assert wall.cause is None and not wall.between
     assert (
@@ -85,7 +85,7 @@ def test_a_rate_that_was_reached_was_reached():
 @pytest.mark.parametrize(("in_line", "named"), [(0.0, True), (0.3, False)])
 def test_rare_slow_steps_may_be_theirs_however_slow(in_line, named):
     timed = StepTimes((0.004,) * 18 + (0.1,) * 2, "measured")
-    telemetry = Telemetry(cpu=CpuUse(in_line_share=in_line))
+    telemetry = Telemetry(cpu=CpuUse(others_busy=1.0, in_line_share=in_line))
     run = {"device_kind": "cpu", "telemetry": telemetry, "step_times": timed}
     verdict = decide(facts_of(hosts_own(ON_CORES), **run))
     assert (verdict.cause or verdict.seeming) == "unstable-steps" and (verdict.cause is not None) == named

@@ -104,9 +104,10 @@ def loader_ns(rank: Rank) -> float | None:
 
 
 def in_line_share(rank: Rank) -> float:
-    """The share of the time in which the training thread could have run and had no core to run on."""
+    """The share of the time in which the training thread could have run and other processes had the cores;
+    where those may have been other ranks, nothing."""
     cpu = rank.telemetry.cpu
-    return (cpu.in_line_share or 0.0) if cpu is not None else 0.0
+    return (cpu.in_line_share or 0.0) if cpu is not None and cpu.others_busy is not None else 0.0
 
 
 def others_share(rank: Rank) -> float:

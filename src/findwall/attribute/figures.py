@@ -21,6 +21,7 @@ MORE_THAN_ONCE = 1.5  # rounds to two
 NOTICED_RATIO = 1.01
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1
+NO_MODEL = "these kernels have no model"
 
 
 def opening(facts: Facts, cause: str) -> str:
@@ -55,7 +56,7 @@ def gain(facts: Facts, cause: str) -> str:
     """The most that a fix saves, as the end of a sentence."""
     value = facts.recoverable_ms(cause)
     if value is None:
-        return f"how much that saves is unknown because {missing(facts) or 'these kernels have no model'}"
+        return f"how much that saves is unknown because {missing(facts) or NO_MODEL}"
     atoms = facts.atoms.of(cause)
     work = ms(float(facts.own[atoms].sum()))
     # Idle time is known without any floor.
@@ -65,7 +66,7 @@ def gain(facts: Facts, cause: str) -> str:
     most = max(value, facts.replayed.get(cause, 0.0))
     behind = ", counting what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
     # A kernel without a floor may go whole: what it takes is part of the most.
-    blind = ms(float(facts.own[atoms[np.isnan(facts.atoms.floor[atoms])]].sum()))
+    blind = blind_ms(facts, cause)
     if blind > MENTION_SHARE * step_ms(facts) and not doubt:
         behind, most = f", counting {format_ms(blind)} in kernels whose floor is not known", most + blind
     return f"that saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
@@ -97,6 +98,17 @@ def times_text(times: float) -> str:
 def gain_ms(facts: Facts, *causes: str) -> float:
     """What these causes together could give back; what is unknown adds nothing."""
     return sum(facts.recoverable_ms(cause) or 0.0 for cause in causes)
+
+
+def blind_ms(facts: Facts, *causes: str) -> float:
+    """Device time of these causes in kernels without a floor: what of it could come back nobody knows."""
+    atoms = np.concatenate([facts.atoms.of(cause) for cause in causes]) if causes else np.zeros(0, np.int64)
+    return ms(float(facts.own[atoms[np.isnan(facts.atoms.floor[atoms])]].sum()))
+
+
+def is_blind(facts: Facts, *causes: str) -> bool:
+    """Whether that is so much that a figure of what these causes give back would be wrong."""
+    return blind_ms(facts, *causes) > WORTH_IT * step_ms(facts)
 
 
 def step_ms(facts: Facts) -> float:

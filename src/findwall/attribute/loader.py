@@ -7,7 +7,6 @@ from math import ceil
 
 import numpy as np
 
-from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.model.events import Kind
@@ -54,11 +53,12 @@ def cores_while_loading(facts: Facts) -> float | None:
 
 def only_waits(facts: Facts) -> bool:
     """Whether making batches is waiting, for storage or for a server: cores are no limit to that. Waiting for
-    a core that another process has is none of it."""
+    a core that another process has is none of it, whoever that is."""
     busy = cores_while_loading(facts)
     if busy is None:
         return False
-    wanted = busy + in_line_share(facts.rank)
+    cpu = facts.rank.telemetry.cpu
+    wanted = busy + ((cpu.in_line_share if cpu is not None else None) or 0.0)
     return wanted < WAITS_CORES * max(facts.rank.loader_workers or 0, 1)
 
 

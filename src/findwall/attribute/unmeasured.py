@@ -56,6 +56,6 @@ def cores_at_work(telemetry: Telemetry, busy_share: float) -> float | None:
     All its CPU time is taken to lie in its ops: what Python, workers and spinning threads used is in it.
     """
     cpu = telemetry.cpu
-    if cpu is None or not cpu.cores or cpu.own_busy is None or busy_share <= 0:
+    if cpu is None or not cpu.cores or cpu.own_busy is None or cpu.others_busy is None or busy_share <= 0:
         return None
     return min(cpu.own_busy / busy_share / cpu.cores, 1.0)

@@ -28,7 +28,7 @@ from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import apart_from_idle_cores
 from findwall.attribute.layouts import slow_convolutions
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, not_here, use
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.patches.compiled import compile_named
@@ -41,7 +41,7 @@ MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
 def advise(facts: Facts) -> Outcome:
     slow = facts.atoms_of("slow-kernels")
     if time_of(facts, slow) <= 0:
-        return NoUse("the matmuls and convolutions run near the ceiling")
+        return not_here(facts, "the matmuls and convolutions run near the ceiling")
     if not on_cores(facts):
         slow = slow[of_class(facts, *WRITTEN_ANEW)[slow]]
         if time_of(facts, slow) <= 0:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, not_here, use
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.units import format_share
 
@@ -26,7 +26,7 @@ MOVES = ROOFS
 def advise(facts: Facts) -> Outcome:
     compute, memory = (facts.share(roof) for roof in ROOFS)
     if compute + memory < MAJORITY_SHARE:
-        return NoUse(f"only {format_share(compute + memory)} of the step is at the roof")
+        return not_here(facts, f"only {format_share(compute + memory)} of the step is at the roof")
     what = "FLOP/s" if compute >= memory else "memory bandwidth"
     device = facts.ceilings.device or "this device"
     return use(

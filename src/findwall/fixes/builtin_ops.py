@@ -23,7 +23,7 @@ import numpy as np
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import a_step, blind_ms, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
 from findwall.attribute.likely import compiles
 from findwall.attribute.waits import launch_idle
@@ -73,7 +73,7 @@ def advise(facts: Facts) -> Outcome:
             f"{pieces(facts)} per step.",
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
         )
-    covered = _covered(facts) if found and fused > 0 else 0.0
+    covered = _covered(facts) if found and fused + blind_ms(facts, "unfused-pointwise") > 0 else 0.0
     if covered >= LEAST_COVERED:
         spent = a_step(facts.spent_ms("unfused-pointwise"))
         how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."

@@ -34,7 +34,7 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.layouts import slow_convolutions, under_convolution
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, not_here, use
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.intervals import F64, I64
@@ -50,8 +50,9 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the job runs on the CPU", obvious=True)
     slow = _slow(facts)
     if time_of(facts, slow) <= 0:
-        every = of_class(facts, "conv") | under_convolution(facts)
-        return NoUse("the convolutions run near the ceiling" if every.any() else "there are no convolutions")
+        if not (of_class(facts, "conv") | under_convolution(facts)).any():
+            return NoUse("there are no convolutions")
+        return not_here(facts, "the convolutions run near the ceiling")
     changing = shapes_change(facts, slow)
     if changing:
         return NoUse("the convolutions' shapes change from step to step: each new one would be timed again")

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, carriers, name_carrier
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
+from findwall.attribute.figures import NO_MODEL, missing, step_ms
 from findwall.attribute.idle_cores import apart_from_idle_cores
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.units import format_ms, format_share
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
@@ -29,7 +29,7 @@ ONE_KERNEL_SHARE = 0.05
 def advise(facts: Facts) -> Outcome:
     found = [one for cause in MOVES for one in carriers(facts, cause, 1) if one.floor_ms is not None]
     if not found:
-        return NoUse("no kernel's floor is known")
+        return CannotTell(f"no kernel's floor is known: {missing(facts) or NO_MODEL}")
     worst = max(found, key=_left)
     if _left(worst) < ONE_KERNEL_SHARE * step_ms(facts):
         return NoUse("no single kernel is far enough from its floor")

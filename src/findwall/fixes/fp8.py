@@ -28,7 +28,7 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
 from findwall.attribute.whatif import at_math
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, not_here, use
 
 MOVES = ("at-the-roof",)
 
@@ -36,7 +36,7 @@ MOVES = ("at-the-roof",)
 def advise(facts: Facts) -> Outcome:
     compute = narrow_products(facts, "compute")
     if time_of(facts, compute) <= 0:
-        return NoUse("no 16-bit matmul is held up by arithmetic")
+        return not_here(facts, "no 16-bit matmul is held up by arithmetic")
     flops = facts.ceilings.flops
     if not flops:
         return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")

@@ -28,7 +28,7 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import narrow_products
 from findwall.attribute.whatif import at_most
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, not_here, use
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.units import ms
 
@@ -42,7 +42,7 @@ def advise(facts: Facts) -> Outcome:
     read = narrow_products(facts, "bandwidth")
     spent = time_of(facts, read)
     if spent <= MENTION_SHARE * ms(facts.step):
-        return NoUse("no 16-bit matmul waits for its weights to be read")
+        return not_here(facts, "no 16-bit matmul waits for its weights to be read")
     return use(
         "Store the weights in int8 or in 4 bits (torchao `quantize_`, with torch.compile): 16-bit matmuls "
         f"take {a_step(spent)}, as long as memory needs to hand over what they read, and would read half as "

@@ -212,4 +212,4 @@ def patch(editor: Editor) -> None:
         editor.set_arguments(place, {"transformers": trainer}, **values)
 
 
-FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply, patch=patch)
+FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply, patch=patch, redraws=True)

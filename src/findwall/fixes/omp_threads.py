@@ -52,6 +52,8 @@ def advise(facts: Facts) -> Outcome:
     cpu = facts.rank.telemetry.cpu
     if cpu is None or cpu.cores is None or cpu.own_busy is None or cpu.in_line_share is None:
         return CannotTell("nobody counted who keeps the cores busy: `findwall run` does")
+    if cpu.others_busy is None:
+        return CannotTell("several ranks share the cores, and nobody counted which has them")
     share = in_line_share(facts.rank)
     if share < NOTICED_SHARE:
         return NoUse("the training thread hardly ever waits for a core")

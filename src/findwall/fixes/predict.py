@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.clocks import slowed
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import is_blind
 from findwall.attribute.probed import probed
 from findwall.attribute.probing import COMPILERS
 from findwall.fixes import Use, all_fixes
@@ -83,6 +84,8 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
 
 def ends(facts: Facts, uses: dict[str, Use]) -> Ends | None:
     """None where nobody can tell."""
+    if is_blind(facts, *moved_by(uses)):
+        return None
     played = [_played(facts, made) for made in _cases(uses)]
     steps = [_steps(facts, uses, graph) for graph, _ in played if graph is not None]
     if not steps or min(map(min, steps)) <= 0:
@@ -102,8 +105,7 @@ def _cases(uses: dict[str, Use]) -> list[dict[str, Use]]:
 def _steps(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, float]:
     """On the likely host, and on the cheapest."""
     likely = facts.reading.likely
-    moves = tuple({cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves})
-    left = likely.step - _not_replayed(facts, moves)
+    left = likely.step - _not_replayed(facts, moved_by(uses))
 
     def step(calibration: Calibration, now: Replay) -> float:
         return left - (now.step - play_with(graph, calibration).step) * likely.shrink
@@ -113,6 +115,13 @@ def _steps(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, flo
         graph = slower.apply(graph)
         first = step(likely.calibration, likely.gaps.replay)
     return first, step(*facts.cheapest) if facts.cheapest[0] != likely.calibration else first
+
+
+def moved_by(uses: dict[str, Use]) -> tuple[str, ...]:
+    """The causes that some fixes move in this job."""
+    return tuple(
+        dict.fromkeys(cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves)
+    )
 
 
 def changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:

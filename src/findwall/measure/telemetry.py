@@ -15,8 +15,11 @@ from statistics import mean
 from time import monotonic
 from typing import Any
 
+from msgspec.structs import replace
+
 from findwall.measure import neighbours
 from findwall.measure.membership import this_rank
+from findwall.measure.threads import usable_cores
 from findwall.model.machine import Counters, CpuUse, Noted, Sampled, Telemetry
 from findwall.units import GIB
 
@@ -64,7 +67,7 @@ class Gauges:
         self._gpm: _Gpm | None = None
         self._before: neighbours.Look | None = None
         self._cpu: CpuUse | None = None
-        self._cpu_wanted = this_rank().world_size == 1  # another rank would pass for somebody else's process
+        self._cpu_wanted = True
 
     def start(self, torch: Any, device: int | None) -> None:
         if device is None or self._thread is not None:
@@ -101,6 +104,8 @@ class Gauges:
             self._before = neighbours.look()
         elif self._before is not None:
             self._cpu = neighbours.between(self._before, neighbours.look())
+            if self._cpu is not None and this_rank().world_size > 1:  # nobody tells other ranks from others
+                self._cpu = replace(self._cpu, cores=usable_cores(), others_busy=None)
             self._cpu_wanted = False  # later pauses are those of the control steps
 
     def sample_now(self) -> None:

@@ -70,8 +70,8 @@ class Noted(msgspec.Struct, frozen=True):
 class CpuUse(msgspec.Struct, frozen=True):
     """Who kept the cores busy."""
 
-    cores: int | None = None  # that the job may use
-    others_busy: float | None = None  # how many of them other processes kept busy, on average
+    cores: int | None = None  # that the job may use; of one rank of several: its part of them
+    others_busy: float | None = None  # how many of them other processes kept busy; None: or other ranks
     own_busy: float | None = None  # how many the job and its children did
     in_line_share: float | None = None  # of the time: the training thread could have run and had no core
     seconds: float | None = None

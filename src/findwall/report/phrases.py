@@ -349,7 +349,7 @@ def what_if(diagnosis: Diagnosis) -> list[str]:
     if asked is None:
         return []
     faster = f", {asked.speedup.mid:.2f}×" if asked.speedup.mid is not None else ""
-    said = step_after(asked.step_ms) or "no change"
+    said = step_after(asked.step_ms) or "the step is not known"
     return [f"{clean(asked.asked)}: {said}{faster}", *(clean(note) for note in asked.notes)]
 
 
