@@ -13,7 +13,8 @@ import warm
 from findwall.model.applied import APPLIED_FILE
 from findwall.model.arms import REPORT
 
-COMPILING = ("torch.compile", "torch-compile", "autotune-kernels")  # not in a warm process, which refuses
+# Not in a warm process, which refuses.
+COMPILING = ("torch.compile", "torch-compile", "autotune-kernels", "compile-blocks")
 
 
 def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any], str]:

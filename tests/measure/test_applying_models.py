@@ -205,8 +205,108 @@ def test_segments_grow_beside_what_the_environment_sets(monkeypatch: pytest.Monk
     assert second.told() == AppliedFix(trouble="the allocator is in use already")
 
 
-def test_single_layers_leave_the_compiler_nothing_to_fuse(tmp_path: Path) -> None:
-    """The casts between them are the job's own: what a trial would time is no compiled model."""
+DEEP = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x)) * 0.5)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.blocks = nn.ModuleList([Block() for _ in range(10)])
+
+    def forward(self, x):
+        print("uncompiled")  # what stands around the blocks is left alone
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    loss = model(torch.ones(4, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("names", len(model.state_dict()), "blocks.9.up.weight" in model.state_dict())
+"""
+
+
+def test_the_code_made_for_one_block_serves_all_of_them(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "compile-blocks", DEEP)
+    assert found["compile-blocks"]["seen"] == "1 compiled graph of 5 ops, for 10 times Block"
+    assert said.count("uncompiled") == 4 and "names 42 True" in said
+
+
+def test_a_model_that_repeats_nothing_has_no_blocks(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, "compile-blocks", DENSE)
+    assert found["compile-blocks"]["seen"] == "" and "repeats no block" in found["compile-blocks"]["trouble"]
+
+
+LAYERS = """
+import torch
+from torch import nn
+
+layers = nn.ModuleList([nn.Linear(8, 8, bias=False) for _ in range(3)])
+head = nn.Linear(8, 1)
+optimizer = torch.optim.SGD([*layers.parameters(), *head.parameters()], lr=0.1)
+
+
+def activated(layer, x, *, twice=False):
+    x = layer(x)
+    return x * torch.tanh(torch.log(1 + torch.exp(x))) * (2 if twice else 1)
+
+
+def forward(x, scale=0.5, *, last=head):
+    for layer in layers:
+        x = activated(layer, x)
+    return last(scale * x)
+
+
+def step():
+    loss = forward(torch.ones(4, 8), last=head).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def main():
+    losses = [step() for _ in range(12)]
+    print("losses", *(f"{one:.6f}" for one in losses))
+
+
+torch.manual_seed(0)
+with torch.no_grad():
+    for one in (*layers.parameters(), *head.parameters()):
+        one.fill_(0.1)
+main()
+"""
+
+
+def test_the_function_that_calls_single_layers_is_compiled(tmp_path: Path) -> None:
+    """The ops between the layers are the job's own: compiled layers would leave them as they are."""
+    (tmp_path / "plain").mkdir()
+    _, plain = run(tmp_path / "plain", "", LAYERS)
+    found, said = run(tmp_path, "torch-compile", LAYERS)
+    assert found["torch-compile"]["seen"].startswith("1 compiled graph of ")
+    assert found["torch-compile"]["seen"].endswith(", of forward at job.py:15")
+    assert said == plain
+
+
+def test_layers_that_no_function_holds_alone_leave_the_compiler_nothing_to_fuse(tmp_path: Path) -> None:
     job = """
 import torch
 from torch import nn
@@ -219,7 +319,87 @@ with torch.no_grad():
             x = layer(x.double()).float()
 """
     found, _ = run(tmp_path, "torch-compile", job)
-    assert found["torch-compile"]["seen"] == "" and "single ops" in found["torch-compile"]["trouble"]
+    assert found["torch-compile"]["seen"] == "" and "single layers" in found["torch-compile"]["trouble"]
+
+
+BEFORE_THE_STEPS = """
+import torch
+from torch import nn
+
+first, last = nn.Linear(4, 4), nn.Linear(4, 1)
+optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.1)
+
+
+def probe():
+    return last(torch.ones(1, 4)).shape
+
+
+def evaluate():
+    with torch.no_grad():
+        return last(torch.tanh(first(torch.ones(2, 4))) * 3)
+
+
+def forward(x):
+    return last(torch.tanh(first(x)) * 2)
+
+
+def train():
+    for _ in range(8):
+        optimizer.zero_grad()
+        forward(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+probe()
+for _ in range(8):
+    evaluate()
+train()
+"""
+
+
+def test_a_function_that_is_called_before_the_steps_is_not_told_in_place_of_theirs(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, "torch-compile", BEFORE_THE_STEPS)
+    seen = found["torch-compile"]["seen"]
+    assert seen.endswith(", of evaluate at job.py:13 and forward at job.py:18")
+
+
+def test_a_function_that_is_defined_in_each_step_is_not_said_to_be_compiled(tmp_path: Path) -> None:
+    job = """
+import torch
+
+layer = torch.nn.Linear(4, 4)
+for _ in range(6):
+    def forward(x):
+        return layer(x).tanh()
+    forward(torch.ones(2, 4)).sum().backward()
+"""
+    found, _ = run(tmp_path, "torch-compile", job)
+    assert found["torch-compile"]["seen"] == ""
+    assert "forward at job.py:6 is defined in every step" in found["torch-compile"]["trouble"]
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+first, last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+
+
+@torch.no_grad()
+def forward(x):
+    return last(torch.tanh(first(x)))
+
+
+with ThreadPoolExecutor(4) as threads:
+    for _ in range(3):
+        list(threads.map(forward, [torch.ones(2, 4)] * 8))
+"""
+
+
+def test_threads_have_a_function_compiled_once(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, "torch-compile", THREADS)
+    assert found["torch-compile"]["seen"].endswith(", of forward at job.py:9")
 
 
 WRAPPED = """

@@ -296,6 +296,79 @@ def test_a_fix_that_cannot_be_edited_leaves_the_edits_of_the_others(tmp_path: Pa
     assert "+optimizer = Adam(*p, fused=True)" in patch.diff and ".compile" not in patch.diff
 
 
+LAYERS = """\
+import torch as t
+
+
+class Tower:
+    @staticmethod
+    @t.no_grad()
+    def forward(x):
+        return last(first(x))
+
+
+def forward(x):
+    return x
+"""
+
+
+def test_the_function_that_calls_layers_is_compiled_inside_of_what_decorates_it(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(LAYERS)
+    places = [Place("function", (Spot(str(path), 5, function="forward"),))]  # the first of its decorators
+    patch = patch_of(["reduce-overhead"], Applied(places={"reduce-overhead": places}))
+    _applied(tmp_path, patch.diff)
+    assert path.read_text().splitlines()[4:8] == [
+        "    @staticmethod",
+        "    @t.no_grad()",
+        '    @t.compile(mode="reduce-overhead")',
+        "    def forward(x):",
+    ]
+
+
+def test_the_blocks_of_a_model_are_compiled_where_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("model = Net()\nblock = 3\nmodel(x)\n")
+    here = (spot(path, "model"),)
+    patch = patch_of(
+        ["compile-blocks"],
+        Applied(places={"compile-blocks": [Place("call", here, given=("each",), value=".layers[0].blocks")]}),
+    )
+    _applied(tmp_path, patch.diff)
+    assert path.read_text().splitlines()[1:3] == [
+        "for each_block in model.layers[0].blocks:",
+        "    each_block.compile()",
+    ]
+
+
+def test_blocks_that_stand_among_other_parts_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("model = Net()\nmodel(x)\n")
+    places = {"compile-blocks": [Place("call", (spot(path, "model"),), value="Block")]}
+    patch = patch_of(["compile-blocks"], Applied(places=places))
+    assert patch.diff == "" and patch.left == {
+        "compile-blocks": "Call `.compile()` on each Block of `model`."
+    }
+
+
+def test_each_of_several_functions_that_call_layers_is_compiled(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(LAYERS)
+    places = [Place("function", (Spot(str(path), line, function="forward"),)) for line in (5, 11)]
+    patch = patch_of(["torch-compile"], Applied(places={"torch-compile": places}))
+    _applied(tmp_path, patch.diff)
+    text = path.read_text()
+    assert text.count("@t.compile\n") == 2 and "\n@t.compile\ndef forward" in text
+
+
+def test_a_function_that_is_not_found_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(LAYERS)
+    places = {"torch-compile": [Place("function", (Spot(str(path), 1, function="forward"),))]}
+    patch = patch_of(["torch-compile"], Applied(places=places))
+    assert patch.diff == "" and "`@torch.compile` on `forward`" in patch.left["torch-compile"]
+
+
 def test_what_the_job_copies_itself_is_pinned_on_the_way(tmp_path: Path) -> None:
     path = tmp_path / "job.py"
     path.write_text("x = batch['x'].to(device)\ny = (a + b).cuda(non_blocking=False)\n")

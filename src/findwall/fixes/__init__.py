@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.figures import missing
 from findwall.measure.applying import Apply
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
@@ -53,6 +54,13 @@ class CannotTell(msgspec.Struct, frozen=True):
 Outcome = Use | NoUse | CannotTell
 
 
+def not_here(facts: Facts, why: str) -> NoUse | CannotTell:
+    """For a reason that compares kernels with ceilings: where those are missing nobody can tell."""
+    if (unknown := missing(facts)) is not None:
+        return CannotTell(f"how near the ceiling its kernels run is not known: {unknown}")
+    return NoUse(why)
+
+
 def use(
     how: str, best: Change | None = None, moves: tuple[str, ...] | None = None, likely: Likely | None = None
 ) -> Use:
@@ -75,6 +83,8 @@ class Fix(msgspec.Struct, frozen=True):
     patch: Callable[[Editor], None] | None = None  # edits the job's own lines, to make it permanent
     numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
     stand_in: Apply | None = None  # shows in a trial what the edit would give; nothing to run a job with
+    instead: str = ""  # the fix that `try` makes in its place where this one fails
+    redraws: bool = False  # what a dataset draws at random is drawn in other processes
     reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
 
     @property

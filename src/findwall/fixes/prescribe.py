@@ -10,11 +10,11 @@ from typing import get_args
 import msgspec
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import listed, step_ms
+from findwall.attribute.figures import blind_ms, is_blind, listed, step_ms
 from findwall.attribute.kinds_told import step_without_rare
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
-from findwall.fixes.predict import Prediction, predict
+from findwall.fixes.predict import Prediction, moved_by, predict
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
 from findwall.model.diagnosis import NO_GAIN, Basis, NotWorthIt, Prescription, Range
 from findwall.replay.change import Change
@@ -38,6 +38,9 @@ APART = (
     {"torch-compile", "reduce-overhead"},
     {"torch-compile", "autotune-kernels"},
     {"reduce-overhead", "autotune-kernels"},
+    {"compile-blocks", "torch-compile"},
+    {"compile-blocks", "reduce-overhead"},
+    {"compile-blocks", "autotune-kernels"},
     {"torch-compile", "builtin-ops"},
     {"reduce-overhead", "builtin-ops"},
     {"pin-memory", "prefetch-batches"},
@@ -66,6 +69,8 @@ class _Candidate(msgspec.Struct, frozen=True):
     at_most: float  # ms off the step, by the replay of the fix at its best
     predicted: Range | None = None  # the step in ms; None: nobody can tell, the bound alone is known
     basis: Basis | None = None  # what that rests on
+    blind_ms: float = 0.0  # of the step in kernels that it moves and that have no floor
+    is_blind: bool = False  # so much of it that the bound is not known either
 
     @property
     def mid(self) -> float | None:
@@ -93,7 +98,8 @@ def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list
         if isinstance(one, NoUse)
     }
     if cause is not None:  # without a verdict nobody knows what is worth it
-        refused |= {one.name: _refusal(one, ledger) for one in candidates if one.name not in taken}
+        left_out = [one for one in candidates if one.name not in taken and not one.is_blind]
+        refused |= {one.name: _refusal(one, ledger) for one in left_out}
         refused |= doubtful
     tried = {name: fix.tried for name, fix in all_fixes().items() if fix.tried is not None}
     left = sorted((name for name in refused if name in tried), key=lambda name: (tried[name], name))
@@ -111,12 +117,15 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
     fix = all_fixes()[name]
     at_most = ledger.step - ms(step_at_best(fix, outcome, facts)) if outcome.shorter_step else 0.0
     moves = outcome.moves or fix.moves
+    blind = is_blind(facts, *moves) and outcome.shorter_step
     found = None
     if at_most >= MENTION_SHARE * ledger.step:  # what could give nothing at best is not played again
         found = predict(facts, {name: outcome})
     predicted = in_ms(found, ledger.step - at_most)
     basis = found.basis if found is not None else None
-    return _Candidate(name, fix, outcome, moves, max(at_most, 0.0), predicted, basis)
+    unknown = blind_ms(facts, *moves)
+    at_most = max(at_most, 0.0) + (unknown if blind else 0.0)
+    return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, unknown, blind)
 
 
 def in_ms(found: Prediction | None, best: float) -> Range | None:
@@ -140,14 +149,12 @@ def together_at_best(
 
     `alone`: the step of each at its best, in ms, where that is known already.
     """
-    moved = {name: outcome.moves or all_fixes()[name].moves for name, outcome in outcomes.items()}
-    changes = [_at_best(facts, outcome, moved[name]) for name, outcome in outcomes.items()]
-    causes = tuple(dict.fromkeys(cause for moves in moved.values() for cause in moves))
+    changes = [_at_best(facts, one, one.moves or all_fixes()[name].moves) for name, one in outcomes.items()]
     if alone is None:
         steps = [step_at_best(all_fixes()[name], outcome, facts) for name, outcome in outcomes.items()]
     else:
         steps = [step * NS_PER_MS for step in alone.values()]
-    return min(best_step(facts, sum(changes, Change()), causes), *steps)
+    return min(best_step(facts, sum(changes, Change()), moved_by(outcomes)), *steps)
 
 
 def _at_best(facts: Facts, outcome: Use, moves: tuple[str, ...]) -> Change:
@@ -305,7 +312,7 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
     # Nor where nothing at all would remain: some of the step must.
     bounded = one.outcome.shorter_step and (cause not in ROOFS or one.predicted is not None)
-    bounded &= 0 < one.at_most < ledger.step - ROUNDING_MS
+    bounded &= 0 < one.at_most < ledger.step - ROUNDING_MS and not one.is_blind
     step = Range(low=ledger.step - one.at_most) if bounded else Range()
     if bounded and one.predicted is not None:
         step = one.predicted
@@ -328,6 +335,8 @@ def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     left = ledger.of(one.moves)
     if left < one.at_most:  # all it could do at best, and what its causes have to give at all
         amount = f"only {format_ms(left)}" if left > 0 else "nothing"
+        if one.blind_ms > MENTION_SHARE * ledger.step:
+            amount = f"at most {format_ms(left + one.blind_ms)}"
         why = f"the causes it moves, {what} first, give back {amount} of the {step} step"
     if one.at_most < ROUNDING_MS:
         why = f"it saves nothing while another wall stands: removing {what} alone leaves the step at {step}"

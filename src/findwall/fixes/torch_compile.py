@@ -11,7 +11,8 @@ When it does not help:
 The step waits for the loader, a copy, a synchronisation or communication, or its matmuls are
 already at the roof: then there is nothing to fuse. For small inference calls the guards that each
 call checks can cost more than the dispatcher they replace; `mode="reduce-overhead"` or a CUDA graph
-is the remedy there. Changing shapes make it compile again and again.
+is the remedy there. Changing shapes make it compile again and again. Where it fails or takes too long on
+the whole of a deep model, compile-blocks does it block by block.
 
 Risk:
 The first steps take minutes. Fused kernels round less often than the ops they replace, so results
@@ -36,12 +37,12 @@ from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, listed, step_ms
+from findwall.attribute.figures import NO_MODEL, a_step, blind_ms, gain_ms, listed, missing, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
@@ -74,6 +75,8 @@ def advise(facts: Facts) -> Outcome:
         )
         return NoUse(f"the model is already compiled{generated}")
     if gain_ms(facts, *MOVES) <= 0:
+        if blind_ms(facts, *MOVES) > 0:
+            return CannotTell(f"what fusing would save is not known: {missing(facts) or NO_MODEL}")
         return NoUse("there is nothing to fuse, and the device never waits for launches")
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts)
@@ -148,4 +151,4 @@ def patch(editor: Editor) -> None:
     compile_named(editor, "", {"transformers": {"torch_compile": "True"}})
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply, patch=patch, instead="compile-blocks")

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import threading
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from findwall.measure.applying import Effect
+from findwall.measure.layer_calls import Instead, LayerCalls
 from findwall.measure.roots import roots
+from findwall.model.applied import Place, Spot
 
+# Places: calls of models, and the functions that call layers where no model does.
+CALLED, FUNCTION = "call", "function"
 TORCHS = "torch's"  # a model of a class that torch brings
 NO_GRAPH = "the compiler made no graph of the models that the job calls"
+NO_FUNCTION = (
+    "the job calls single layers, which leaves nothing to fuse, and no function of its own holds these calls "
+    "alone: put the forward pass into one, with @torch.compile on it"
+)
+SINGLE_OPS = "the models that the job calls are single ops, which leaves nothing to fuse"
 WRAPPED = (
     "the compiler makes no graph of torch's own modules inside DistributedDataParallel: compile the model "
     "before it is wrapped"
@@ -17,22 +31,89 @@ WRAPPED = (
 
 
 def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
-    """Each outermost module, in place; what the compiler made of it is the proof."""
+    """Each outermost module, in place; or the functions that call single layers. What the compiler made of
+    it is the proof."""
     if not hasattr(torch.nn.Module, "compile"):
         effect.cannot(f"torch {torch.__version__} cannot compile a module in place")
         return
+    layers = _Layers(torch, effect, how)
 
     def compiled(module: Any, _args: tuple[Any, ...]) -> None:
-        if module._compiled_call_impl is None:
+        if _is_layer(module):
+            layers.missed(NO_FUNCTION)
+        elif module._compiled_call_impl is None:
+            layers.stop()
             # As `module.compile()`, which leaves out models that are made of torch's own modules alone: the
             # compiler begins at the first frame that is none of torch's.
             inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
             module._compiled_call_impl = torch.compile(inline(module._call_impl), **how)
-            effect.at("call", value=TORCHS if type(module).__module__.startswith("torch.") else "")
+            effect.at(CALLED, value=TORCHS if type(module).__module__.startswith("torch.") else "")
             effect.missed(WRAPPED if _is_wrapped(torch, module) else NO_GRAPH)
 
     roots(torch).tell(compiled)
-    effect.at_end(lambda: _graphs(torch, effect))
+    roots(torch).each(layers.called)
+    effect.at_end(lambda: compiled_graphs(torch, effect, layers.told()))
+
+
+class _Layers:
+    """Single layers that the job calls itself: the functions around them are compiled."""
+
+    def __init__(self, torch: Any, effect: Effect, how: dict[str, Any]) -> None:
+        self._torch, self._effect, self._how = torch, effect, how
+        self._calls = LayerCalls()
+        self._lock = threading.RLock()
+        self._over = False
+
+    def called(self, module: Any) -> bool:
+        if not self._over and _is_layer(module):
+            with self._lock:  # threads that call layers would have a function compiled twice
+                code = self._calls.saw(module)
+                if code is not None:
+                    self._compile(code)
+        return not self._over
+
+    def missed(self, why: str) -> None:
+        if not (self._over or self._calls.instead):
+            self._effect.missed(why)
+
+    def stop(self) -> None:
+        self._over = True
+        self._calls.stop()
+
+    def _compile(self, code: CodeType) -> None:
+        self._effect.missed(NO_GRAPH)
+        self._calls.instead[code] = Instead(code, lambda function: self._torch.compile(function, **self._how))
+
+    def told(self) -> str:
+        """The functions of which there is something compiled; the others are no longer called."""
+        found = _compiled(self._torch, list(self._calls.instead))
+        for code in found or self._calls.instead:
+            if self._calls.instead[code].anew:
+                self._effect.cannot(f"{_where(code)} is defined in every step: define it once")
+        for code in found:
+            file = os.path.abspath(code.co_filename)  # noqa: PTH100 - symlinks stay
+            self._effect.keep(Place(FUNCTION, (Spot(file, code.co_firstlineno, function=code.co_name),)))
+        also = "; other calls of layers are as they were" if self._calls.outside else ""
+        return f", of {' and '.join(map(_where, found))}{also}" if found else ""
+
+
+def _where(code: CodeType) -> str:
+    return f"{code.co_name} at {Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _compiled(torch: Any, codes: list[CodeType]) -> list[CodeType]:
+    """By torch's own books: what it keeps of them, or where nothing is left of that, what it came by.
+    Of a torch without such books it is what was asked for."""
+    with contextlib.suppress(AttributeError, ImportError, TypeError):
+        kept = torch._dynamo.eval_frame._debug_get_cache_entry_list
+        came_by = importlib.import_module("torch._dynamo.convert_frame").input_codes
+        return [one for one in codes if kept(one)] or [one for one in codes if one in came_by]
+    return codes
+
+
+def _is_layer(module: Any) -> bool:
+    """One of torch's own that has no parts: the compiler finds a single op in it."""
+    return type(module).__module__.startswith("torch.nn.") and next(module.children(), None) is None
 
 
 def _is_wrapped(torch: Any, module: Any) -> bool:
@@ -41,14 +122,11 @@ def _is_wrapped(torch: Any, module: Any) -> bool:
     return isinstance(module, wrapper) and type(module.module).__module__.startswith("torch.")
 
 
-def _graphs(torch: Any, effect: Effect) -> str:
+def compiled_graphs(torch: Any, effect: Effect, where: str) -> str:
     stats = torch._dynamo.utils.counters["stats"]
     graphs, ops = stats.get("unique_graphs", 0), stats.get("calls_captured", 0)
     if ops > graphs:
-        return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops"
-    if graphs:  # a job that calls single layers: the rest of its model is in functions of its own
-        effect.missed(
-            "the modules that the job calls are single ops, which leaves nothing to fuse: put "
-            "@torch.compile on the function that calls them"
-        )
+        return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops{where}"
+    if graphs:
+        effect.missed(SINGLE_OPS)
     return ""

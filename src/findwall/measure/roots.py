@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 SEEN_CALLS = 64  # outermost ones: a model that was not called by then is none of the step's. Chosen by hand.
+MOST_CALLS = 4096  # that somebody who looks at each of them may see. Chosen by hand.
 
 Found = Callable[[Any, tuple[Any, ...]], None]
 
@@ -30,6 +31,7 @@ class Roots:
         self._left = SEEN_CALLS
         self._last: list[Callable[[], None]] = []
         self._after: list[Callable[[Any], None]] = []
+        self._each: list[Callable[[Any], bool]] = []
 
     def tell(self, found: Found, outside: bool = False) -> None:
         """`outside`: after the others, for what stands around what they make of the module."""
@@ -41,18 +43,23 @@ class Roots:
         self._watch()
         self._after.append(gave)
 
+    def each(self, calls: Callable[[Any], bool]) -> None:
+        """Call this with the model before each of its calls, until it has seen enough and returns False."""
+        self._watch()
+        self._each.append(calls)
+
     def at_last(self, call: Callable[[], None]) -> None:
         """Call this with the last call that is seen: by then the job has warmed up."""
         self._watch()
         self._last.append(call)
 
     def _watch(self) -> None:
-        if not (self._found or self._outside or self._last or self._after):
+        if not (self._found or self._outside or self._last or self._after or self._each):
             self._module.__call__ = self._watched()
 
     def _watched(self) -> Callable[..., Any]:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if getattr(self._inside, "yes", False) or self._left <= 0:
+            if getattr(self._inside, "yes", False) or self._is_over:
                 return self._call(module, *args, **kwargs)
             self._inside.yes = True
             try:
@@ -67,18 +74,35 @@ class Roots:
 
         return call
 
+    @property
+    def _is_over(self) -> bool:
+        return self._left <= (SEEN_CALLS - MOST_CALLS if self._each else 0)
+
     def _outermost(self, module: Any, args: tuple[Any, ...]) -> None:
         self._left -= 1
-        if self._left <= 0:
-            self._module.__call__ = self._call
+        if self._left == 0:
             for call in self._last:
                 call()
         # A loss is a module as well: only what has parameters is a model.
-        if module not in self._known and next(module.parameters(), None) is not None:
+        if next(module.parameters(), None) is not None:
+            self._model(module, args)
+        if self._is_over:
+            self._module.__call__ = self._call
+
+    def _model(self, module: Any, args: tuple[Any, ...]) -> None:
+        self._each = [calls for calls in self._each if _wants_more(calls, module)]
+        if module not in self._known and self._left >= 0:
             self._known.add(module)
             for found in (*self._found, *self._outside):
                 with contextlib.suppress(Exception):  # a fix that fails here is one that nothing shows of
                     found(module, args)
+
+
+def _wants_more(calls: Callable[[Any], bool], module: Any) -> bool:
+    try:
+        return calls(module)
+    except Exception:  # noqa: BLE001 - a look: it may not break the job, and one that fails is over
+        return False
 
 
 _of_torch: dict[int, Roots] = {}

@@ -24,8 +24,8 @@ class Named(msgspec.Struct):
     statement: ast.stmt
     name: str  # `model`, `self.model`
 
-    def then(self, line: str) -> None:
-        self.edits.insert_after(self.statement, line)
+    def then(self, *lines: str) -> None:
+        self.edits.insert_after(self.statement, *lines)
 
 
 def named(editor: Editor, place: Place) -> Named:

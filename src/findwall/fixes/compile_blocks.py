@@ -1,0 +1,48 @@
+"""Compile the blocks that a model repeats, one by one, instead of the model as a whole.
+
+What it does:
+`for block in model.layers: block.compile()` compiles the layer that a deep model is made of. The code made
+for the first of them serves all the others, so the compiler is done in the time of one block instead of all,
+and what it cannot trace around the blocks (embeddings, losses, caches, hooks) stays as it is.
+
+When it does not help:
+The model repeats nothing, or its time goes outside of what it repeats. Where `torch.compile(model)` gets
+through, it fuses across blocks as well, and a step is as fast or faster: findwall tries this one where that
+failed.
+
+Risk:
+As of torch.compile: results differ in the last bits, and changing shapes make it compile again. Before torch
+2.5 each block is compiled for itself, and from the ninth on none is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from findwall.attribute.compiled import COMPILED_AWAY
+from findwall.attribute.facts import Facts
+from findwall.fixes import CannotTell, Fix, Outcome
+from findwall.measure.applying import Effect
+from findwall.measure.blocks import compile_blocks
+from findwall.patches.compiled import compile_each_block
+from findwall.patches.editor import Editor
+
+MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
+
+
+def advise(_facts: Facts) -> Outcome:
+    return CannotTell(
+        "a trace does not show what a model repeats; `findwall try` makes it where torch-compile fails, or "
+        "by itself with --fixes compile-blocks"
+    )
+
+
+def apply(torch: Any, effect: Effect) -> None:
+    compile_blocks(torch, effect)
+
+
+def patch(editor: Editor) -> None:
+    compile_each_block(editor)
+
+
+FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
