@@ -17,6 +17,7 @@ from findwall.measure.losses import Losses
 from findwall.measure.membership import Membership
 from findwall.measure.outputs import Outputs
 from findwall.measure.runfolder import encode
+from findwall.measure.samples import Samples
 from findwall.measure.told import Told, applied_in_all
 from findwall.model.arms import REPORT, SEED, ArmReport, Around
 from findwall.model.machine import Telemetry
@@ -32,6 +33,7 @@ class TrialArm:
         self._report, self._seed, self._rank = report, seed, rank
         self._losses: Losses | None = None
         self._outputs: Outputs | None = None
+        self._samples: Samples | None = None
 
     @classmethod
     def of_environment(cls, rank: Membership) -> TrialArm | None:
@@ -49,6 +51,7 @@ class TrialArm:
             torch.manual_seed = torch.random.manual_seed = self._shifted(torch.manual_seed)
         self._losses = Losses(torch)
         self._outputs = Outputs(torch)
+        self._samples = Samples(torch)
 
     def _shifted(self, original: Callable[[int], Any]) -> Callable[[int], Any]:
         @functools.wraps(original)
@@ -70,6 +73,8 @@ class TrialArm:
             outputs=self._outputs.read() if self._outputs is not None else [],
             peak_memory=max((one for one in memory if one is not None), default=None),
             applied=applied_in_all([told.applied for told in ranks]),
+            draws=self._samples is not None and self._samples.draws,
+            order=self._samples.order if self._samples is not None else [],
             around=_around(ranks[0].measurement.telemetry),
         )
         write_atomically(self._report, encode(report), private=True)

@@ -32,4 +32,6 @@ class ArmReport(msgspec.Struct, frozen=True):
     peak_memory: int | None = None  # bytes on the device
     applied: Applied = Applied()
     around: Around = Around()
+    draws: bool = False  # its dataset drew random numbers in the training process
+    order: list[list[int]] = []  # numbers for the first batches that each loader asked for
     outputs: list[float] = []  # the size of what the models gave in their first calls without gradients

@@ -57,6 +57,16 @@ class Plain(msgspec.Struct, frozen=True):
     other_seed: list[list[float]]
     seconds: float = 0.0  # that one process takes, from start to end
     around: list[Around] = []
+    draws: bool = False  # its dataset draws at random, in the training process
+    order: list[list[int]] = []  # of the samples, as each loader asks for them
+
+
+def same_order(order: list[list[int]], arm: Outcome) -> bool:
+    """Whether each process of an arm asked for the samples that a plain one asked for, as far as both did."""
+    others = [one.order for one in arm.reports]
+    pairs = [pair for other in others for pair in zip(order, other, strict=False)]
+    known = bool(pairs) and all(one and two for one, two in pairs)
+    return known and all(a == b for one, two in pairs for a, b in zip(one, two, strict=False))
 
 
 def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor: float) -> Attempt:
