@@ -29,10 +29,10 @@ def place_now(
         file = frame.f_code.co_filename
         if is_job(file):
             spots.append(_spot(frame))
-        elif not spots and not library and not _is_ours_or_torch(file):
-            if _makes(frame, of) and _passes_on(type(of)):
+        elif not spots and not _is_ours_or_torch(file):
+            if not library and _makes(frame, of) and _passes_on(type(of)):
                 takes, given = (), ()  # the job called that class, whose own parameters come first
-            else:
+            else:  # of several the last: a trainer that lets another library do it is what the job calls
                 library = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         frame = frame.f_back
     return Place(kind, tuple(spots), library, tuple(takes), tuple(given), value) if spots else None
