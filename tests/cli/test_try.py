@@ -155,6 +155,25 @@ def test_a_module_is_found_from_another_folder(monkeypatch: pytest.MonkeyPatch, 
     assert trying.Job("pkg.train", is_module=True).env == trying.Job("train.py", cwd="box").env == {}
 
 
+def test_what_a_person_names_is_tried_whatever_is_prescribed() -> None:
+    seen = prescribing({"loader-workers": "Use 8 workers: 4 cores are idle.", "tf32": ""})
+    only = trying.to_try("loader-workers=3,pin-memory,remove-sync")
+    found = trying.view_of(seen, True, only).candidates
+    assert [one.fixes for one in found] == [("loader-workers=3",), ("pin-memory",), ("remove-sync",)]
+    assert [one.stands_in for one in found] == [False, False, True]
+    assert found[0].predicted.mid is not None and found[1].predicted.mid is None
+    lost = replace(seen, prescriptions=[], wall=replace(seen.wall, wall=None, cause=None))
+    assert [one.fixes for one in trying.view_of(lost, True, ("tf32",)).candidates] == [("tf32",)]
+    assert trying.view_of(lost, False, ("tf32",)).candidates == []
+
+
+def test_what_is_made_where_a_fix_fails_is_another_way_to_the_same() -> None:
+    found = trying.view_of(prescribing({"torch-compile": "", "bf16-autocast": ""})).candidates
+    assert [one.fixes for one in found] == [("torch-compile",), ("bf16-autocast",), ("compile-blocks",)]
+    assert found[-1].predicted == found[0].predicted and not found[-1].exact
+    assert trying._rivals(("bf16-autocast", "torch-compile"), "compile-blocks") == ("torch-compile",)
+
+
 def test_a_look_that_fails_says_what_findwall_said(tmp_path: Path) -> None:
     code = "import sys; sys.exit('findwall: no module named pkg.\\n  findwall run -m MODULE')"
     with pytest.raises(FindwallError, match=r"\(exit code 1\): no module named pkg\."):
@@ -274,8 +293,10 @@ def test_a_dry_run_says_what_would_be_tried(
     assert cli._run(["try", "--dry-run", "job.py"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["would try loader-workers=2"]
     assert cli._run(["try", "--dry-run", "--fixes", "tf32", "job.py"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["would try tf32"]
+    assert cli._run(["try", "--dry-run", "--no-numerics", "--fixes", "tf32", "job.py"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "would try nothing: tf32 is not among the fixes that are prescribed for it"
+        "would try nothing: tf32 may change the numbers, which --no-numerics leaves out"
     ]
 
 

@@ -56,7 +56,7 @@ def test_of_what_only_has_a_bound_that_is_told(document: Document) -> None:
     assert asking(document("full"), Range(low=24.0), Range(high=1.7)) == [
         "sdpa,tf32: a step of 24.0 ms at best"
     ]
-    assert asking(document("full"), Range(), Range()) == ["sdpa,tf32: no change"]
+    assert asking(document("full"), Range(), Range()) == ["sdpa,tf32: the step is not known"]
 
 
 def test_nothing_asked_nothing_told(document: Document) -> None:

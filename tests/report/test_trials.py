@@ -136,9 +136,18 @@ def test_a_longer_start_is_made_up_for_only_by_a_gain_that_is_proven(diagnosis: 
     assert with_trials(diagnosis, found(none)).trials[0].break_even_steps is None
 
 
-def test_what_a_person_named_and_nobody_prescribes_is_said(diagnosis: Diagnosis) -> None:
+def test_where_the_job_stands_may_not_be_known(diagnosis: Diagnosis) -> None:
+    """What a person names is tried without a wall."""
+    none = Attempt(("tf32",), "no-difference", 19.0, Comparison(1.05, 0.9, 1.2, (2, 2)))
+    lost = replace(diagnosis, wall=replace(diagnosis.wall, wall=None, cause=None))
+    told = with_trials(lost, found(none))
+    text = " ".join(to_text(told, found(none), None, "train.py", only=("tf32",)).split())
+    assert "is proven to make the job faster. It stands at no wall that is known." in text
+
+
+def test_what_a_person_named_and_may_not_be_tried_is_said(diagnosis: Diagnosis) -> None:
     shown = replace(diagnosis, trials=[])
     tried = Found(ended="nothing is left to try")
     text = " ".join(to_text(shown, tried, None, "train.py", only=("tf32", "sdpa")).split())
-    assert "sdpa and tf32 are not among the fixes that are prescribed for it." in text
+    assert "sdpa and tf32 may change the numbers, which --no-numerics leaves out." in text
     assert why_nothing(shown) == "no fix that is prescribed for it can be made without an edit"

@@ -8,6 +8,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
 from findwall.model.applied import Applied, AppliedFix
@@ -164,10 +165,6 @@ def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
     assert told(100.0, 100.4, 100.9) == "a is there"
 
 
-def test_only_what_a_person_names_is_tried() -> None:
-    assert Pretended({"a": 2.0, "b": 1.5}).search(only=("b",)).stack == ("b",)
-
-
 def test_a_job_with_nothing_to_gain_is_told_so() -> None:
     found = Pretended({}).search()
     assert found.stack == () and found.stages == [] and found.ended == "nothing is left to try"
@@ -293,3 +290,46 @@ def test_what_is_clear_needs_few_processes() -> None:
 
     search(measure, job.look, lambda stack, name: name in stack)
     assert {name: len(arm.samples) for name, arm in seen[0].arms.items()} == dict.fromkeys(arms, 2)
+
+
+class Drawing(Pretended):
+    """A job whose dataset draws at random, and losses that are others with each seed, and with workers."""
+
+    def __init__(self, draws: bool, order: list[list[int]]) -> None:
+        super().__init__({"workers": 2.0})
+        self.draws, self.order = draws, order
+
+    def look(self, stack: Stack) -> View:
+        left = [] if stack else [Candidate(("workers",), True, redraws=True)]
+        return View("data / loader-starved", self.step(stack), left)
+
+    def arm(self, name: str, stack: Stack) -> Outcome:
+        found = super().arm(name, stack)
+        off = 1.05 if stack else 1.06 if name == AGAIN else 1.0
+        order = self.order if stack else [[1, 2, 3]]
+
+        def told(one: Sample) -> Sample:
+            assert one.report is not None
+            losses = [value * off for value in LOSSES]
+            draws = self.draws and not stack  # in workers nobody sees it
+            return replace(one, report=replace(one.report, losses=losses, draws=draws, order=order))
+
+        return replace(found, samples=[told(one) for one in found.samples])
+
+
+@pytest.mark.parametrize(
+    ("draws", "order", "verdict"),
+    [
+        (True, [[1, 2, 3, 4]], "faster"),  # workers are asked for batches ahead
+        (True, [[1, 3, 2]], "incorrect"),
+        (True, [], "incorrect"),
+        (False, [[1, 2, 3]], "incorrect"),
+    ],
+)
+def test_a_dataset_that_draws_draws_other_numbers_in_workers(
+    draws: bool, order: list[list[int]], verdict: str
+) -> None:
+    (first, *_) = Drawing(draws, order).search().stages
+    (made,) = first.attempts
+    assert made.verdict == verdict
+    assert ("in the same order" in made.why) == (verdict == "faster")

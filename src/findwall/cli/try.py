@@ -33,7 +33,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
     "with everything it does: what it writes, it writes each time.",
 )
 @click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
-@click.option("--fixes", metavar="A,B", default="", help="Try only these.")
+@click.option("--fixes", metavar="A,B", default="", help="Try only these, prescribed or not.")
 @click.option("--no-numerics", is_flag=True, help="Leave out fixes that round differently.")
 @click.option("--budget", metavar="TIME", default="10m", show_default=True, help="The most it may take.")
 @click.option(
@@ -93,7 +93,7 @@ def command(
     )
     if dry_run:
         seen = first_look(job, _say)
-        show(_would_try(seen, view_of(seen, job.numerics), job.only))
+        show(_would_try(seen, view_of(seen, job.numerics, job.only), job.only))
         return
     _tell(try_fixes(job, _say), job, typed, patch_file, json_target, price)
 
@@ -136,9 +136,8 @@ def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
     """`only`: the fixes that a person named, if any."""
     from findwall.cli.trying import stand_ins
     from findwall.report.trials import labelled, why_nothing
-    from findwall.verify.search import is_named
 
-    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates if is_named(one, only)]
+    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]
     lines = [f"wall: {view.wall}", *(f"would try {name}" for name in names)]
     if not names:
         lines.append(f"would try nothing: {why_nothing(seen, only)}")

@@ -9,20 +9,21 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from math import inf
 from pathlib import Path
 from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
 from findwall.cli.launchers import Launch
 from findwall.cli.looking import deleted, look_at, warn, written
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED
-from findwall.model.diagnosis import Diagnosis
+from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.verify.judge import bare
 from findwall.verify.processes import is_piped_to
 from findwall.verify.search import AGAIN, EARLY, PLAIN, Candidate, Found, Settled, Stack, View, search
@@ -84,11 +85,13 @@ def stand_ins(stack: Stack) -> Stack:
 
 
 def to_try(words: str) -> tuple[str, ...]:
-    """The fixes that a person named, if a trial can make each."""
+    """The fixes that a person named, with their numbers, if a trial can make each."""
     from findwall.cli.run import named
     from findwall.fixes import all_fixes
 
-    return tuple(named(words, {name: fix.trial for name, fix in all_fixes().items() if fix.trial})[0])
+    able = {name: fix.trial for name, fix in all_fixes().items() if fix.trial}
+    numbers = named(words, able)[1]
+    return tuple(name if number is None else f"{name}={number}" for name, number in numbers.items())
 
 
 class Tried(msgspec.Struct):
@@ -130,7 +133,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
         finally:
             if not stack and is_piped_to():
                 say(NO_INPUT)
-        return view_of(looks[stack], job.numerics)
+        return view_of(looks[stack], job.numerics, job.only)
 
     def measure(arms: dict[str, Stack], settled: Settled) -> Trial:
         nonlocal trials
@@ -148,7 +151,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
                 told[stack] = reports[0].applied
         return trial
 
-    found = search(measure, look, _rivals, job.only, job.rounds)
+    found = search(measure, look, _rivals, job.rounds)
     found.seconds = time.monotonic() - begun
     if () not in looks and found.ended == EARLY["interrupted"]:
         say("interrupted before anything was measured")
@@ -190,25 +193,47 @@ def keep(folder: Path, diagnosis: Diagnosis) -> None:
         write_page(diagnosis, examined([str(folder)], None, None)[1], folder / REPORT_FILE)
 
 
-def view_of(diagnosis: Diagnosis, numerics: bool = True) -> View:
-    """The wall, and the prescribed fixes that a trial can make without an edit, in their order."""
+def view_of(diagnosis: Diagnosis, numerics: bool = True, only: Sequence[str] = ()) -> View:
+    """The wall, and the prescribed fixes that a trial can make without an edit, in their order.
+
+    `only`: those that a person named, whatever is prescribed.
+    """
     from findwall.fixes import all_fixes
 
-    known = all_fixes()
+    known, asked = all_fixes(), {bare(name): name for name in only}
     numbered = {name: _numbered(name, one.how) for one in diagnosis.prescriptions for name in one.fixes[:1]}
+    numbered |= {name: one for name, one in asked.items() if "=" in one}
+    offered = [*diagnosis.prescriptions, *_instead(diagnosis)]
     found = [
         Candidate(
             tuple(numbered.get(name, name) for name in one.fixes),
             all(known[name].exact for name in one.fixes),
             one.step_ms,
             bool(stand_ins(tuple(one.fixes))),
+            any(known[name].redraws for name in one.fixes),
         )
-        for one in diagnosis.prescriptions
-        if all(known[name].trial is not None for name in one.fixes)
+        for one in offered
+        if all(known[name].trial is not None and (not asked or name in asked) for name in one.fixes)
+    ]
+    there = {bare(one.fixes[0]) for one in found if len(one.fixes) == 1}
+    found += [
+        Candidate((one,), known[name].exact, stands_in=bool(stand_ins((one,))), redraws=known[name].redraws)
+        for name, one in asked.items()
+        if name not in there
     ]
     wall = diagnosis.wall
     named = f"{wall.wall} / {wall.cause}" if wall.cause else "no wall that is known"
     return View(named, diagnosis.step.ms, [one for one in found if numerics or one.exact])
+
+
+def _instead(diagnosis: Diagnosis) -> Iterator[Prescription]:
+    """What is made in the place of a fix that fails: other ways to the same, at no better step."""
+    from findwall.fixes import all_fixes
+
+    for one in diagnosis.prescriptions:
+        name = all_fixes()[one.fixes[0]].instead if len(one.fixes) == 1 else ""
+        if name:
+            yield replace(one, fixes=[name])
 
 
 def _numbered(name: str, how: str) -> str:

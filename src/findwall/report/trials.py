@@ -19,6 +19,7 @@ from findwall.verify.search import Found, joined
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
+NO_WALL = "no wall that is known"
 WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
 
@@ -205,13 +206,13 @@ def sentence(
     only: Collection[str] = (),
 ) -> str:
     """The number first, then what made it, then where the job stands. `only`: the fixes a person named."""
-    if not diagnosis.wall.cause:
-        return f"Nothing was tried, because no wall was found. {diagnosis.wall.sentence}"
-    wall = f"{diagnosis.wall.wall} / {diagnosis.wall.cause}"
+    wall = f"{diagnosis.wall.wall} / {diagnosis.wall.cause}" if diagnosis.wall.cause else NO_WALL
     if not diagnosis.trials and found.stages:
         step = f" takes {format_ms(found.plain_ms)} per step and" if found.plain_ms is not None else ""
         none = "no process with a fix was through yet"
         return f"Nothing is known so far: {none} ({found.ended}). The job{step} stands at {wall}."
+    if not diagnosis.trials and not diagnosis.wall.cause:
+        return f"Nothing was tried, because {why_nothing(diagnosis, only)}"
     if not diagnosis.trials:
         return f"Nothing was tried. The job stands at {wall}, and {why_nothing(diagnosis, only)}."
     if not found.stack or found.total is None or found.total.faster is None:
@@ -235,13 +236,13 @@ def sentence(
 
 def why_nothing(diagnosis: Diagnosis, only: Collection[str] = ()) -> str:
     """Why a job has nothing to try. `only`: the fixes that a person named, if any."""
+    if only:
+        named = " and ".join(sorted(only))
+        return f"{named} may change the numbers, which --no-numerics leaves out"
     if not diagnosis.wall.cause:
         return f"no wall was found. {diagnosis.wall.sentence}"
     if not diagnosis.prescriptions:
         return "; ".join(["no fix is prescribed for it", *diagnosis.notes[:1]])
-    if only:
-        named = " and ".join(sorted(only))
-        return f"{named} {'are' if len(only) > 1 else 'is'} not among the fixes that are prescribed for it"
     return "no fix that is prescribed for it can be made without an edit"
 
 

@@ -9,7 +9,7 @@ and who looks at the job is the caller's matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from statistics import median
 from typing import Literal
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Range
-from findwall.verify.judge import Attempt, Plain, around_of, bare, judge, losses_of, trouble_of
+from findwall.verify.judge import Attempt, Plain, around_of, bare, judge, losses_of, same_order, trouble_of
 from findwall.verify.statistics import LEAST_DIFFERENCE, noise_floor, prove, verdict
 from findwall.verify.trial import Outcome, Trial
 
@@ -28,7 +28,8 @@ CLEAR = 1.05  # times: a gain proven to be more needs no further processes
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
-NOT_SHOWN = "the stand-in is no faster, which says nothing of the edit: that has no such cost"
+NOT_SHOWN = "the stand-in is not proven faster, which says nothing of the edit: that has no such cost"
+DRAWN_ELSEWHERE = "the same samples in the same order, of which the dataset draws parts at random"
 PLAIN, AGAIN = "plain", "plain, from another seed"
 
 Stack = tuple[str, ...]
@@ -41,11 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
     exact: bool  # they promise the same numbers
     predicted: Range = msgspec.field(default_factory=Range)  # the step in ms
     stands_in: bool = False  # one of them needs an edit, and is shown by what costs time itself
-
-
-def is_named(one: Candidate, only: Collection[str]) -> bool:
-    """Whether a person wants it tried: who names none wants all."""
-    return not only or {bare(name) for name in one.fixes} <= set(only)
+    redraws: bool = False  # with one of them a dataset that draws at random draws other numbers
 
 
 class View(msgspec.Struct, frozen=True):
@@ -82,10 +79,10 @@ Look = Callable[[Stack], View | None]
 Rivals = Callable[[Stack, str], Stack]  # what of a stack a fix is another way to, or is there itself
 
 
-def search(measure: Measure, look: Look, rivals: Rivals, only: Sequence[str] = (), rounds: int = 3) -> Found:
-    """`only`: the fixes a person named; else all that a view offers. `rounds`: processes of an arm that are
-    usually enough; twice as many where a gain shows that is not proven."""
-    way = _Way(measure, rivals, only, rounds)
+def search(measure: Measure, look: Look, rivals: Rivals, rounds: int = 3) -> Found:
+    """`rounds`: processes of an arm that are usually enough; twice as many where a gain shows that is not
+    proven."""
+    way = _Way(measure, rivals, rounds)
     try:
         way.go(look)
     except KeyboardInterrupt:  # between two trials: within one it is noted
@@ -98,14 +95,15 @@ def joined(stack: Stack) -> str:
 
 
 class _Way:
-    def __init__(self, measure: Measure, rivals: Rivals, only: Sequence[str], rounds: int) -> None:
+    def __init__(self, measure: Measure, rivals: Rivals, rounds: int) -> None:
         self.found = Found()
-        self._measure, self._rivals, self._only, self._rounds = measure, rivals, set(only), rounds
+        self._measure, self._rivals, self._rounds = measure, rivals, rounds
         self._tried: set[Stack] = set()
         self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
         self._replaced: set[str] = set()  # by another way to the same: they do not come back
         self._proven: set[str] = set()  # fixes that made the job faster by themselves
         self._exact: dict[str, bool] = {}
+        self._redraws: set[str] = set()
         self._plain = Plain([], [], [])
         self._floor = LEAST_DIFFERENCE
 
@@ -115,6 +113,7 @@ class _Way:
             found = self.found
             for one in view.candidates:
                 self._exact |= {name: one.exact for name in one.fixes if len(one.fixes) == 1}
+                self._redraws |= set(one.fixes) if one.redraws and len(one.fixes) == 1 else set()
             todo, doubts = self._wanted(view), self._doubts()
             if not todo and not doubts:
                 found.ended = "nothing is left to try"
@@ -153,7 +152,7 @@ class _Way:
         return found
 
     def _may_be_tried(self, one: Candidate, view: View) -> bool:
-        if one.fixes in self._tried or not is_named(one, self._only):
+        if one.fixes in self._tried:
             return False
         base = self.found.stack
         lost = set(base) - set(self._with(one))
@@ -238,12 +237,19 @@ class _Way:
         if runs:
             self.found.plain_ms = median(runs)
         took = median(one.seconds for one in plain.samples) if plain.samples else 0.0
-        self._plain = Plain(runs, losses, seeds, took, self._plain.around + around_of(plain))
+        told = plain.reports
+        draws = self._plain.draws or any(one.draws for one in told)
+        order = self._plain.order or next((one.order for one in told), [])
+        self._plain = Plain(runs, losses, seeds, took, self._plain.around + around_of(plain), draws, order)
 
     def _judged(self, fixes: Stack, arm: Outcome, predicted: Range | None = None) -> Attempt:
         safe = all(self._exact.get(one, False) for one in fixes)
-        made = judge(fixes, arm, self._plain, safe, self._floor)
-        return replace(made, predicted=predicted or Range())
+        draws = bool(self._redraws.intersection(fixes)) and self._plain.draws
+        if draws and not same_order(self._plain.order, arm):
+            draws = False  # then nothing explains other losses
+        made = judge(fixes, arm, self._plain, safe and not draws, self._floor)
+        why = f"{made.why}; {DRAWN_ELSEWHERE}" if draws and made.verdict != "failed" else made.why
+        return replace(made, predicted=predicted or Range(), why=why)
 
     def _on_top(self, one: Candidate, trial: Trial, name: str, below: str) -> Attempt:
         """A fix on top of a stack must make that stack faster, not only the plain job."""
