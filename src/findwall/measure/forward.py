@@ -8,7 +8,6 @@ like torch's own.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from findwall.measure.gate import Gate
+from findwall.measure.stacks import look
 from findwall.measure.stepfinder import StepEnd
 
 # How often the frames are looked at: often for the first ten seconds, then less. Chosen by hand.
@@ -51,13 +51,17 @@ class ForwardSeeker:
         looks = 0
         while not self._stop.wait(LOOK_PERIOD_S if looks < FAST_LOOKS else SLOW_LOOK_PERIOD_S):
             looks += 1
-            module = outermost_module(sys._current_frames().get(self._thread_id), self._call)
+            module = look(self._thread_id, self._module)
             if module is None:
                 continue
             hits[id(module)] += 1
             if hits[id(module)] >= LOOKS_THAT_AGREE:
                 self._found(module)
                 return
+
+    def _module(self, frame: FrameType) -> Any | None:
+        found = outermost_call(frame, self._call)
+        return None if found is None else found.f_locals.get("self")
 
 
 def outermost_call(frame: FrameType | None, call: CodeType) -> FrameType | None:
@@ -67,11 +71,6 @@ def outermost_call(frame: FrameType | None, call: CodeType) -> FrameType | None:
             found = frame
         frame = frame.f_back
     return found
-
-
-def outermost_module(frame: FrameType | None, call: CodeType) -> Any | None:
-    found = outermost_call(frame, call)
-    return None if found is None else found.f_locals.get("self")
 
 
 def wrap_call(torch: Any, module: Any, gate: Gate, ended: Callable[[int, bool], None]) -> Callable[[], None]:

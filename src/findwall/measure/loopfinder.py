@@ -21,6 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from findwall.measure.codeloops import Loop, around, loops_of
+from findwall.measure.stacks import look, threads_take_turns
 
 NS = 1_000_000_000
 # All chosen by hand, not calibrated.
@@ -64,8 +65,7 @@ class LoopWatcher(Protocol):
 
 def monitoring() -> Any | None:
     """Python's own, where it has one and threads take turns; the code of others is then changed safely."""
-    takes_turns: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return getattr(sys, "monitoring", None) if takes_turns() else None
+    return getattr(sys, "monitoring", None) if threads_take_turns() else None
 
 
 class Turns:
@@ -332,7 +332,7 @@ class LoopFinder:
     def _loops_now(self) -> list[Loop]:
         """The loops that the thread stands in, outermost first."""
         found = []
-        for code, offset in self._files.of_the_job(_where(sys._current_frames().get(self._thread_id))):
+        for code, offset in self._files.of_the_job(look(self._thread_id, _where) or []):
             if id(code) not in self._loops:
                 self._loops[id(code)] = code, loops_of(code)
             found += around(self._loops[id(code)][1], offset)
@@ -351,12 +351,13 @@ class Chosen:
         self.last = now
 
 
-def _where(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+def _where(frame: FrameType) -> list[tuple[CodeType, int]]:
     """Code and offset of each frame, innermost first. No frame is kept: it would keep what the job drops."""
     stands = []
-    while frame is not None:
-        stands.append((frame.f_code, frame.f_lasti))
-        frame = frame.f_back
+    walk: FrameType | None = frame
+    while walk is not None:
+        stands.append((walk.f_code, walk.f_lasti))
+        walk = walk.f_back
     return stands
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from findwall.measure.stacks import look
 from findwall.model.measurement import Line
 
 SAMPLE_PERIOD_S = 0.007  # no divisor of common step times
@@ -71,11 +72,12 @@ class LineSampler:
 
     def _look(self) -> None:
         while self.samples < self._wanted and not self._stop.wait(self._period):
-            frame = sys._current_frames().get(self._thread_id)
-            if frame is not None:
-                self.samples += 1
-                self._seen[self._place(frame)] += 1
-                self._show(frame)
+            look(self._thread_id, self._see)
+
+    def _see(self, frame: FrameType) -> None:
+        self.samples += 1
+        self._seen[self._place(frame)] += 1
+        self._show(frame)
 
     def _show(self, frame: FrameType) -> None:
         if self._also is None:
