@@ -7,10 +7,11 @@ from textwrap import dedent
 
 import pytest
 
-from findwall.measure.again import TIMES, Again, came_too_early
+from findwall.measure.again import TIMES, Again, came_too_early, change_the_mean
 from findwall.measure.analyst import COMMAND_VARIABLE
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
+from findwall.model.measurement import Later
 
 OPTIONS = ("--steps", "12", "--no-trace")
 SLOW_UNTIL_JUDGED = """
@@ -127,3 +128,24 @@ def test_a_document_that_says_nothing_of_it(tmp_path, content):
     assert not came_too_early(tmp_path)
     assert not came_too_early(None)
     assert not came_too_early(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("usual_ms", "slow_ms", "timed_ms", "changes"),
+    [
+        (10.0, [], 10.0, False),  # they go on alike
+        (10.0, [50.0], 10.0, False),  # 4 % of the time
+        (10.0, [50.0, 30.0], 10.0, True),  # 5.7 %
+        (10.0, [50.0] * 10, 14.0, False),  # as often as in the steps that were timed
+        (10.0, [50.0] * 20, 14.0, True),  # twice as often
+        (4.0, [], 10.0, True),  # much faster than what was timed
+        (6.0, [], 10.0, False),
+    ],
+)
+def test_later_steps_change_the_mean_by_what_was_not_known(
+    usual_ms: float, slow_ms: list[float], timed_ms: float, changes: bool
+) -> None:
+    total = (100 - len(slow_ms)) * usual_ms + sum(slow_ms)
+    slow_ns = [int(ms * 1e6) for ms in slow_ms]
+    later = Later(100, int(total * 1e6), 0, list(range(len(slow_ms))), slow_ns)
+    assert change_the_mean(later, timed_ms * 1e6, min(usual_ms, timed_ms) * 1e6) is changes

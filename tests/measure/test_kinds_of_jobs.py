@@ -63,10 +63,3 @@ def test_what_comes_after_all_was_measured_amends_the_verdict(warm_jobs):
     assert found.later is not None
     assert found.later.steps > 100
     assert [ns > 1_400_000_000 for ns in found.later.slow_ns].count(True) >= 1
-
-
-def test_steps_that_go_on_alike_amend_nothing(warm_jobs):
-    # Long steps: what a busy machine adds to one of them is little beside it.
-    source = SLEEPS + "    for i in range(120): step(0.03)\n"
-    run = warm_jobs.run(source, options=("--wait", "2", "--steps", "6"))
-    assert run.stderr.count("THE VERDICT") == 1 and "replaces" not in run.stderr

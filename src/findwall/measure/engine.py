@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
 from findwall.measure import cost, machine
-from findwall.measure.again import ENDED_BEFORE
+from findwall.measure.again import ENDED_BEFORE, change_the_mean
 from findwall.measure.captures import CAPTURES
 from findwall.measure.collector import asked_at
 from findwall.measure.diary import LOADER_START, Diary
@@ -24,12 +24,9 @@ from findwall.measure.stepfinder import Nest, StepEnd, StepFinder
 from findwall.measure.steptimer import DeviceClock, StepTimer
 from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
-from findwall.model.kinds import MUCH_FASTER
 from findwall.model.measurement import ENDED, Later, Measurement
 
-# Both chosen by hand, not calibrated.
-FEWEST_LATER = 20  # steps after all was measured: fewer say nothing of what comes seldom
-LATER_SHARE = 0.05  # of their time: if what was not seen before takes less, the verdict stays
+FEWEST_LATER = 20  # steps after all was measured: fewer say nothing of what comes seldom. Chosen by hand.
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 LOOP_NOTE = "a step is one turn of the loop at "
 # Chosen by hand: until then the job may yet come to its device, or to its modules.
@@ -490,11 +487,7 @@ class Engine:
             return False
         self.diary.last_step = watch.last
         self.record.later = Later(watch.count, watch.ns, self.step_number, watch.slow_step, watch.slow_ns)
-        timed = self.timed_ns
-        added = sum(watch.slow_ns) - len(watch.slow_ns) * self.usual_ns
-        known = max(timed - self.usual_ns, 0.0) * watch.count
-        is_faster = watch.ns < MUCH_FASTER * timed * watch.count
-        if added - known < LATER_SHARE * watch.ns and not is_faster:
+        if not change_the_mean(self.record.later, self.timed_ns, self.usual_ns):
             return False
         self.save(final=True)
         return True

@@ -3,8 +3,8 @@
 Python 3.11 makes a frame's object only when somebody asks for it, and making one may start a collection of
 garbage. That runs finalizers, they let the other thread run on, and the frame whose object is being made is
 gone by then: the job crashes. Before 3.11 the objects are always there; since 3.12 no allocation collects.
-So on 3.11 nothing is collected during a look. Where threads do not take turns (a build without the interpreter
-lock) no look is safe, and none is taken.
+So on 3.11 nothing is collected during a look. Where threads do not take turns (a build without the
+interpreter lock) no look is safe, and none is taken.
 """
 
 from __future__ import annotations
