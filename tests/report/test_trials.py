@@ -68,6 +68,38 @@ def test_a_patch_is_shown_and_what_it_leaves_out_is_told(diagnosis: Diagnosis) -
     assert text.endswith("… 24 more lines: --write-patch FILE writes them all\n")
 
 
+def test_a_verdict_on_top_of_a_stack_is_told_with_its_own_figures(diagnosis: Diagnosis) -> None:
+    """Twice as fast as the plain job, and no faster than the stack it stands on."""
+    beside, on_top = Comparison(2.0, 1.98, 2.02, (6, 3)), Comparison(1.0, 0.99, 1.01, (3, 3))
+    tried = found(Attempt(("a", "b"), "no-difference", 50.0, beside, base="a", on_base=on_top))
+    shown = with_trials(diagnosis, tried)
+    assert shown.trials[0].base == "a" and shown.trials[0].speedup_over_base.high == 1.01
+    text = " ".join(to_text(shown, tried, None, "train.py").split())
+    assert "2.00× (1.98–2.02) no-difference 1.00× (0.99–1.01) on top of a;" in text
+
+
+def test_an_interval_that_leaves_out_1_does_not_read_as_if_it_held_it(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32",), "faster", 10.0, Comparison(1.018, 1.0025, 1.034, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py")
+    assert text.startswith("1.018 times faster (1.002 to 1.034)") and "1.018× (1.002–1.034)" in text
+
+
+def test_losses_that_differ_by_little_are_told_by_how_much(diagnosis: Diagnosis) -> None:
+    losses = Losses("differs", 2e-5, 1e-5, 3)
+    tried = found(Attempt(("tf32",), "incorrect", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), losses))
+    text = to_text(with_trials(diagnosis, tried), tried, None, "train.py")
+    assert "other losses, 2e-05 apart, 1e-05 allowed" in " ".join(text.split())
+
+
+def test_losses_that_nobody_can_compare_are_told_why(diagnosis: Diagnosis) -> None:
+    losses = Losses("not-checked", 0.5, 0.2, 3, why="two seeds differ by too much to tell")
+    kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), losses)
+    tried = found(kept, stack=kept.fixes)
+    text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py").split())
+    assert "losses not checked, 50 % apart, 20 % allowed; losses: two seeds differ by too much" in text
+
+
 def test_losses_that_differ_are_named_and_not_kept(diagnosis: Diagnosis) -> None:
     wrong = Attempt(("tf32",), "incorrect", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), Losses("differs"))
     tried = found(wrong)

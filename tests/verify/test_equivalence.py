@@ -58,6 +58,31 @@ def test_without_losses_nothing_is_checked(plain: list[list[float]]) -> None:
     assert compare_losses([[1.0] * 9], [], plain, exact=True).likeness == "not-checked"
 
 
+def test_what_only_seeds_that_differ_much_would_explain_is_not_called_the_same() -> None:
+    plain, seeded = [1.0, 4.0, 0.5, 2.0], [3.0, 0.6, 2.5, 0.4]
+    near = [value * 1.01 for value in plain]
+    assert compare_losses([plain], [seeded], [near], exact=False).likeness == "same"
+    for other in ([0.0] * 4, [2.0, 2.0, 1.0, 1.0]):
+        found = compare_losses([plain], [seeded], [other], exact=False)
+        assert found.likeness == "not-checked" and "two seeds" in found.why
+        assert found.allowed == pytest.approx(0.2) and not found.needs_repeat
+    assert compare_losses([plain], [seeded], [[90.0] * 4], exact=False).likeness == "differs"
+
+
+def test_one_plain_run_does_not_show_what_a_repeat_differs_by() -> None:
+    plain, off = [1.0, 0.9, 0.8, 0.7], [1.015, 0.9135, 0.812, 0.7105]
+    found = compare_losses([plain], [], [off], exact=True)
+    assert found.likeness == "not-checked" and found.needs_repeat
+    assert compare_losses([plain, plain], [], [off], exact=True).likeness == "differs"
+    assert compare_losses([plain], [], [plain], exact=True).likeness == "same"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_loss_that_is_no_number_differs(exact: bool) -> None:
+    broken = [1.0] * 8 + [float("nan")]
+    assert compare_losses([[1.0] * 9] * 2, [], [broken], exact).likeness == "differs"
+
+
 def test_a_loss_that_broke_is_no_rounding() -> None:
     assert compare_losses([[1.0] * 9], [], [[1.0] * 8 + [1e300]], exact=False).likeness == "differs"
 

@@ -15,6 +15,7 @@ from findwall.verify.statistics import (
     Comparison,
     compare,
     noise_floor,
+    prove,
     student,
     verdict,
 )
@@ -114,6 +115,15 @@ def test_equal_samples_prove_little_more_than_the_clock() -> None:
     found = compare([5.0, 5.0, 5.0], [5.0, 5.0, 5.0])
     assert found is not None and found.low < 1 < found.high
     assert verdict(found) == "no-difference"
+
+
+def test_two_samples_are_lent_a_spread_and_three_stand_by_themselves() -> None:
+    far = prove([60.0, 60.0], [27.0, 32.0])
+    assert far is not None and far.low > 1.05
+    near = prove([60.0, 60.1, 60.0, 59.9], [57.0, 57.4])  # whoever is noisier may agree by chance
+    assert near is not None and near.low < 1.0
+    three = [57.0, 57.1, 57.05]
+    assert prove([60.0, 60.1, 59.9], three) == compare([60.0, 60.1, 59.9], three, 0.99)
 
 
 def test_one_sample_a_side_proves_nothing() -> None:

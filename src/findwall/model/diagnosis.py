@@ -259,7 +259,9 @@ class Trial(msgspec.Struct):
     predicted: Range  # the step in ms
     measured: Range  # likewise; the ends are those of the speed-up's interval
     verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
-    speedup: Range = msgspec.field(default_factory=Range)
+    speedup: Range = msgspec.field(default_factory=Range)  # over the plain job
+    base: str = ""  # the fixes that the verdict compares it with; none: the plain job
+    speedup_over_base: Range = msgspec.field(default_factory=Range)
     losses: Literal["same", "differs", "not-checked"] = "not-checked"
     compared: Literal["losses", "outputs"] = (
         "losses"  # what `losses` tells of: without any, the models' outputs

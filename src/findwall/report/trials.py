@@ -15,10 +15,12 @@ from findwall.units import format_bytes, format_ms, format_share
 from findwall.verify.equivalence import plotted
 from findwall.verify.judge import Attempt, bare
 from findwall.verify.search import Found, joined
+from findwall.verify.statistics import Comparison
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
+LITTLE = 0.001  # of the losses: less is told as a number. Chosen by hand.
 NO_WALL = "no wall that is known"
 WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
@@ -34,7 +36,7 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
     measured, speedup = Range(mid=one.step_ms), Range()
     even = None
     if one.faster is not None and one.step_ms is not None:
-        speedup = Range(one.faster.low, one.faster.ratio, one.faster.high)
+        speedup = _range(one.faster)
         plain = one.plain_ms or 0.0
         measured = Range(plain / one.faster.high, one.step_ms, plain / one.faster.low)
         if one.starts_s > LONGER_START_S and one.verdict == "faster" and plain > one.step_ms:
@@ -45,6 +47,8 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         measured=measured,
         verdict=one.verdict,
         speedup=speedup,
+        base=one.base,
+        speedup_over_base=_range(one.on_base),
         losses=one.losses.likeness,
         compared=one.losses.of,
         apart=one.losses.apart,
@@ -52,9 +56,13 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         peak_memory=one.peak_memory,
         break_even_steps=even,
         seconds=one.seconds,
-        why=one.why,
+        why="; ".join(filter(None, (one.losses.why and f"{one.losses.of}: {one.losses.why}", one.why))),
         kept=set(one.fixes) <= kept and one.verdict == "faster",
     )
+
+
+def _range(found: Comparison | None) -> Range:
+    return Range() if found is None else Range(found.low, found.ratio, found.high)
 
 
 def to_text(
@@ -119,23 +127,36 @@ def _table(trials: list[Trial], stand_ins: Collection[str] = ()) -> list[str]:
         predicted = format_ms(one.predicted.mid) if one.predicted.mid is not None else "–"
         measured = format_ms(one.measured.mid) if one.measured.mid is not None else "–"
         lines += [f"  {part}" for part in name[:-1]]
-        lines.append(f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one):17}  {_verdict(one)}")
+        lines.append(
+            f"  {name[-1]:{wide}}  {predicted:>9}  {measured:>9}  {_times(one.speedup):17}  {_verdict(one)}"
+        )
         lines += textwrap.wrap(_rests_on(one), WIDTH, initial_indent="    ", subsequent_indent="    ")
     return lines
 
 
-def _times(one: Trial) -> str:
-    if one.speedup.mid is None or one.speedup.low is None or one.speedup.high is None:
+def _times(speedup: Range) -> str:
+    if speedup.mid is None or speedup.low is None or speedup.high is None:
         return ""
-    digits = 2 if one.speedup.high < 10 else 0
-    low, mid, high = (f"{value:.{digits}f}" for value in (one.speedup.low, one.speedup.mid, one.speedup.high))
+    digits = 0 if speedup.high >= 10 else _digits(speedup.low, speedup.high)
+    low, mid, high = (f"{value:.{digits}f}" for value in (speedup.low, speedup.mid, speedup.high))
     return f"{mid}× ({low}–{high})"
 
 
+def _digits(low: float, high: float) -> int:
+    """Two, or more where an end would read as 1 and is not: whether the interval holds 1 is the verdict."""
+    ends = [end for end in (low, high) if end != 1.0]
+    return next((many for many in (2, 3) if all(round(end, many) != 1.0 for end in ends)), 4)
+
+
+def _so_far(share: float | None) -> str:
+    """As format_share tells it; so little that it would round to nothing as a number."""
+    return f"{share:.0e}" if share is not None and 0 < share < LITTLE else format_share(share)
+
+
 def _rests_on(one: Trial) -> str:
-    parts = []
+    parts = [f"{_times(one.speedup_over_base)} on top of {one.base}"] if one.base else []
     if one.verdict != "failed":
-        by = f", {format_share(one.apart)} apart, {format_share(one.allowed)} allowed" if one.apart else ""
+        by = f", {_so_far(one.apart)} apart, {_so_far(one.allowed)} allowed" if one.apart else ""
         parts.append(WORDS[one.losses].format(one.compared) + by)
     if one.peak_memory:
         parts.append(f"peak {format_bytes(one.peak_memory)}")
@@ -228,10 +249,11 @@ def sentence(
             else f" It still stands at {wall}."
         )
     step = f"{format_ms(found.total.step_ms)} per step instead of {format_ms(found.total.plain_ms)}"
-    between = f"{total.low:.2f} to {total.high:.2f}"
+    digits = _digits(total.low, total.high)
+    between = f"{total.low:.{digits}f} to {total.high:.{digits}f}"
     made = " + ".join(f"a stand-in for {one}" if one in stand_ins else one for one in found.stack)
     needs = " It takes an edit to have it." if set(found.stack) & set(stand_ins) else ""
-    return f"{total.ratio:.2f} times faster ({between}), {step}, with {made}.{needs}{then}"
+    return f"{total.ratio:.{digits}f} times faster ({between}), {step}, with {made}.{needs}{then}"
 
 
 def why_nothing(diagnosis: Diagnosis, only: Collection[str] = ()) -> str:
@@ -260,7 +282,7 @@ def row_of_trial(one: Trial) -> str:
     """What one trial found, in a line."""
     parts = [f"{one.fix}: {_verdict(one)}"]
     if one.measured.mid is not None:
-        parts.append(f"{format_ms(one.measured.mid)} per step, {_times(one)}")
+        parts.append(f"{format_ms(one.measured.mid)} per step, {_times(one.speedup)}")
     if one.predicted.mid is not None:
         parts.append(f"predicted {format_ms(one.predicted.mid)}")
     return "; ".join(part for part in (*parts, _rests_on(one)) if part)

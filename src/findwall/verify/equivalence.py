@@ -15,9 +15,11 @@ from statistics import fmean
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 Likeness = Literal["same", "differs", "not-checked"]
 
+WORSE: tuple[Likeness, ...] = ("same", "not-checked", "differs")
 BLOCKS = "▁▂▃▄▅▆▇█"
 COMPARED = 20  # losses: later ones drift apart by themselves. Chosen by hand.
 FIRST = 5  # losses that are compared by themselves too. Chosen by hand.
@@ -25,6 +27,9 @@ FEWEST = 3  # losses: fewer prove nothing
 # Of the loss, in the mean of the compared steps. Chosen by hand: what one rounding does, and what 16 bits do.
 EXACT, ROUNDED = 1e-5, 0.02
 TIMES_NOISE = 2.0  # how much more than two plain runs a fix may differ
+# Of the loss: where two seeds differ by more, what lies further apart is not known to be the same. By hand.
+MOST_ALLOWED = 0.2
+SEEDS_DIFFER = "two seeds differ by too much to tell"
 
 
 class Losses(msgspec.Struct, frozen=True):
@@ -35,6 +40,8 @@ class Losses(msgspec.Struct, frozen=True):
     allowed: float | None = None
     steps: int = 0
     of: Literal["losses", "outputs"] = "losses"  # what was compared
+    why: str = ""  # they were not checked
+    needs_repeat: bool = False  # only a second plain run could tell
     plain: tuple[float, ...] = ()  # one curve of each
     fixed: tuple[float, ...] = ()
 
@@ -50,11 +57,26 @@ def compare_losses(
     if not base or not made:
         return Losses("not-checked")
     steps = min(COMPARED, *map(len, base), *map(len, made))
-    exact = exact and len(base) > 1  # one plain run does not show what a repeat differs by
     compared = [_compared(base, other_seed, made, exact, many) for many in {min(FIRST, steps), steps}]
-    found, allowed = max(compared, key=lambda pair: pair[0] / pair[1])
-    likeness: Likeness = "same" if found <= allowed else "differs"
-    return Losses(likeness, found, allowed, steps, plain=tuple(base[0][:steps]), fixed=tuple(made[0][:steps]))
+    worst = max(compared, key=lambda one: (WORSE.index(one.likeness), one.apart / one.allowed))
+    found = Losses(
+        worst.likeness,
+        worst.apart,
+        worst.allowed,
+        steps,
+        why=SEEDS_DIFFER if worst.likeness == "not-checked" else "",
+        plain=tuple(base[0][:steps]),
+        fixed=tuple(made[0][:steps]),
+    )
+    if exact and len(base) == 1 and found.likeness == "differs":  # a repeat might differ as much
+        return replace(found, likeness="not-checked", needs_repeat=True)
+    return found
+
+
+class _Compared(msgspec.Struct, frozen=True):
+    apart: float
+    allowed: float
+    likeness: Likeness
 
 
 def _compared(
@@ -63,16 +85,21 @@ def _compared(
     fixed: Sequence[Sequence[float]],
     exact: bool,
     steps: int,
-) -> tuple[float, float]:
+) -> _Compared:
     """How far apart the first steps are, and how far they may be."""
     base, made = ([one[:steps] for one in many] for many in (plain, fixed))
     found = max(apart(one, two) for one in base for two in made)
     noise = max((apart(one, two) for one, two in combinations(base, 2)), default=0.0)
-    if exact:
-        return found, max(EXACT, TIMES_NOISE * noise)
+    alike = max(EXACT if exact else ROUNDED, TIMES_NOISE * noise)
+    if exact or found <= alike:
+        return _Compared(found, alike, "same" if found <= alike else "differs")
     seeds = [one[:steps] for one in other_seed if len(one) >= steps]
     between = max((apart(one, two) for one in base for two in seeds), default=0.0)
-    return found, max(ROUNDED, TIMES_NOISE * max(noise, between))
+    explained = max(alike, TIMES_NOISE * between)
+    if not found <= explained:  # also where it is not a number
+        return _Compared(found, explained, "differs")
+    allowed = max(alike, min(explained, MOST_ALLOWED))
+    return _Compared(found, allowed, "same" if found <= allowed else "not-checked")
 
 
 def apart(one: Sequence[float], two: Sequence[float]) -> float:

@@ -40,6 +40,8 @@ class Attempt(msgspec.Struct, frozen=True):
     why: str = ""  # of a failure, or of losses that differ; else what was seen to have taken effect
     predicted: Range = msgspec.field(default_factory=Range)
     starts_s: float = 0.0  # that its first process took longer than plain ones: compiling, most of all
+    base: str = ""  # the fixes that the verdict compares it with; none: the plain job
+    on_base: Comparison | None = None  # how many times faster than those
 
     @property
     def plain_ms(self) -> float | None:
@@ -79,6 +81,9 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     if not any(one.losses for one in arm.reports):
         losses = replace(losses, of="outputs")
     faster = prove(plain.runs_ms, arm.runs_ms)
+    if losses.needs_repeat:
+        why = f"its {losses.of} are others than those of the one plain process, and a repeat may differ too"
+        return Attempt(fixes, "failed", losses=losses, seconds=spent, why=f"{why}: {MORE_TIME}")
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     if faster is None and found != "incorrect":
         found = "failed"
@@ -104,14 +109,18 @@ def unsettled(
 ) -> str:
     """What is not known yet, and what to do about it, in words; mostly nothing."""
     if found == "failed":
-        told = f"{len(runs_ms)} process{'es' if len(runs_ms) > 1 else ''} of it told a step"
-        return f"{told}, too few to prove anything: {MORE_TIME}"
+        return too_few(runs_ms, "it")
     if found != "no-difference" or faster is None or faster.high <= COULD_BE:
         return ""
     if faster.high > FAR_APART * faster.low:  # an end of such an interval is no promise
         plain, own = (f"{format_ms(min(runs))} to {format_ms(max(runs))}" for runs in (plain_ms, runs_ms))
         return f"not settled, plain processes took {plain} per step and its own {own}: {MORE_TIME}"
     return f"not settled, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
+
+
+def too_few(runs_ms: Sequence[float], what: str) -> str:
+    told = f"{len(runs_ms)} process{'es' if len(runs_ms) != 1 else ''} of {what} told a step"
+    return f"{told}, too few to prove anything: {MORE_TIME}"
 
 
 def bare(name: str) -> str:

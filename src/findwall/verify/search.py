@@ -11,13 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Range
-from findwall.verify.judge import Attempt, Plain, around_of, bare, judge, losses_of, same_order, trouble_of
+from findwall.verify.judge import (
+    Attempt,
+    Plain,
+    around_of,
+    bare,
+    judge,
+    losses_of,
+    same_order,
+    too_few,
+    trouble_of,
+    unsettled,
+)
 from findwall.verify.statistics import LEAST_DIFFERENCE, noise_floor, prove, verdict
 from findwall.verify.trial import Outcome, Trial
 
@@ -28,6 +38,7 @@ CLEAR = 1.05  # times: a gain proven to be more needs no further processes
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
+NO_LOOK = "the job could not be looked at again"
 NOT_SHOWN = "the stand-in is not proven faster, which says nothing of the edit: that has no such cost"
 DRAWN_ELSEWHERE = "the same samples in the same order, of which the dataset draws parts at random"
 PLAIN, AGAIN = "plain", "plain, from another seed"
@@ -102,6 +113,7 @@ class _Way:
         self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
         self._replaced: set[str] = set()  # by another way to the same: they do not come back
         self._proven: set[str] = set()  # fixes that made the job faster by themselves
+        self._needed: set[str] = set()  # others of the stack, without which it was not seen to be as good
         self._exact: dict[str, bool] = {}
         self._redraws: set[str] = set()
         self._plain = Plain([], [], [])
@@ -128,7 +140,7 @@ class _Way:
                 view = look(found.stack)
                 if view is not None:
                     self._allow_again(view)
-        self.found.ended = "the job could not be looked at again"
+        self.found.ended = NO_LOOK
 
     def _wanted(self, view: View) -> list[Candidate]:
         """The stack that is predicted best, if there is one, and the best fixes."""
@@ -172,7 +184,8 @@ class _Way:
 
     def _doubts(self) -> list[str]:
         """Fixes of the stack that were never proven by themselves."""
-        return [name for name in self.found.stack if name not in self._proven][: AT_ONCE - 1]
+        sure = self._proven | self._needed
+        return [name for name in self.found.stack if name not in sure][: AT_ONCE - 1]
 
     def _stage(self, todo: list[Candidate], doubts: list[str]) -> tuple[list[Attempt], str]:
         """Every candidate on top of the stack, and the stack without what is in doubt, beside the plain job;
@@ -195,7 +208,7 @@ class _Way:
         judged = list(zip(tops.values(), attempts, strict=True))
         self._tried |= {one.fixes for one in todo}
         self._never |= {one.fixes for one, made in judged if made.verdict in ("failed", "incorrect")}
-        removed = [self._without(lack, trial, name, below) for name, lack in lacks.items()]
+        removed = self._removed(lacks, trial, below)
         proven = [made for made in attempts if made.verdict == "faster"]
         fresh = {one.fixes for one, made in judged if made.verdict == "faster"}
         self._proven |= {fixes[0] for fixes in fresh if len(fixes) == 1}
@@ -205,15 +218,35 @@ class _Way:
             self._replaced |= set(base) - set(best.fixes)
             self._proven |= self._proven_inside(best.fixes, trial, arms)
             self._tried -= fresh  # proven alone: tried again on top
-        useless = [one.fixes[-1] for one in removed if one.verdict != "faster"]
-        self._proven |= {one.fixes[-1] for one in removed if one.verdict == "faster"}
-        if useless and not proven:  # one at a time: the others are looked at again without it
-            self._never.add((useless[0],))
-            self._tried.add((useless[0],))
-            found.stack = tuple(one for one in base if one != useless[0])
-            name = f"{joined(base)} without {useless[0]}"
-            found.total = self._judged(found.stack, trial.arms[name])
-        return [*attempts, *removed], EARLY.get(trial.ended, "")
+        if not proven:
+            self._drop_one(removed, doubts)
+        return [*attempts, *(whole for whole, _ in removed)], EARLY.get(trial.ended, "")
+
+    def _removed(self, lacks: dict[str, str], trial: Trial, below: str) -> list[tuple[Attempt, Attempt]]:
+        """The stack beside itself without each fix that is in doubt, and that rest beside the plain job."""
+        found = []
+        for name, lack in lacks.items():
+            rest = tuple(one for one in self.found.stack if one != lack)
+            without = self._judged(rest, trial.arms[name])
+            whole = self._judged((*rest, lack), trial.arms[below])
+            whole = self._beside(whole, trial.arms[name], trial.arms[below], joined(rest))
+            if "failed" not in (whole.verdict, without.verdict):
+                found.append((whole, without))
+        return found
+
+    def _drop_one(self, removed: list[tuple[Attempt, Attempt]], doubts: list[str]) -> None:
+        """What the stack is no faster with goes, if the rest is proven by itself. One at a time: the others
+        are looked at again without it. What could not be compared stays, as the stack with it is proven."""
+        lacks = {whole.fixes[-1]: (whole, without) for whole, without in removed}
+        self._proven |= {name for name, (whole, _) in lacks.items() if whole.verdict == "faster"}
+        useless = [name for name, both in lacks.items() if _is_useless(*both)]
+        if not useless:
+            self._needed |= set(doubts)
+            return
+        _, rest = lacks[useless[0]]
+        self._never.add((useless[0],))
+        self._tried.add((useless[0],))
+        self.found.stack, self.found.total = rest.fixes, rest
 
     def _proven_inside(self, stack: Stack, trial: Trial, arms: dict[str, Stack]) -> set[str]:
         """Fixes of a stack that is faster than an arm of the same trial which lacks them alone."""
@@ -221,8 +254,9 @@ class _Way:
         proven = set()
         for one in stack:
             fewer, whole = names.get(frozenset(stack) - {one}), names[frozenset(stack)]
-            if fewer is not None and self._compared(trial.arms[fewer], trial.arms[whole]) == "faster":
-                proven.add(one)
+            if fewer is not None:
+                found = prove(trial.arms[fewer].runs_ms, trial.arms[whole].runs_ms)
+                proven |= {one} if verdict(found, self._floor) == "faster" else set()
         return proven
 
     def _note_plain(self, trial: Trial, first: bool) -> None:
@@ -233,7 +267,7 @@ class _Way:
             self._floor = self._floor_of(trial)
             both = min(len(plain.runs_ms), len(again.runs_ms)) >= FEWEST
             self.found.noise = self._floor if both else None
-            runs, seeds = [*runs, *again.runs_ms], losses_of(again)
+            runs, seeds = _plain_runs(trial), losses_of(again)
         if runs:
             self.found.plain_ms = median(runs)
         took = median(one.seconds for one in plain.samples) if plain.samples else 0.0
@@ -257,21 +291,23 @@ class _Way:
         if attempt.verdict in ("failed", "incorrect"):
             return attempt
         if below != PLAIN:
-            attempt = replace(attempt, verdict=self._compared(trial.arms[below], trial.arms[name]))
+            attempt = self._beside(attempt, trial.arms[below], trial.arms[name], below)
         if one.stands_in and attempt.verdict != "faster":
             return replace(attempt, verdict="failed", why=f"{NOT_SHOWN} ({attempt.why})")
         return attempt
 
-    def _without(self, lack: str, trial: Trial, name: str, below: str) -> Attempt:
-        """The stack, with what it lacks without one fix: that one last."""
-        rest = tuple(one for one in self.found.stack if one != lack)
-        attempt = self._judged((*rest, lack), trial.arms[below])
+    def _beside(self, attempt: Attempt, before: Outcome, after: Outcome, base: str) -> Attempt:
+        """Judged by what it is beside some of its fixes, not beside the plain job."""
         if attempt.verdict in ("failed", "incorrect"):
             return attempt
-        return replace(attempt, verdict=self._compared(trial.arms[name], trial.arms[below]))
-
-    def _compared(self, before: Outcome, after: Outcome) -> Literal["faster", "slower", "no-difference"]:
-        return verdict(prove(before.runs_ms, after.runs_ms), self._floor)
+        found = prove(before.runs_ms, after.runs_ms)
+        if found is None:
+            few = before if len(before.runs_ms) < len(after.runs_ms) else after
+            return replace(attempt, verdict="failed", why=too_few(few.runs_ms, few.name))
+        made = verdict(found, self._floor)
+        open_still = unsettled(made, found, before.runs_ms, after.runs_ms)
+        why = "; ".join(filter(None, (open_still, attempt.why)))
+        return replace(attempt, verdict=made, base=base, on_base=found, why=why)
 
     def _settled(self, trial: Trial, arms: dict[str, Stack], below: str, name: str) -> bool:
         """Whether an arm needs no more processes. Those that others are compared with go on with them."""
@@ -285,7 +321,7 @@ class _Way:
         if len(arm.runs_ms) < FEWEST:
             return False
         if below == PLAIN and AGAIN in arms:
-            runs = runs + trial.arms[AGAIN].runs_ms
+            runs = _plain_runs(trial)
         lacks = set(arms[name]) < set(arms[below])
         found = prove(arm.runs_ms, runs) if lacks else prove(runs, arm.runs_ms)
         if found is None:
@@ -309,6 +345,17 @@ class _Way:
             for one in view.candidates
             if one.predicted.mid is not None and one.predicted.mid < limit and one.fixes not in self._never
         }
+
+
+def _plain_runs(trial: Trial) -> list[float]:
+    """Of both plain arms, unless the seed makes a difference: then of the one that starts as others do."""
+    plain, again = trial.arms[PLAIN].runs_ms, trial.arms[AGAIN].runs_ms
+    is_alike = verdict(prove(plain, again)) == "no-difference"
+    return [*plain, *again] if is_alike else plain
+
+
+def _is_useless(whole: Attempt, without: Attempt) -> bool:
+    return without.verdict == "faster" and whole.verdict in ("no-difference", "slower")
 
 
 def _gain(one: Attempt) -> float:
