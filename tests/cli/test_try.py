@@ -106,13 +106,20 @@ def prescribing(said: dict[str, str]) -> Diagnosis:
 
 
 @pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job.py in the working folder, for what never runs it."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").write_text(JOB)
+
+
+@pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Workers are prescribed, and a fix that needs an edit; which stacks were looked at."""
     how = {"lighter-samples": "Edit it.", "loader-workers": "Use `DataLoader(…, num_workers=2)`."}
     found = prescribing(how)
     stacks: list[tuple[str, ...]] = []
 
-    def look(_job: object, stack: tuple[str, ...], writes: list[str]) -> Diagnosis:
+    def look(_job: object, stack: tuple[str, ...], writes: list[str], _left_s: float = 0.0) -> Diagnosis:
         stacks.append(stack)
         writes[:] = [str(Path("log.txt").absolute())]
         return found
@@ -180,6 +187,7 @@ def test_a_look_that_fails_says_what_findwall_said(tmp_path: Path) -> None:
         look_at([sys.executable, "-c", code], tmp_path, tmp_path / "none.json", None, {})
 
 
+@pytest.mark.usefixtures("script")
 def test_a_job_with_nothing_to_gain_is_told_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,7 +244,7 @@ import msgspec
 from findwall.cli import main, trying
 from findwall.model.diagnosis import Diagnosis
 
-def look(job, stack, writes):
+def look(job, stack, writes, left_s):
     return time.sleep(600) if stack else msgspec.json.decode(Path("look.json").read_bytes(), type=Diagnosis)
 
 trying._diagnosis = look
@@ -287,6 +295,7 @@ def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
 
 
+@pytest.mark.usefixtures("script")
 def test_a_dry_run_says_what_would_be_tried(
     looked: list[tuple[str, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,10 +309,10 @@ def test_a_dry_run_says_what_would_be_tried(
     ]
 
 
+@pytest.mark.usefixtures("script")
 def test_an_edit_is_tried_by_its_stand_in_and_no_command_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     how = "job.py:7 item: keep the value on the device and read it every n steps."
     found = prescribing({"remove-sync": how, "lighter-samples": "Edit it."})
     monkeypatch.setattr(trying, "_diagnosis", lambda *_: found)
@@ -356,6 +365,32 @@ def test_what_cannot_be_tried_is_said_at_once(
 ) -> None:
     assert cli._run(["try", *words, "job.py"]) == 2
     assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nothere.py"], "no script at nothere.py"),
+        (["--json", "no/such/out.json", "job.py"], "its folder is not there"),
+        (["--sandbox-dir", "job.py/inside", "job.py"], "cannot make job.py/inside"),
+    ],
+)
+@pytest.mark.usefixtures("script")
+def test_what_cannot_be_read_or_written_is_told_before_anything_runs(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli._run(["try", *words]) == 2
+    said = capsys.readouterr().err
+    assert told in said and "looking" not in said
+
+
+@pytest.mark.usefixtures("script")
+def test_findwall_that_is_switched_off_tries_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FINDWALL_DISABLE", "1")
+    assert cli._run(["try", "job.py"]) == 2
+    assert "FINDWALL_DISABLE" in capsys.readouterr().err
 
 
 def test_a_script_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def test_a_number_that_is_none_or_where_none_is_taken_is_refused(asked: str) -> 
 
 @pytest.mark.parametrize("asked", ["", " ", ",", " , ,"])
 def test_nothing_asked_is_refused(asked: str) -> None:
-    with pytest.raises(InputError, match="names no fix"):
+    with pytest.raises(InputError, match="No fix is named"):
         parse(asked)
 
 

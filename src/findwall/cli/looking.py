@@ -22,14 +22,20 @@ OWN = "findwall: "
 
 
 def look_at(
-    command: Sequence[str], folder: Path, document: Path, cwd: str | None, env: Mapping[str, str]
+    command: Sequence[str],
+    folder: Path,
+    document: Path,
+    cwd: str | None,
+    env: Mapping[str, str],
+    left_s: float = LIMIT_S,
 ) -> Diagnosis:
     """Run it until it has written its document. `folder`: all of it is this look's own. Ctrl-C ends it, and
     all that it started."""
-    code = _run(command, folder, cwd, env)
+    limit_s = min(left_s, LIMIT_S)
+    code = _run(command, folder, cwd, env, limit_s)
     if code is None:
         raise FindwallError(
-            f"The job gave no diagnosis in {LIMIT_S:.0f} s.",
+            f"The job gave no diagnosis in {limit_s:.0f} s.",
             "Run `findwall run` on it first; it shows how far it comes.",
         )
     if not document.exists():
@@ -47,7 +53,9 @@ def _words(stderr: str) -> str:
     return own[-1] if own else last_words(stderr)
 
 
-def _run(command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str, str]) -> int | None:
+def _run(
+    command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str, str], limit_s: float
+) -> int | None:
     with Stop() as stop:
         with open(folder / "stderr", "wb") as stderr, same_input() as stdin:
             process = subprocess.Popen(
@@ -59,7 +67,7 @@ def _run(command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str
                 cwd=cwd,
                 start_new_session=True,
             )
-        until = time.monotonic() + LIMIT_S
+        until = time.monotonic() + limit_s
         try:
             while process.poll() is None and not stop.asked and time.monotonic() < until:
                 time.sleep(LOOK_S)

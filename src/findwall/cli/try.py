@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from findwall.errors import InputError
+from findwall.measure.options import disabled
 from findwall.model.patch import Patch
 from findwall.report.names import clean
 
@@ -35,7 +37,9 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
 @click.option("--fixes", metavar="A,B", default="", help="Try only these, prescribed or not.")
 @click.option("--no-numerics", is_flag=True, help="Leave out fixes that round differently.")
-@click.option("--budget", metavar="TIME", default="10m", show_default=True, help="The most it may take.")
+@click.option(
+    "--budget", metavar="TIME", default="10m", show_default=True, help="The most that the trials may take."
+)
 @click.option(
     "--repeat", type=click.IntRange(2, 20), default=3, show_default=True, help="Processes of each arm."
 )
@@ -77,7 +81,6 @@ def command(
     typed = launch
     if sandbox_dir:
         launch = launch.elsewhere()
-        Path(sandbox_dir).mkdir(parents=True, exist_ok=True)
     job = Job(
         target=launch.target,
         arguments=launch.arguments,
@@ -91,11 +94,28 @@ def command(
         numerics=not no_numerics,
         only=to_try(fixes),
     )
+    _check_places(typed, sandbox_dir, json_target)
     if dry_run:
         seen = first_look(job, _say)
         show(_would_try(seen, view_of(seen, job.numerics, job.only), job.only))
         return
     _tell(try_fixes(job, _say), job, typed, patch_file, json_target, price)
+
+
+def _check_places(launch: Launch, sandbox_dir: str | None, json_target: str | None) -> None:
+    """What cannot be read or written is told before minutes are spent."""
+    if disabled():
+        raise InputError("FINDWALL_DISABLE is set, so nothing is measured", "Unset it for `findwall try`.")
+    if not launch.is_module and not Path(launch.target).exists():
+        raise InputError(f"no script at {launch.target}", "findwall try SCRIPT ARGS…, or -m MODULE ARGS…")
+    if json_target not in (None, "-") and not Path(str(json_target)).absolute().parent.is_dir():
+        raise InputError(f"cannot write {json_target}: its folder is not there", "Name one that is.")
+    if sandbox_dir:
+        try:
+            Path(sandbox_dir).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            hint = "Name a folder that can be made."
+            raise InputError(f"cannot make {sandbox_dir}: {error.strerror}", hint) from error
 
 
 def _tell(
@@ -106,7 +126,7 @@ def _tell(
     json_target: str | None,
     price: float | None,
 ) -> None:
-    """What was found: in the run folder, as a patch, as JSON, and in words."""
+    """What was found: in words, as a patch, as JSON, and in the run folder."""
     from findwall.cli.trying import keep, stand_ins
     from findwall.fixes.patch import patch_of
     from findwall.report import document
@@ -115,18 +135,18 @@ def _tell(
     from findwall.verify.search import EARLY
 
     diagnosis = with_trials(tried.before, tried.found)
-    if job.folder is not None:
-        keep(job.folder, diagnosis)
     patch = patch_of(tried.found.stack, tried.applied)
-    if patch_file is not None:
-        write_patch(patch, patch_file)
-    if json_target is not None:
-        document.write(diagnosis, json_target)
-    if json_target != "-":
+    if json_target != "-":  # first: what took minutes is not lost where a file cannot be written
         attempts = [one for stage in tried.found.stages for one in stage.attempts]
         shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
         made = (typed.job, patch, typed.front, price, shown, job.only)
         show(to_text(diagnosis, tried.found, tried.after, *made))
+    if patch_file is not None:
+        write_patch(patch, patch_file)
+    if json_target is not None:
+        document.write(diagnosis, json_target)
+    if job.folder is not None:
+        keep(job.folder, diagnosis)
     if tried.found.ended == EARLY["interrupted"]:
         sys.stdout.flush()
         raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
@@ -162,7 +182,8 @@ def write_patch(patch: Patch, file: str) -> None:
     except OSError as error:
         _say(f"cannot write {file}: {error.strerror}")
         return
-    _say(f"to keep it: cd {patch.root} && git apply {Path(file).resolve()}")
+    root, written = shlex.quote(str(patch.root)), shlex.quote(str(Path(file).resolve()))
+    _say(f"to keep it: cd {root} && git apply {written}")
 
 
 def _say(text: str) -> None:

@@ -26,7 +26,18 @@ from findwall.model.arms import SEED
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.verify.judge import bare
 from findwall.verify.processes import is_piped_to
-from findwall.verify.search import AGAIN, EARLY, PLAIN, Candidate, Found, Settled, Stack, View, search
+from findwall.verify.search import (
+    AGAIN,
+    EARLY,
+    NO_LOOK,
+    PLAIN,
+    Candidate,
+    Found,
+    Settled,
+    Stack,
+    View,
+    search,
+)
 from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
 
 OTHER_SEED = "1"
@@ -115,6 +126,10 @@ def first_look(job: Job, say: Say) -> Diagnosis:
 def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
     begun = time.monotonic()
+
+    def left_s() -> float:
+        return job.budget_s - (time.monotonic() - begun)
+
     looks: dict[Stack, Diagnosis] = {}
     writes: list[str] = []
     trials = 0
@@ -122,9 +137,11 @@ def try_fixes(job: Job, say: Say) -> Tried:
     took: list[float] = []  # seconds of each process
 
     def look(stack: Stack) -> View | None:
+        if stack and left_s() <= 0:
+            return None
         say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
         try:
-            looks[stack] = _diagnosis(job, stack, writes)
+            looks[stack] = _diagnosis(job, stack, writes, left_s() if stack else inf)
         except FindwallError as error:
             if not stack:
                 raise
@@ -141,9 +158,10 @@ def try_fixes(job: Job, say: Say) -> Tried:
         if trials == 1:
             warn(writes, job.cwd, say, deleted(job.folder))
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
-        left = job.budget_s - (time.monotonic() - begun)
+        left = left_s()
         about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)
-        say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
+        if left > 0:
+            say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
         trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
         took.extend(one.seconds for arm in trial.arms.values() for one in arm.samples)
         for name, stack in arms.items():
@@ -153,6 +171,8 @@ def try_fixes(job: Job, say: Say) -> Tried:
 
     found = search(measure, look, _rivals, job.rounds)
     found.seconds = time.monotonic() - begun
+    if found.ended == NO_LOOK and left_s() <= 0:
+        found.ended = EARLY["deadline"]
     if () not in looks and found.ended == EARLY["interrupted"]:
         say("interrupted before anything was measured")
         raise KeyboardInterrupt
@@ -271,8 +291,9 @@ def _plan(job: Job, left_s: float, settled: Settled, say: Say) -> Plan:
     return Plan(rounds=most, deadline_s=left_s, read=step_in_report, tell=tell, settled=settled)
 
 
-def _diagnosis(job: Job, stack: Stack, writes: list[str]) -> Diagnosis:
-    """One traced run of the job with a stack made in it; `writes` becomes what it was seen to write."""
+def _diagnosis(job: Job, stack: Stack, writes: list[str], left_s: float = inf) -> Diagnosis:
+    """One traced run of the job with a stack made in it, in the time that is left; `writes` becomes what it
+    was seen to write."""
     with tempfile.TemporaryDirectory(prefix="findwall-try-") as name:
         folder = Path(name)
         document, run = folder / "diagnosis.json", folder / "run"
@@ -280,6 +301,6 @@ def _diagnosis(job: Job, stack: Stack, writes: list[str]) -> Diagnosis:
             run = job.folder
         where = ("--out", str(run), "--json", str(document))
         command = job.command(stack, "--brief", "--until", "lines", *where)
-        found = look_at(command, folder, document, job.cwd, job.env)
+        found = look_at(command, folder, document, job.cwd, job.env, left_s)
         writes[:] = written(run)
         return found

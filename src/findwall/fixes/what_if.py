@@ -62,10 +62,10 @@ def parse(asked: str) -> dict[str, int | None]:
             raise InputError(f"There is no fix called {name!r}.", hint)
         if sign and (fix.numbered is None or not _NUMBER.fullmatch(number)):
             raise InputError(
-                f"{part!r} is not a fix with a number.",
+                f"{part!r} is not a fix with a number of at least 1.",
                 "Only loader-workers takes one, as in loader-workers=4.",
             )
         found[name] = int(number) if sign else None
     if not found:
-        raise InputError("--what-if names no fix.", "Name some, as in --what-if loader-workers=4,pin-memory.")
+        raise InputError("No fix is named.", "Name some, as in loader-workers=4,pin-memory.")
     return found
