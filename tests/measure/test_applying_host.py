@@ -64,7 +64,7 @@ print("drawn after", torch.rand(2).tolist())
 print("worker", worker.max().item() >= 0, "kept", processes[0] == processes[-1])
 print("evaluation", evaluation.num_workers, evaluation.persistent_workers)
 print("foreach", optimizer.param_groups[0]["foreach"])
-print("collector", gc.isenabled(), gc.get_freeze_count() > 0, gc.collect is collect)
+print("collector", gc.get_threshold()[0] < 10_000, gc.get_freeze_count() > 0, gc.collect is collect)
 print("threads", torch.get_num_threads())
 """
 )
@@ -234,6 +234,37 @@ def test_a_job_without_optimizer_collects_more_seldom(tmp_path: Path) -> None:
     found, said = run(tmp_path, "freeze-gc", CALLS)
     assert found["freeze-gc"]["seen"].endswith("skipped 99 of the job's own collections")  # of 101
     assert lines(said)["collector"] == "True 50" and lines(said)["left"] == "False"
+
+
+EVALUATES = """
+import gc
+import weakref
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+class Batch: ...
+first = Batch()
+first.own = first
+gone = weakref.ref(first)
+del first
+with torch.no_grad():
+    for made in range(1_001_000):
+        held = []
+        held.append(held)
+        if made == 400_000:
+            print("early", gone() is None)
+print("late", gone() is None)
+"""
+
+
+def test_an_evaluation_collects_its_garbage_too(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "freeze-gc", EVALUATES)
+    assert found["freeze-gc"]["seen"].startswith("froze ")
+    assert lines(said)["early"] == "False" and lines(said)["late"] == "True"
 
 
 PARALLEL = """

@@ -533,3 +533,14 @@ def _compiled(folder: Path, text: str) -> tuple[Path, Patch]:
     (call,) = (one for one in calls(text, "net") if ast.unparse(one).endswith("net(x)"))
     here = Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0, "fit")
     return path, patch_of(["torch-compile"], Applied(places={"torch-compile": [Place("call", (here,))]}))
+
+
+def test_steps_that_no_counter_of_a_function_counts_are_left_to_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(
+        "def epoch():\n    for i, x in enumerate(y):\n        o.step()\n\nfor e in range(9):\n    epoch()\n"
+    )
+    places = {"freeze-gc": [Place("step", (spot(path, "step", "epoch"), spot(path, "epoch", "<module>")))]}
+    patch = patch_of(["freeze-gc"], Applied(places=places))
+    assert patch.diff == "" and "`gc.collect()` every 500 steps: `epoch`" in patch.left["freeze-gc"]
+    assert patch.left["freeze-gc"].endswith(".")

@@ -233,19 +233,56 @@ for x in loader:
 print("imported", loader.num_workers, optimizer.defaults["fused"])
 """
 
+EPOCHS = """
+import gc
+
+import torch
+
+
+def fit(steps):
+    for epoch in range(epochs):
+        for i, x in enumerate(batches):
+            optimizer.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+            steps.append(i)
+
+
+def note(phase, info):
+    whole.append(phase == "stop" and info["generation"] == 2)
+
+
+epochs, batches, whole = 40, torch.ones(15, 2, 4), []
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+gc.callbacks.append(note)
+for x in batches.repeat(8, 1, 1):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+    gc.collect()
+first = sum(whole)
+fit([])
+gc.callbacks.remove(note)
+print("epochs", first, sum(whole) - first, gc.isenabled())
+"""
+
 JOBS = {
     "plain": (PLAIN, "loader-workers=2,fused-optimizer,bf16-autocast,keep-cache"),
     "functions": (FUNCTIONS, "loader-workers=2,fused-optimizer,bf16-autocast,torch-compile"),
     "class": (CLASS.replace("\n", "\r\n"), "channels-last,fused-optimizer,freeze-gc"),
     "arguments": (ARGUMENTS, "loader-workers=2,foreach-optimizer,more-threads"),
     "imported": (IMPORTED, "fused-optimizer,loader-workers=2"),
+    "epochs": (EPOCHS, "freeze-gc"),
 }
 EXPECTED = {
     "plain": "plain 2 True True True\nplain torch.float32 False 14\n",
     "functions": "functions 2 True True\nfunctions torch.float32\n",
-    "class": "class (192, 1, 24, 3) (27, 1, 9, 3) True False\n",
+    "class": "class (192, 1, 24, 3) (27, 1, 9, 3) True True\n",
     "arguments": f"arguments 2 True True\narguments {usable_cores()}\n",
     "imported": "imported 2 True\n",
+    # Once before each loop; then every 50 of 120 steps where the job itself collects in each, else every 500.
+    "epochs": "epochs 3 2 True\n",
 }
 
 
