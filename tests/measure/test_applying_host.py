@@ -267,6 +267,46 @@ def test_an_evaluation_collects_its_garbage_too(tmp_path: Path) -> None:
     assert lines(said)["early"] == "False" and lines(said)["late"] == "True"
 
 
+RESUMED = """
+import torch
+
+def train():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        if step == 2:
+            state = optimizer.state_dict()
+            state["param_groups"][0].update(fused=None, foreach=None)
+            optimizer.load_state_dict(state)
+    group = optimizer.param_groups[0]
+    print("fused", group["fused"])
+    print("foreach", group["foreach"])
+    print("loaded", state["param_groups"][0]["fused"], int(optimizer.state[model.weight]["step"]))
+
+train()
+"""
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+def test_an_optimizer_steps_the_same_way_after_a_checkpoint_is_loaded(tmp_path: Path, way: str) -> None:
+    found, said = run(tmp_path, f"{way}-optimizer", RESUMED)
+    assert found[f"{way}-optimizer"] == {"seen": f"{way}=True in AdamW", "trouble": ""}
+    assert lines(said)[way] == "True" and lines(said)["loaded"] == "None 6"
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+def test_an_optimizer_that_loses_its_way_is_said_to(tmp_path: Path, way: str) -> None:
+    taken_out = "optimizer.param_groups[0].update(fused=None, foreach=None)"
+    found, _ = run(
+        tmp_path, f"{way}-optimizer", RESUMED.replace("optimizer.load_state_dict(state)", taken_out)
+    )
+    assert found[f"{way}-optimizer"]["seen"] == ""
+    assert f"AdamW stepped without {way}=True at last" in found[f"{way}-optimizer"]["trouble"]
+
+
 PARALLEL = """
 import os
 import torch

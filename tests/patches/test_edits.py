@@ -544,3 +544,30 @@ def test_steps_that_no_counter_of_a_function_counts_are_left_to_a_person(tmp_pat
     patch = patch_of(["freeze-gc"], Applied(places=places))
     assert patch.diff == "" and "`gc.collect()` every 500 steps: `epoch`" in patch.left["freeze-gc"]
     assert patch.left["freeze-gc"].endswith(".")
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+def test_a_checkpoint_that_undoes_an_edit_is_told_beside_it(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("from torch.optim import AdamW as A\no = A(p)\no.load_state_dict(c)\n")
+    made = Place("optimizer", (spot(path, "A"),), value="AdamW")
+    loaded = Place("loaded", (spot(path, "load_state_dict"),))
+    name = f"{way}-optimizer"
+    patch = patch_of([name], Applied(places={name: [made, loaded]}))
+    assert patch.made == [name] and f"+o = A(p, {way}=True)" in patch.diff
+    assert f"set `{way}` to True" in patch.remarks[name]
+    assert patch_of([name], Applied(places={name: [made]})).remarks == {}
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+@pytest.mark.parametrize("call", ["KINDS[name](p)", "kind(p, lr=1)", "getattr(optim, name)(p)"])
+def test_a_call_that_may_make_another_optimizer_is_left_to_a_person(
+    tmp_path: Path, way: str, call: str
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(f"o = {call}\n")
+    name, here = f"{way}-optimizer", Spot(str(path), 1, 1, len(f"o = {call}"))
+    patch = patch_of([name], Applied(places={name: [Place("optimizer", (here,), value="AdamW")]}))
+    assert patch.diff == "" and patch.left[name].startswith(
+        f"Pass `{way}=True` where AdamW is chosen: line 1"
+    )
