@@ -571,3 +571,16 @@ def test_a_call_that_may_make_another_optimizer_is_left_to_a_person(
     assert patch.diff == "" and patch.left[name].startswith(
         f"Pass `{way}=True` where AdamW is chosen: line 1"
     )
+
+
+@pytest.mark.parametrize("name", ["loader-workers", "pin-memory", "persistent-workers"])
+def test_a_call_that_makes_other_loaders_too_is_left_to_a_person(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("def make(data):\n    return DataLoader(data)\ntrain = make(a)\nchecked = make(b)\n")
+    here = spot(path, "DataLoader", "make")
+    made = Place("loader", (here, Spot(str(path), 3)), value="2")
+    others = [made, Place("beside", (here, Spot(str(path), 4)))]
+    patch = patch_of([name], Applied(places={name: others}))
+    assert patch.diff == "" and "line 2 of job.py makes others too." in patch.left[name]
+    elsewhere = [made, Place("beside", (Spot(str(path), 4),))]
+    assert patch_of([name], Applied(places={name: elsewhere})).made == [name]

@@ -12,7 +12,7 @@ MOST_LINES = 60  # of a diff on the screen; the file has all. Chosen by hand.
 
 
 def to_keep(name: str, how: str, patch: Patch | None) -> list[str]:
-    """One fix: it is in the patch, or what to do by hand. `how`: as prescribed; the bare name if it is not."""
+    """One fix: it is in the patch, or what to do by hand. `how`: as prescribed, or its bare name."""
     why_not = patch.left.get(name, "") if patch is not None else ""
     if patch is not None and name in patch.made:
         text = f"{name}: in the patch below. {patch.remarks.get(name, '')}"
