@@ -64,7 +64,7 @@ print("drawn after", torch.rand(2).tolist())
 print("worker", worker.max().item() >= 0, "kept", processes[0] == processes[-1])
 print("evaluation", evaluation.num_workers, evaluation.persistent_workers)
 print("foreach", optimizer.param_groups[0]["foreach"])
-print("collector", gc.isenabled(), gc.get_freeze_count() > 0, gc.collect is collect)
+print("collector", gc.get_threshold()[0] < 10_000, gc.get_freeze_count() > 0, gc.collect is collect)
 print("threads", torch.get_num_threads())
 """
 )
@@ -234,6 +234,77 @@ def test_a_job_without_optimizer_collects_more_seldom(tmp_path: Path) -> None:
     found, said = run(tmp_path, "freeze-gc", CALLS)
     assert found["freeze-gc"]["seen"].endswith("skipped 99 of the job's own collections")  # of 101
     assert lines(said)["collector"] == "True 50" and lines(said)["left"] == "False"
+
+
+EVALUATES = """
+import gc
+import weakref
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+class Batch: ...
+first = Batch()
+first.own = first
+gone = weakref.ref(first)
+del first
+with torch.no_grad():
+    for made in range(1_001_000):
+        held = []
+        held.append(held)
+        if made == 400_000:
+            print("early", gone() is None)
+print("late", gone() is None)
+"""
+
+
+def test_an_evaluation_collects_its_garbage_too(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "freeze-gc", EVALUATES)
+    assert found["freeze-gc"]["seen"].startswith("froze ")
+    assert lines(said)["early"] == "False" and lines(said)["late"] == "True"
+
+
+RESUMED = """
+import torch
+
+def train():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        if step == 2:
+            state = optimizer.state_dict()
+            state["param_groups"][0].update(fused=None, foreach=None)
+            optimizer.load_state_dict(state)
+    group = optimizer.param_groups[0]
+    print("fused", group["fused"])
+    print("foreach", group["foreach"])
+    print("loaded", state["param_groups"][0]["fused"], int(optimizer.state[model.weight]["step"]))
+
+train()
+"""
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+def test_an_optimizer_steps_the_same_way_after_a_checkpoint_is_loaded(tmp_path: Path, way: str) -> None:
+    found, said = run(tmp_path, f"{way}-optimizer", RESUMED)
+    assert found[f"{way}-optimizer"] == {"seen": f"{way}=True in AdamW", "trouble": ""}
+    assert lines(said)[way] == "True" and lines(said)["loaded"] == "None 6"
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+def test_an_optimizer_that_loses_its_way_is_said_to(tmp_path: Path, way: str) -> None:
+    taken_out = "optimizer.param_groups[0].update(fused=None, foreach=None)"
+    found, _ = run(
+        tmp_path, f"{way}-optimizer", RESUMED.replace("optimizer.load_state_dict(state)", taken_out)
+    )
+    assert found[f"{way}-optimizer"]["seen"] == ""
+    assert f"AdamW stepped without {way}=True at last" in found[f"{way}-optimizer"]["trouble"]
 
 
 PARALLEL = """

@@ -124,6 +124,81 @@ def test_autocast_spans_the_model_and_its_loss_and_ends_with_the_backward_pass(t
     assert "autocast {True} {False}" in said and "finite True True" in said
 
 
+UNUSED = """
+import torch
+from torch import nn
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.left(x), {"right": self.right(x)}
+
+
+def product():
+    return str((torch.ones(4, 4) @ torch.ones(4, 4)).dtype).removeprefix("torch.")
+
+
+def look(word):
+    print(word, product(), torch.is_autocast_enabled("cpu"))
+
+
+def forward_only():
+    out = model(x)
+    print("follows", product())
+
+
+def broken():
+    loss = model(x)[0].sum()
+    raise ValueError(loss)
+
+
+x, model = torch.ones(8, 16), Pair()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    _, out = model(x)
+    print("loss", product())
+    out["right"].mean().backward()
+    optimizer.step()
+model.eval()
+out = model(x)
+look("evaluation")
+model.train()
+forward_only()
+look("unused")
+try:
+    broken()
+except ValueError:
+    pass
+look("raised")
+out = model(x)
+model.eval()
+look("mode")
+model.train()
+out = model(x)
+with torch.autocast("cpu", enabled=False):
+    print("own", product())
+    out[0].float().mean().backward()
+look("after")
+_, out = model(x)
+print("loss", product())
+"""
+
+
+def test_autocast_is_off_where_no_loss_comes_of_a_model_any_more(tmp_path: Path) -> None:
+    """Evaluated with gradients, called for nothing, stopped by an error, or inside an autocast of the job."""
+    found, said = run(tmp_path, "bf16-autocast", UNUSED)
+    assert "products ran in bfloat16" in found["bf16-autocast"]["seen"]
+    assert found["bf16-autocast"]["trouble"] == ""
+    loss = ["loss bfloat16"]
+    off = [f"{word} float32 False" for word in ("unused", "raised", "mode", "after")]
+    off.insert(-1, "own float32")
+    assert said.splitlines() == [*loss * 3, "evaluation float32 False", "follows bfloat16", *off, *loss]
+
+
 def test_nothing_of_it_is_there_unless_it_is_asked_for(tmp_path: Path) -> None:
     _, said = run(tmp_path, "", DENSE + IMAGES)
     assert "inner torch.float32\n" in said and "autocast {False} {False}" in said

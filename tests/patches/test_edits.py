@@ -15,6 +15,7 @@ from examples import drawn
 from findwall.fixes import all_fixes
 from findwall.fixes.patch import patch_of
 from findwall.model.applied import Applied, Place, Spot
+from findwall.model.patch import Patch
 from findwall.patches import NoPatch
 from findwall.patches.diff import to_diff
 from findwall.patches.editor import Editor
@@ -432,3 +433,154 @@ def test_a_model_whose_name_is_given_elsewhere_is_not_compiled(tmp_path: Path, t
     here = Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0)
     patch = patch_of(["torch-compile"], Applied(places={"torch-compile": [Place("call", (here,))]}))
     assert patch.diff == "" and "where the model is made" in patch.left["torch-compile"]
+
+
+MADE_LATER = {
+    "attribute": """
+class Runner:
+    def __init__(self):
+        self.net, self.opt = None, None
+    def setup(self):
+        self.net = Net()
+        self.net.compile()
+    def fit(self):
+        self.net(x)
+""",
+    "lazily": """
+class Runner:
+    def __init__(self):
+        self.net: Net | None = None
+    def fit(self):
+        for x in batches:
+            if self.net is None:
+                self.net = Net()
+                self.net = self.net.to(device)
+                self.net.compile()
+            self.net(x)
+""",
+    "global": """
+net = None
+def setup():
+    global net
+    net = Net()
+    net.compile()
+def fit():
+    net(x)
+setup()
+fit()
+""",
+    "global, called at the top": """
+net = None
+def setup():
+    global net
+    net = Net()
+    net.compile()
+setup()
+net(x)
+""",
+    "main": """
+net = None
+def fit():
+    net(x)
+if __name__ == "__main__":
+    net = Net()
+    if wide:
+        net = net.double()
+    net.compile()
+    fit()
+""",
+    "passed": """
+def fit(net=None):
+    if net is None:
+        net = Net()
+    net.compile()
+    net(x)
+""",
+}
+
+
+@pytest.mark.parametrize("patched", MADE_LATER.values(), ids=MADE_LATER)
+def test_a_model_that_is_none_at_first_is_compiled_where_it_is_made(tmp_path: Path, patched: str) -> None:
+    plain = "".join(line for line in patched.splitlines(True) if "compile" not in line)
+    path, patch = _compiled(tmp_path, plain)
+    assert patch.left == {}
+    _applied(tmp_path, patch.diff)
+    assert path.read_text() == patched
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class A:\n    def __init__(self):\n        self.net = Net()\n    def load(self):\n"
+        "        self.net = read()\n    def fit(self):\n        self.net(x)\n",
+        "net = Net()\ndef load():\n    global net\n    net = read()\nload()\nnet(x)\n",
+        "net = Net()\ndef load():\n    global net\n    net = read()\ndef fit():\n    net(x)\n",
+        "def f():\n  net = Net()\n  def load():\n    nonlocal net\n    net = read()\n  net(x)\n",
+        "net = Net(); y = 1\nnet(x)\n",
+        "net = Net()\ndef fit():\n    net = None\n    load()\n    net(x)\n",
+        "def fit():\n    for x in y:\n        if not net: net = Net()\n        net(x)\n",
+        "net = Net()\nfor x in y:\n    if x:\n        net = grow(net)\n    net(x)\n",
+    ],
+)
+def test_a_model_that_more_than_one_place_may_have_made_is_not_compiled(tmp_path: Path, text: str) -> None:
+    _, patch = _compiled(tmp_path, text)
+    assert patch.diff == "" and list(patch.left) == ["torch-compile"]
+
+
+def _compiled(folder: Path, text: str) -> tuple[Path, Patch]:
+    path = folder / "job.py"
+    path.write_text(text)
+    (call,) = (one for one in calls(text, "net") if ast.unparse(one).endswith("net(x)"))
+    here = Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0, "fit")
+    return path, patch_of(["torch-compile"], Applied(places={"torch-compile": [Place("call", (here,))]}))
+
+
+def test_steps_that_no_counter_of_a_function_counts_are_left_to_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(
+        "def epoch():\n    for i, x in enumerate(y):\n        o.step()\n\nfor e in range(9):\n    epoch()\n"
+    )
+    places = {"freeze-gc": [Place("step", (spot(path, "step", "epoch"), spot(path, "epoch", "<module>")))]}
+    patch = patch_of(["freeze-gc"], Applied(places=places))
+    assert patch.diff == "" and "`gc.collect()` every 500 steps: `epoch`" in patch.left["freeze-gc"]
+    assert patch.left["freeze-gc"].endswith(".")
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+def test_a_checkpoint_that_undoes_an_edit_is_told_beside_it(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("from torch.optim import AdamW as A\no = A(p)\no.load_state_dict(c)\n")
+    made = Place("optimizer", (spot(path, "A"),), value="AdamW")
+    loaded = Place("loaded", (spot(path, "load_state_dict"),))
+    name = f"{way}-optimizer"
+    patch = patch_of([name], Applied(places={name: [made, loaded]}))
+    assert patch.made == [name] and f"+o = A(p, {way}=True)" in patch.diff
+    assert f"set `{way}` to True" in patch.remarks[name]
+    assert patch_of([name], Applied(places={name: [made]})).remarks == {}
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach"])
+@pytest.mark.parametrize("call", ["KINDS[name](p)", "kind(p, lr=1)", "getattr(optim, name)(p)"])
+def test_a_call_that_may_make_another_optimizer_is_left_to_a_person(
+    tmp_path: Path, way: str, call: str
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(f"o = {call}\n")
+    name, here = f"{way}-optimizer", Spot(str(path), 1, 1, len(f"o = {call}"))
+    patch = patch_of([name], Applied(places={name: [Place("optimizer", (here,), value="AdamW")]}))
+    assert patch.diff == "" and patch.left[name].startswith(
+        f"Pass `{way}=True` where AdamW is chosen: line 1"
+    )
+
+
+@pytest.mark.parametrize("name", ["loader-workers", "pin-memory", "persistent-workers"])
+def test_a_call_that_makes_other_loaders_too_is_left_to_a_person(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("def make(data):\n    return DataLoader(data)\ntrain = make(a)\nchecked = make(b)\n")
+    here = spot(path, "DataLoader", "make")
+    made = Place("loader", (here, Spot(str(path), 3)), value="2")
+    others = [made, Place("beside", (here, Spot(str(path), 4)))]
+    patch = patch_of([name], Applied(places={name: others}))
+    assert patch.diff == "" and "line 2 of job.py makes others too." in patch.left[name]
+    elsewhere = [made, Place("beside", (Spot(str(path), 4),))]
+    assert patch_of([name], Applied(places={name: elsewhere})).made == [name]

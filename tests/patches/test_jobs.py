@@ -233,19 +233,56 @@ for x in loader:
 print("imported", loader.num_workers, optimizer.defaults["fused"])
 """
 
+EPOCHS = """
+import gc
+
+import torch
+
+
+def fit(steps):
+    for epoch in range(epochs):
+        for i, x in enumerate(batches):
+            optimizer.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+            steps.append(i)
+
+
+def note(phase, info):
+    whole.append(phase == "stop" and info["generation"] == 2)
+
+
+epochs, batches, whole = 40, torch.ones(15, 2, 4), []
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+gc.callbacks.append(note)
+for x in batches.repeat(8, 1, 1):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+    gc.collect()
+first = sum(whole)
+fit([])
+gc.callbacks.remove(note)
+print("epochs", first, sum(whole) - first, gc.isenabled())
+"""
+
 JOBS = {
     "plain": (PLAIN, "loader-workers=2,fused-optimizer,bf16-autocast,keep-cache"),
     "functions": (FUNCTIONS, "loader-workers=2,fused-optimizer,bf16-autocast,torch-compile"),
     "class": (CLASS.replace("\n", "\r\n"), "channels-last,fused-optimizer,freeze-gc"),
     "arguments": (ARGUMENTS, "loader-workers=2,foreach-optimizer,more-threads"),
     "imported": (IMPORTED, "fused-optimizer,loader-workers=2"),
+    "epochs": (EPOCHS, "freeze-gc"),
 }
 EXPECTED = {
     "plain": "plain 2 True True True\nplain torch.float32 False 14\n",
     "functions": "functions 2 True True\nfunctions torch.float32\n",
-    "class": "class (192, 1, 24, 3) (27, 1, 9, 3) True False\n",
+    "class": "class (192, 1, 24, 3) (27, 1, 9, 3) True True\n",
     "arguments": f"arguments 2 True True\narguments {usable_cores()}\n",
     "imported": "imported 2 True\n",
+    # Once before each loop; then every 50 of 120 steps where the job itself collects in each, else every 500.
+    "epochs": "epochs 3 2 True\n",
 }
 
 
@@ -298,6 +335,50 @@ def test_a_patched_job_runs_with_the_fixes_of_its_trial(
     _, patch = patched[name]
     assert patch.left == {} and patch.made == JOBS[name][1].split(",")
     assert "".join(line for line in said.splitlines(True) if line.startswith(name)) == EXPECTED[name]
+
+
+SHARED = """
+import torch
+from torch.utils.data import DataLoader
+
+
+def make(data, **more):
+    return DataLoader(data, 8, **more)
+
+
+rows, model = torch.randn(80, 4), torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+training, checked = make(rows, shuffle=True), make(rows)
+for _ in range(2):
+    for x in training:
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        for x in checked:
+            model(x)
+print(training.num_workers, checked.num_workers)
+"""
+
+
+def test_a_function_that_makes_loaders_for_evaluation_too_is_not_edited(tmp_path: Path) -> None:
+    """What the trial left alone stays as it is."""
+    stack = "loader-workers=2,persistent-workers"
+    _, said = run(tmp_path, stack, SHARED)
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=ArmReport)
+    patch = patch_of(stack.split(","), report.applied)
+    assert said == "2 0\n" and patch.diff == "" and patch.made == []
+    assert all("line 7 of job.py makes others too." in why for why in patch.left.values())
+    alone = SHARED.replace("make(rows)", "DataLoader(rows)")
+    run(tmp_path, stack, alone)
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=ArmReport)
+    assert patch_of(stack.split(","), report.applied).made == stack.split(",")
+
+
+def test_another_order_of_samples_is_told_beside_the_patch(patched: dict[str, tuple[Path, Patch]]) -> None:
+    told = patched["plain"][1].remarks
+    assert list(told) == ["loader-workers=2"] and "from the second epoch on" in told["loader-workers=2"]
+    assert patched["functions"][1].remarks == {}  # which does not shuffle
 
 
 def test_the_diff_is_what_a_person_would_write(patched: dict[str, tuple[Path, Patch]]) -> None:

@@ -100,6 +100,17 @@ def test_losses_that_nobody_can_compare_are_told_why(diagnosis: Diagnosis) -> No
     assert "losses not checked, 50 % apart, 20 % allowed; losses: two seeds differ by too much" in text
 
 
+def test_a_fix_that_is_not_prescribed_says_why_it_has_no_patch(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("freeze-gc", "loader-workers=2"), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    why = {"freeze-gc": "the step is in no loop of its function"}
+    patch = Patch("+x\n", "/", ["loader-workers=2"], why, {"loader-workers=2": "The order differs."})
+    bare = replace(diagnosis, prescriptions=[])
+    text = " ".join(to_text(with_trials(bare, tried), tried, None, "train.py", patch).split())
+    assert "- freeze-gc: no patch, because the step is in no loop of its function. -" in text
+    assert "- loader-workers=2: in the patch below. The order differs. +x" in text
+
+
 def test_losses_that_differ_are_named_and_not_kept(diagnosis: Diagnosis) -> None:
     wrong = Attempt(("tf32",), "incorrect", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), Losses("differs"))
     tried = found(wrong)

@@ -36,10 +36,12 @@ from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.kept_ways import KeptWay
 from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import F64, I64
 from findwall.patches.editor import Editor
+from findwall.patches.optimizers import set_way
 from findwall.replay.change import Change, Launch, Ready, Scale
 from findwall.replay.curves import curves
 from findwall.structure.steps import optimizers
@@ -122,10 +124,12 @@ def in_lists(facts: Facts, atoms: I64) -> Change:
 
 def apply(torch: Any, effect: Effect) -> None:
     """Optimizers of torch that would walk from parameter to parameter."""
-    after_made(torch.optim.Optimizer, effect.safely(lambda optimizer: _take_lists(torch, optimizer, effect)))
+    way = KeptWay(effect, "foreach")
+    take = effect.safely(lambda optimizer: _take_lists(torch, optimizer, effect, way))
+    after_made(torch.optim.Optimizer, take)
 
 
-def _take_lists(torch: Any, optimizer: Any, effect: Effect) -> None:
+def _take_lists(torch: Any, optimizer: Any, effect: Effect, way: KeptWay) -> None:
     name, groups = type(optimizer).__name__, optimizer.param_groups
     if why := _why_not(torch, optimizer):
         effect.missed(f"{name} {why}")
@@ -133,8 +137,8 @@ def _take_lists(torch: Any, optimizer: Any, effect: Effect) -> None:
     for one in (optimizer.defaults, *groups):  # what is added later is made from the defaults
         one["foreach"] = True
     if all(group["foreach"] for group in groups):
-        effect.saw(f"foreach=True in {name}")
-        effect.at("optimizer", optimizer)
+        way.keep(optimizer)
+        effect.at("optimizer", optimizer, value=name)
 
 
 def _why_not(torch: Any, optimizer: Any) -> str:
@@ -161,7 +165,7 @@ def _why_not(torch: Any, optimizer: Any) -> str:
 
 def patch(editor: Editor) -> None:
     for place in editor.places("optimizer"):
-        editor.set_arguments(place, foreach="True")
+        set_way(editor, place, "foreach")
 
 
 FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)

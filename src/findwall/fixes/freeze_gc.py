@@ -16,6 +16,7 @@ Objects in reference cycles live until the next planned collection: memory grows
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 from typing import Any
@@ -27,16 +28,21 @@ from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, surely, use
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
+from findwall.model.applied import Place
 from findwall.model.catalogue import WORTH_IT
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
-from findwall.patches.loops import counted_by, loops_around
+from findwall.patches.edits import FileEdits
+from findwall.patches.loops import is_repeated, loops_around, unused
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
 COLLECTED_SHARE = 0.005  # of the step: shorter pauses are not worth a change. Chosen by hand, not calibrated.
 # In a job that is not edited; all chosen by hand. By the third step optimizer and loader have their objects;
 # then it collects every so many steps, and of the job's own collections, or Python's, one in so many is made.
 WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
+# What has no steps, as a long evaluation, makes garbage too: after so many new objects Python collects by
+# itself, where its own number is a few hundred. Steps rarely make that many between two planned collections.
+MOST_OBJECTS = 1_000_000  # chosen by hand
 WAY = "call `gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
 
 
@@ -93,34 +99,31 @@ class _Collector:
     def __init__(self, effect: Effect) -> None:
         self._effect = effect
         self._collect, self._frozen, self._asked, self._skipped = gc.collect, 0, 0, 0
-        self._off = False
+        self._objects = 0  # after which Python collects by itself
 
     def after_step(self) -> None:
-        """Frozen and off; what has become garbage since is collected every so many steps."""
-        if self._off:
+        """Frozen and as good as off; what has become garbage since is collected every so many steps."""
+        if self._frozen:
             self._collect()
-            return
-        self._freeze()
-        gc.disable()
-        self._off = True
+        else:
+            self._freeze(MOST_OBJECTS)
 
     def after_calls(self) -> None:
         """Nobody counts the steps of a job without optimizer: it collects by itself, but more seldom."""
         if not self._frozen:
-            self._freeze()
-            gc.set_threshold(gc.get_threshold()[0] * COLLECTED_TIMES, *gc.get_threshold()[1:])
+            self._freeze(gc.get_threshold()[0] * COLLECTED_TIMES)
 
     def told(self) -> str:
-        if not self._frozen or (self._off and gc.isenabled()):  # the job may have switched it on again
+        if not self._frozen or gc.get_threshold()[0] != self._objects:  # the job may have set it since
             return ""
         return f"froze {self._frozen} objects; skipped {self._skipped} of the job's own collections"
 
-    def _freeze(self) -> None:
-        if not self._frozen:
-            self._collect()
-            gc.freeze()
-            self._frozen = gc.get_freeze_count()
-            gc.collect = self._seldom
+    def _freeze(self, objects: int) -> None:
+        self._collect()
+        gc.freeze()
+        gc.set_threshold(objects, *gc.get_threshold()[1:])
+        self._frozen, self._objects = gc.get_freeze_count(), objects
+        gc.collect = self._seldom
 
     def _seldom(self, *args: Any, **kwargs: Any) -> int:
         self._asked += 1
@@ -132,23 +135,50 @@ class _Collector:
 
 
 def patch(editor: Editor) -> None:
-    """Where the loop counts its steps; the job's own collections give way to the planned ones."""
-    for place in editor.places("step")[:1]:
-        if place.library:
-            raise NoPatch(f"{place.library} runs the loop, not the job's own code")
-        edits = editor.file(place.spots[0].file)
+    """The collector is off around the loops with the steps, which a counter of their own goes through: the
+    job's may begin anew in every epoch. Its own collections there give way to the planned ones."""
+    loops: set[ast.stmt] = set()
+    for place in editor.places("step"):
+        _refuse(editor, place)
+        file = place.spots[0].file
+        edits = editor.file(file)
         step = edits.source.statement(editor.call(place.spots[0]))
         inner, outer = loops_around(edits.source, step)
-        counter = counted_by(inner)
-        collector = edits.module("gc")
-        edits.insert_before(outer, *(f"{collector}.{name}()" for name in ("collect", "freeze", "disable")))
-        last = COLLECTED_STEPS - 1
-        unit = edits.source.indent_unit
-        edits.insert_after(
-            step, f"if {counter} % {COLLECTED_STEPS} == {last}:", f"{unit}{collector}.collect()"
+        if inner in loops:
+            continue
+        loops.add(inner)
+        own = [one for one in editor.some("collect") if _is_inside(one, file, outer)]
+        often = any(_is_inside(one, file, inner) for one in own)
+        _plan(edits, step, outer, COLLECTED_TIMES if often else COLLECTED_STEPS)
+        for one in own:
+            editor.remove_call(one)
+
+
+def _refuse(editor: Editor, place: Place) -> None:
+    if place.library:
+        raise NoPatch(f"{place.library} runs the loop, not the job's own code")
+    if any(is_repeated(editor.file(spot.file).source, editor.call(spot)) for spot in place.spots[1:]):
+        raise NoPatch(
+            "Call `gc.collect()`, `gc.freeze()` and `gc.disable()` before the first step, and "
+            f"`gc.collect()` every {COLLECTED_STEPS} steps: `{place.spots[0].function}` has the step and is "
+            "called in a loop, so a counter in it would start over each time."
         )
-    for place in editor.some("collect"):
-        editor.remove_call(place)
+
+
+def _is_inside(place: Place, file: str, loop: ast.stmt) -> bool:
+    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+    return any(spot.file == file and spot.line in lines for spot in place.spots)
+
+
+def _plan(edits: FileEdits, step: ast.stmt, outer: ast.stmt, steps: int) -> None:
+    collector, unit = edits.module("gc"), edits.source.indent_unit
+    counter = unused(edits.source, "steps", "steps_done", "optimizer_steps", "steps_since_start")
+    before = (*(f"{collector}.{name}()" for name in ("collect", "freeze", "disable")), f"{counter} = 0")
+    edits.insert_before(outer, *before)
+    edits.insert_after(
+        step, f"{counter} += 1", f"if {counter} % {steps} == 0:", f"{unit}{collector}.collect()"
+    )
+    edits.insert_after(outer, f"{collector}.enable()")
 
 
 FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

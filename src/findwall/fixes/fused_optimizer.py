@@ -33,9 +33,11 @@ from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.kept_ways import KeptWay
 from findwall.measure.places import passed
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.patches.editor import Editor
+from findwall.patches.optimizers import set_way
 from findwall.replay.change import Change, Launch, Ready
 from findwall.replay.curves import curves
 from findwall.structure.steps import optimizers
@@ -114,16 +116,17 @@ def _likely(facts: Facts) -> Change:
 def apply(torch: Any, effect: Effect) -> None:
     """Optimizers that have a fused kernel are made with it, unless the job chose a way itself."""
     effect.missed("no optimizer of torch's own that has a fused kernel was made")
+    way = KeptWay(effect, "fused", foreach=None)
     for name in HAVE_FUSED:
         kind = getattr(torch.optim, name, None)
         if kind is not None and "fused" in inspect.signature(kind.__init__).parameters:
-            kind.__init__ = _fused(kind.__init__, effect)
+            kind.__init__ = _fused(kind.__init__, effect, way)
 
 
-def _fused(original: Callable[..., None], effect: Effect) -> Callable[..., None]:
+def _fused(original: Callable[..., None], effect: Effect, way: KeptWay) -> Callable[..., None]:
     @functools.wraps(original)
     def make(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        chosen = next((way for way in ("fused", "capturable", "differentiable") if kwargs.get(way)), None)
+        chosen = next((one for one in ("fused", "capturable", "differentiable") if kwargs.get(one)), None)
         if chosen is not None:
             original(optimizer, *args, **kwargs)
             effect.missed(f"the job makes {type(optimizer).__name__} with {chosen}=True itself")
@@ -135,7 +138,7 @@ def _fused(original: Callable[..., None], effect: Effect) -> Callable[..., None]
             original(optimizer, *args, **kwargs)
             return
         if all(group.get("fused") for group in optimizer.param_groups):
-            effect.saw(f"fused=True in {type(optimizer).__name__}")
+            way.keep(optimizer)
             takes, given = passed(original, args, kwargs)
             effect.at("optimizer", optimizer, takes=takes, given=given, value=type(optimizer).__name__)
 
@@ -145,8 +148,8 @@ def _fused(original: Callable[..., None], effect: Effect) -> Callable[..., None]
 def patch(editor: Editor) -> None:
     for place in editor.places("optimizer"):
         trainer = {"optim": '"adamw_torch_fused"'} if place.value == "AdamW" else {}
-        values = {"fused": "True"} | ({"foreach": "None"} if "foreach" in place.given else {})
-        editor.set_arguments(place, {"transformers": trainer}, **values)
+        also = {"foreach": "None"} if "foreach" in place.given else {}
+        set_way(editor, place, "fused", {"transformers": trainer}, **also)
 
 
 FIX = Fix(MOVES, "changes-numerics", advise, tried=5, apply=apply, patch=patch)

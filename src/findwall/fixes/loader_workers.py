@@ -48,10 +48,12 @@ from findwall.attribute.loader import (
 from findwall.attribute.whatif import best_step
 from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, Use, use
 from findwall.measure.applying import Effect
+from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
+from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
 
@@ -162,7 +164,9 @@ def apply(torch: Any, effect: Effect) -> None:
         set_on(loader, num_workers=workers)
         loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
         all_loaders.keep_workers(loader)
-        effect.keep_value(all_loaders.made_at(loader), str(workers))
+        made = all_loaders.made_at(loader)
+        effect.keep_value(made, str(workers))
+        note_shuffling(torch, effect, loader, made)
 
     def look(loader: Any, iterator: Any) -> None:
         if loader in changed:
@@ -172,6 +176,7 @@ def apply(torch: Any, effect: Effect) -> None:
             effect.saw(f"{there} workers in a loader{_length(loader)}")
 
     all_loaders.tell(effect.safely(feed), effect.safely(look))
+    note_others(torch, effect)
 
 
 def _why_not(torch: Any, loader: Any, workers: int) -> str:
@@ -208,8 +213,7 @@ def patch(editor: Editor) -> None:
         values = {"num_workers": workers, "persistent_workers": "True"}
         if not isinstance(ahead, int) or ahead < AHEAD:
             values["prefetch_factor"] = str(AHEAD)
-        trainer = {f"dataloader_{name}": value for name, value in values.items()}
-        editor.set_arguments(place, {"transformers": trainer}, **values)
+        set_in_loader(editor, place, **values)
 
 
 FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply, patch=patch, redraws=True)

@@ -17,6 +17,7 @@ def patch_of(stack: Sequence[str], applied: Applied) -> Patch:
     files: Files = {}
     made: list[str] = []
     left: dict[str, str] = {}
+    remarks: dict[str, str] = {}
     spots = [spot.file for places in applied.places.values() for one in places for spot in one.spots[-1:]]
     if not spots:
         return Patch(left=dict.fromkeys(stack, "its lines were not found in the job's own code"))
@@ -37,4 +38,6 @@ def patch_of(stack: Sequence[str], applied: Applied) -> Patch:
             continue
         files = editor.files
         made.append(name)
-    return Patch(to_diff(files, root), str(root), made, left)
+        if editor.remarks:
+            remarks[name] = " ".join(editor.remarks)
+    return Patch(to_diff(files, root), str(root), made, left, remarks)

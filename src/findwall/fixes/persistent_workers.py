@@ -33,9 +33,11 @@ from findwall.attribute.loader import UNSEEN, is_unseen
 from findwall.attribute.whatif import ideal
 from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import loaders, workers_of
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
 from findwall.patches.editor import Editor
+from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change
 from findwall.units import format_ms, ms
 
@@ -92,18 +94,19 @@ def apply(torch: Any, effect: Effect) -> None:
             effect.missed("a loader has no workers to keep")
         elif loader not in first:
             first[loader] = workers
-            effect.keep(all_loaders.made_at(loader))
+            effect.keep(made := all_loaders.made_at(loader))
+            note_shuffling(torch, effect, loader, made)
         elif first[loader] == workers:
             effect.saw(f"the same {len(workers)} workers in a loader's second pass")
 
     effect.missed("no loader that feeds the steps is gone through twice")
     all_loaders.tell(effect.safely(keep), effect.safely(look))
+    note_others(torch, effect)
 
 
 def patch(editor: Editor) -> None:
     for place in editor.places("loader"):
-        trainer = {"dataloader_persistent_workers": "True"}
-        editor.set_arguments(place, {"transformers": trainer}, persistent_workers="True")
+        set_in_loader(editor, place, persistent_workers="True")
 
 
 FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)

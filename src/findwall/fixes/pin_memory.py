@@ -30,12 +30,14 @@ from findwall.attribute.host_copies import uploads
 from findwall.attribute.host_link import at_link_rate
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
 from findwall.measure.applying import Effect
+from findwall.measure.loader_notes import note_others
 from findwall.measure.loaders import loaders, show_first_batch
 from findwall.measure.pinned import pinned_copies
 from findwall.model.applied import Place
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
+from findwall.patches.loaders import set_in_loader
 from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
@@ -92,6 +94,7 @@ def apply(torch: Any, effect: Effect) -> None:
     copies.note(effect)
     copies.pins = True
     all_loaders.tell(effect.safely(pin), effect.safely(look))
+    note_others(torch, effect)
 
     def told() -> str:
         seen = ("batches are pinned" if pinned else "", copies.told() if pinned or copies.pinned else "")
@@ -113,7 +116,7 @@ def _is_pinned(torch: Any, batch: Any) -> bool:
 def patch(editor: Editor) -> None:
     pageable = editor.some("pageable")
     for place in editor.some("loader") if pageable else editor.places("loader"):
-        editor.set_arguments(place, {"transformers": {"dataloader_pin_memory": "True"}}, pin_memory="True")
+        set_in_loader(editor, place, pin_memory="True")
     for place in [*editor.some("copy"), *pageable]:
         if not place.library:  # a library that copies pinned batches has its own way
             editor.set_arguments(place, non_blocking="True")

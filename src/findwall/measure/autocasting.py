@@ -1,7 +1,11 @@
 """Autocast around a job's models and their losses.
 
-It begins with the call of a model and lasts, where gradients are wanted, until the backward pass begins: the
-loss in between is the job's own code. Without gradients it lasts for the call.
+It begins with the call of a model and lasts, where a loss may follow, until the backward pass begins: the
+loss in between is the job's own code. Without gradients, or in evaluation mode, it lasts for the call.
+
+A loss that may follow need not. It ends as well when nothing is left of what the model gave, and with what
+else shows that the step is over. What nobody can know: a job in training mode that keeps what its model gave
+and never goes backward has it on until the model's next call.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ import contextlib
 import functools
 import importlib
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,10 +59,11 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
             model.look_at_first_call(_products_seen(torch, effect, told))
         else:
             model.around(lambda call: _kept_seen(torch, effect, call, dtype))
-        model.around(lambda call: span.around(call, kind, trains, effect))
+        # No loss follows a call in evaluation mode; where one does, its ops have the fp32 that they had.
+        model.around(lambda call: span.around(call, kind, lambda: trains and model.module.training, effect))
         return ""
 
-    span.end_at_backward()
+    span.end_after_the_loss()
     each_model(torch, effect, cast)
 
 
@@ -67,6 +73,7 @@ class _Span:
     def __init__(self, torch: Any, dtype: Any, effect: Effect) -> None:
         self._torch, self._dtype, self._effect = torch, dtype, effect
         self._here = threading.local()
+        self._enter = torch.autocast.__enter__  # as it was
 
     @property
     def is_open(self) -> bool:
@@ -74,7 +81,7 @@ class _Span:
 
     def begin(self, kind: str) -> None:
         self._here.open = self._torch.autocast(kind, dtype=self._dtype)
-        self._here.open.__enter__()
+        self._enter(self._here.open)
 
     def end(self) -> None:
         now = getattr(self._here, "open", None)
@@ -82,7 +89,7 @@ class _Span:
             self._here.open = None
             now.__exit__(None, None, None)
 
-    def around(self, call: Call, kind: str, trains: bool, effect: Effect) -> Call:
+    def around(self, call: Call, kind: str, trains: Callable[[], bool], effect: Effect) -> Call:
         torch = self._torch
 
         def under_autocast(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +99,7 @@ class _Span:
             if torch.is_autocast_enabled(kind):
                 effect.cannot(OWN)
                 return call(*args, **kwargs)
-            wants_loss = trains and torch.is_grad_enabled() and not _in_backward(torch)
+            wants_loss = trains() and torch.is_grad_enabled() and not _in_backward(torch)
             self.begin(kind)
             self._here.inside = True
             done = False
@@ -105,9 +112,28 @@ class _Span:
                     self.end()
             wide = _widened(torch, result, self._dtype, deep=not wants_loss)
             self._note(kind, wants_loss, wide is not result)
+            if wants_loss:
+                with contextlib.suppress(Exception):  # fail open: it ends later
+                    self._end_without(wide)
             return wide
 
         return under_autocast
+
+    def _end_without(self, result: Any) -> None:
+        """End when the graph of what a model gave is gone: no loss comes of it then. What is in a node's
+        metadata is there as long as anything in the graph holds the node."""
+        nodes = list(_nodes(self._torch, result))
+        now, mark = self._here.open, _Mark()
+        for node in nodes:
+            node.metadata[_Mark] = mark
+
+        def gone(_: Any) -> None:
+            if getattr(self._here, "open", None) is now:  # in this thread, and no later one
+                self.end()
+
+        self._here.left = weakref.ref(mark, gone) if nodes else None
+        if not nodes and isinstance(result, self._torch.Tensor):
+            self.end()
 
     def _note(self, kind: str, wants_loss: bool, widened: bool) -> None:
         """The job's line that calls the model; the first that a loss comes from waits for its end."""
@@ -127,11 +153,15 @@ class _Span:
         self._here.first = None
         self.end()
 
-    def end_at_backward(self) -> None:
-        """Or when an optimizer's step begins: what comes then is not the loss."""
-        autograd = self._torch.autograd
+    def end_after_the_loss(self) -> None:
+        """With the backward pass; or when an optimizer's step begins, or a model is put into training or
+        evaluation mode: what comes then is not the loss. An autocast of the job's own would bring ours back
+        where it ends, if ours ended inside of it: it ends before."""
+        autograd, module = self._torch.autograd, self._torch.nn.Module
         for name in ("backward", "grad"):
             setattr(autograd, name, self._ending(getattr(autograd, name)))
+        module.train = self._before(module.train)
+        self._torch.autocast.__enter__ = self._before(self._enter)
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides it
         optimizers.register_optimizer_step_pre_hook(lambda *_: self._note_end())
         functional = self._torch.nn.functional
@@ -147,6 +177,14 @@ class _Span:
 
         return ended
 
+    def _before(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def ended(*args: Any, **kwargs: Any) -> Any:
+            self.end()
+            return original(*args, **kwargs)
+
+        return ended
+
     def _without(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A loss that autocast refuses: of probabilities, which 16 bits are too few for."""
 
@@ -156,13 +194,31 @@ class _Span:
             if now is None:
                 return original(*args, **kwargs)
             self._effect.at(REFUSED)
-            with self._torch.autocast(now.device, enabled=False):
+            off = self._torch.autocast(now.device, enabled=False)
+            self._enter(off)
+            try:
                 return original(
                     *(_wide(self._torch, one, self._dtype) for one in args),
                     **{name: _wide(self._torch, one, self._dtype) for name, one in kwargs.items()},
                 )
+            finally:
+                off.__exit__(None, None, None)
 
         return wide
+
+
+class _Mark:
+    """Lives as long as the graph that it is put in."""
+
+
+def _nodes(torch: Any, result: Any) -> Iterator[Any]:
+    """Where a backward pass may enter what a model gave."""
+    if isinstance(result, torch.Tensor):
+        if result.grad_fn is not None:
+            yield result.grad_fn
+    elif isinstance(result, (tuple, list, Mapping)):
+        for one in result.values() if isinstance(result, Mapping) else result:
+            yield from _nodes(torch, one)
 
 
 def _in_backward(torch: Any) -> bool:

@@ -12,3 +12,4 @@ class Patch(msgspec.Struct, frozen=True):
     root: str = ""  # the folder that its paths begin in
     made: list[str] = []  # fixes that it holds
     left: dict[str, str] = {}  # fixes that it does not, and why
+    remarks: dict[str, str] = {}  # of those that it holds: what an edit alone does not do

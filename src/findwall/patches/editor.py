@@ -22,6 +22,7 @@ class Editor:
 
     def __init__(self, places: Sequence[Place], files: Mapping[str, FileEdits] | None = None) -> None:
         self._places = places
+        self.remarks: list[str] = []  # sentences
         self.files: Files = {path: one.copy() for path, one in (files or {}).items()}
 
     def file(self, path: str) -> FileEdits:
@@ -87,6 +88,11 @@ class Editor:
                 name = edits.source.resolved(node.func)
                 if name.partition(".")[0] == place.library and name.endswith(TRAINERS[place.library]):
                     yield edits, node
+
+    def remark(self, sentence: str) -> None:
+        """For who makes the edit: what to know of it, or to do besides."""
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
 
     def at_start(self, place: Place, line: str) -> None:
         """Behind the imports of the script; `{torch}` is torch as it is called there."""

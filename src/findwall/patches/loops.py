@@ -1,4 +1,4 @@
-"""The loops around a step, and what counts its turns."""
+"""The loops around a step, and a name to count its turns with."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ import ast
 from findwall.patches import NoPatch
 from findwall.patches.source import Source
 
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_AT_ONCE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
 
 def loops_around(source: Source, step: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
     """The innermost and the outermost one in the same function."""
-    loops = [one for one in source.above(step) if isinstance(one, (ast.For, ast.While))]
+    loops = [one for one in source.above(step) if isinstance(one, _LOOPS)]
     if not loops:
         raise NoPatch("the step is in no loop of its function")
     return loops[0], loops[-1]
 
 
-def counted_by(loop: ast.stmt) -> str:
-    """The name that holds the number of the turn: of `enumerate` or `range`."""
-    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name):
-        target = loop.target
-        if loop.iter.func.id == "enumerate" and isinstance(target, (ast.Tuple, ast.List)):
-            target = target.elts[0]
-        elif loop.iter.func.id != "range":
-            raise NoPatch(NO_COUNTER)
-        if isinstance(target, ast.Name):
-            return target.id
-    raise NoPatch(NO_COUNTER)
+def is_repeated(source: Source, call: ast.Call) -> bool:
+    """Whether it is called in a loop of its function."""
+    node: ast.AST = call
+    while not isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        inside, node = node, source.parents[node]
+        if isinstance(node, (*_LOOPS, *_AT_ONCE)) and inside is not getattr(node, "iter", None):
+            return True
+    return False
 
 
-NO_COUNTER = "the loop does not count its steps"
+def unused(source: Source, *names: str) -> str:
+    """The first of these names that stands for nothing in this file."""
+    used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    used |= {node.arg for node in ast.walk(source.tree) if isinstance(node, ast.arg)}
+    return next(one for one in names if one not in used)

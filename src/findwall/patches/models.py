@@ -40,7 +40,7 @@ def named(editor: Editor, place: Place) -> Named:
         scope = _scope(source, call)
         _refuse_other_bindings(source, scope, what)
         found = _in_scope(source, scope, what, call) or _in_class(source, scope, what)
-        if found is None and isinstance(what, ast.Name) and _is_global(source, scope, what.id):
+        if found is None and isinstance(what, ast.Name) and _is_global(source, scope, what):
             found = _in_module(source, what, place.spots[depth:])
         if found is not None:
             return Named(edits, found, source.code(what))
@@ -70,16 +70,20 @@ def _refuse_other_bindings(source: Source, scope: Scope, what: ast.expr) -> None
 
 
 def _in_scope(source: Source, scope: Scope, what: ast.expr, call: ast.Call) -> ast.stmt | None:
-    """The last one above the call, out of the branches and loops that it alone is in."""
-    above = [one for one in _assigned(source, scope, what) if (one.end_lineno or 0) < call.lineno]
+    """Behind the last one above the call, out of the branches and loops that it alone is in."""
+    above = [one for one in _made(source, scope, what) if (one.end_lineno or 0) < call.lineno]
     if not above:
         return None
+    if isinstance(what, ast.Name) and _made_from_within(source, scope, what):
+        raise NoPatch(_in_several(source, what))
     around = list(source.above(source.statement(call)))
-    blocks = [source.block(one) for one in around]
-    for one in source.above(above[-1]):
-        if any(one in block for block in blocks):
-            return one
-    return None
+    if _is_parameter(scope, what):  # it has a value without them as well
+        blocks = [source.block(one) for one in around]
+        return next((one for one in source.above(above[-1]) if any(one in each for each in blocks)), None)
+    found = _behind(source, what, above)
+    if found in around:
+        raise NoPatch(UNNAMED)
+    return found
 
 
 def _in_class(source: Source, scope: Scope, what: ast.expr) -> ast.stmt | None:
@@ -91,39 +95,78 @@ def _in_class(source: Source, scope: Scope, what: ast.expr) -> ast.stmt | None:
         return None
     if scope.args.args[0].arg != what.value.id:
         return None
-    methods = [one for one in owner.body if isinstance(one, ast.FunctionDef)]
-    made = {one.name: list(_assigned(source, one, what)) for one in methods}
-    made = {name: found for name, found in made.items() if found}
-    first = made.get("__init__") or (next(iter(made.values())) if len(made) == 1 else None)
-    return list(source.above(first[-1]))[-1] if first else None
+    methods = [one for one in owner.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return _in_one_of(source, what, [_made(source, one, what) for one in methods])
 
 
-def _in_module(source: Source, what: ast.expr, spots: tuple[Spot, ...]) -> ast.stmt | None:
-    """At the top of the file, above the line that led here."""
-    until = [one.line for one in spots if one.function == "<module>"]
-    made = [one for one in _assigned(source, source.tree, what) if one.lineno < (until[0] if until else inf)]
-    return list(source.above(made[-1]))[-1] if made else None
+def _in_module(source: Source, what: ast.Name, spots: tuple[Spot, ...]) -> ast.stmt | None:
+    """At the top of the file, above the line that led here, or in the function that sets it for all."""
+    until = [one.line for one in spots if one.function == "<module>" and one.file == spots[0].file]
+    made = [one for one in _made(source, source.tree, what) if one.lineno < (until[0] if until else inf)]
+    return _in_one_of(source, what, [made, *_made_from_within(source, source.tree, what)])
 
 
-def _assigned(source: Source, scope: Scope, what: ast.expr) -> Iterator[ast.stmt]:
-    """Statements of a scope that bind this name or attribute, from top to bottom."""
+def _in_one_of(source: Source, what: ast.expr, made: list[list[ast.stmt]]) -> ast.stmt | None:
+    """Which of several functions comes last is not known."""
+    found = [one for one in made if one]
+    if len(found) > 1:
+        raise NoPatch(_in_several(source, what))
+    return _behind(source, what, found[0]) if found else None
+
+
+def _in_several(source: Source, what: ast.expr) -> str:
+    return f"`{source.code(what)}` is set in more than one function"
+
+
+def _behind(source: Source, what: ast.expr, made: list[ast.stmt]) -> ast.stmt:
+    """The last statement of the block that all of them are in: it comes as often as the model is made."""
+    outsides = [set(source.above(one)) for one in made]
+    together = (
+        one for one in source.above(made[-1]) if all(set(source.block(one)) & out for out in outsides)
+    )
+    found = next((one for one in together if source.has_own_lines(one, one)), made[-1])
     wanted = ast.dump(_loaded(what))
-    found = []
+    if isinstance(found, ast.If) and any(ast.dump(one) == wanted for one in ast.walk(found.test)):
+        raise NoPatch(f"line {found.lineno} makes `{source.code(what)}` only where it is not made yet")
+    return found
+
+
+def _made_from_within(source: Source, scope: Scope, what: ast.Name) -> list[list[ast.stmt]]:
+    """Of functions inside that set a name of this scope: `global`, `nonlocal`."""
+    kind = ast.Global if isinstance(scope, ast.Module) else ast.Nonlocal
+    said = [node for node in ast.walk(scope) if isinstance(node, kind) and what.id in node.names]
+    inside = [one for one in dict.fromkeys(map(source.scope, said)) if one is not scope]
+    return [made for made in (_made(source, one, what) for one in inside) if made]
+
+
+def _made(source: Source, scope: Scope, what: ast.expr) -> list[ast.stmt]:
+    """Those that bind it to more than a constant, which stands there until it is made: `model = None`."""
+    return [one for one, value in _assigned(source, scope, what) if not isinstance(value, ast.Constant)]
+
+
+def _assigned(source: Source, scope: Scope, what: ast.expr) -> list[tuple[ast.stmt, ast.expr]]:
+    """Statements of a scope that bind this name or attribute, from top to bottom, and what to."""
+    wanted = ast.dump(_loaded(what))
+    found: list[tuple[ast.stmt, ast.expr]] = []
     for node in ast.walk(scope):
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            targets = [node.target]
-        else:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or source.scope(node) is not scope:
             continue
-        each = [
-            part
-            for one in targets
-            for part in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])
-        ]
-        if any(ast.dump(_loaded(one)) == wanted for one in each) and source.scope(node) is scope:
-            found.append(node)
-    return iter(sorted(found, key=lambda one: one.lineno))
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if node.value is not None:
+            bound = (pair for one in targets for pair in _bound(one, node.value))
+            found += [(node, value) for name, value in bound if ast.dump(_loaded(name)) == wanted]
+    return sorted(found, key=lambda one: one[0].lineno)
+
+
+def _bound(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each name of an assignment, with what it is bound to where that is written apart."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+        return
+    values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+    if len(values) != len(target.elts):
+        values = [value] * len(target.elts)
+    yield from zip(target.elts, values, strict=True)
 
 
 def _loaded(node: ast.expr) -> ast.expr:
@@ -135,10 +178,16 @@ def _loaded(node: ast.expr) -> ast.expr:
     return node
 
 
-def _is_global(source: Source, scope: Scope, name: str) -> bool:
+def _is_global(source: Source, scope: Scope, what: ast.Name) -> bool:
     if isinstance(scope, ast.Module):
-        return False  # looked at already
-    return name not in _parameters(scope) and isinstance(source.scope(scope), ast.Module)
+        return True
+    said = any(isinstance(node, ast.Global) and what.id in node.names for node in ast.walk(scope))
+    own = _is_parameter(scope, what) or (bool(_assigned(source, scope, what)) and not said)
+    return not own and isinstance(source.scope(scope), ast.Module)
+
+
+def _is_parameter(scope: Scope, what: ast.expr) -> bool:
+    return isinstance(what, ast.Name) and what.id in _parameters(scope)
 
 
 def _parameters(scope: Scope) -> list[str]:

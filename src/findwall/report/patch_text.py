@@ -12,11 +12,14 @@ MOST_LINES = 60  # of a diff on the screen; the file has all. Chosen by hand.
 
 
 def to_keep(name: str, how: str, patch: Patch | None) -> list[str]:
-    """One fix: it is in the patch, or what to do by hand."""
+    """One fix: it is in the patch, or what to do by hand. `how`: as prescribed, or its bare name."""
+    why_not = patch.left.get(name, "") if patch is not None else ""
     if patch is not None and name in patch.made:
-        text = f"{name}: in the patch below."
-    elif patch is not None and patch.left.get(name, "").endswith("."):  # an instruction in itself
-        text = f"{name}: {patch.left[name]}"
+        text = f"{name}: in the patch below. {patch.remarks.get(name, '')}"
+    elif why_not.endswith("."):  # an instruction in itself
+        text = f"{name}: {why_not}"
+    elif why_not and how == name:
+        text = f"{name}: no patch, because {why_not}."
     else:
         text = how
     return textwrap.wrap(text, WIDTH, initial_indent="  - ", subsequent_indent="    ")

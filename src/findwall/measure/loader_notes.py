@@ -1,0 +1,60 @@
+"""What an edit of a loader must know besides where it is made: which others are made there, and its order."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from typing import Any
+
+from msgspec.structs import replace
+
+from findwall.measure.applying import Effect
+from findwall.measure.loaders import loaders
+from findwall.measure.made import after_made
+from findwall.measure.places import place_now
+from findwall.model.applied import Place
+
+BESIDE, SHUFFLES = "beside", "shuffles"  # places
+
+
+def note_shuffling(torch: Any, effect: Effect, loader: Any, made: Place | None) -> None:
+    """Its samplers draw the order of samples from the numbers that workers draw their seed from."""
+    drawn = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
+    samplers = tuple(getattr(torch.utils.data, name) for name in drawn)
+    if made is not None and isinstance(loader.sampler, samplers):
+        effect.keep(replace(made, kind=SHUFFLES))
+
+
+def note_others(torch: Any, effect: Effect) -> None:
+    """Those that are gone through and do not feed the steps: a fix leaves them alone, and an edit of the call
+    that makes them would not."""
+    fed: weakref.WeakSet[Any] = weakref.WeakSet()
+    made: weakref.WeakKeyDictionary[Any, Place | None] = weakref.WeakKeyDictionary()
+    kind, all_loaders = torch.utils.data.DataLoader, loaders(torch)
+
+    def remember(loader: Any) -> None:
+        with contextlib.suppress(Exception):  # fail open, as below: its line is for a patch alone
+            made[loader] = place_now(BESIDE, loader)
+
+    def note(loader: Any) -> None:
+        place = made.get(loader)
+        if place is None or place.library:  # made anew by a library: its dataset tells which one it was
+            known = any(one.dataset is loader.dataset for one in fed)
+            place = None if known else all_loaders.made_at(loader)
+        if place is not None:
+            effect.keep(replace(place, kind=BESIDE, takes=(), given=()))
+
+    all_loaders.tell(fed.add)
+    after_made(kind, remember)
+    original = kind.__iter__
+
+    @functools.wraps(original)
+    def iterate(loader: Any) -> Any:
+        iterator = original(loader)
+        if loader not in fed:
+            with contextlib.suppress(Exception):
+                note(loader)
+        return iterator
+
+    kind.__iter__ = iterate
