@@ -173,7 +173,7 @@ def apply(torch: Any, effect: Effect) -> None:
             changed.pop(loader).return_if_broken(iterator, effect.cannot)
         there = len(workers_of(iterator))
         if there == workers:
-            effect.saw(f"{there} workers in a loader{_length(loader)}")
+            effect.saw(f"{there} worker{'s' if there != 1 else ''} in a loader{_length(loader)}")
 
     all_loaders.tell(effect.safely(feed), effect.safely(look))
     note_others(torch, effect)
