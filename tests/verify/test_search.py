@@ -295,9 +295,9 @@ def test_what_is_clear_needs_few_processes() -> None:
 class Drawing(Pretended):
     """A job whose dataset draws at random, and losses that are others with each seed, and with workers."""
 
-    def __init__(self, draws: bool, order: list[list[int]]) -> None:
+    def __init__(self, draws: bool, order: list[list[int]], unseen: bool = False) -> None:
         super().__init__({"workers": 2.0})
-        self.draws, self.order = draws, order
+        self.draws, self.order, self.unseen = draws, order, unseen
 
     def look(self, stack: Stack) -> View:
         left = [] if stack else [Candidate(("workers",), True, redraws=True)]
@@ -311,8 +311,11 @@ class Drawing(Pretended):
         def told(one: Sample) -> Sample:
             assert one.report is not None
             losses = [value * off for value in LOSSES]
-            draws = self.draws and not stack  # in workers nobody sees it
-            return replace(one, report=replace(one.report, losses=losses, draws=draws, order=order))
+            draws = self.draws and not stack  # a plain process is enough
+            unseen = self.unseen
+            return replace(
+                one, report=replace(one.report, losses=losses, draws=draws, unseen=unseen, order=order)
+            )
 
         return replace(found, samples=[told(one) for one in found.samples])
 
@@ -333,3 +336,9 @@ def test_a_dataset_that_draws_draws_other_numbers_in_workers(
     (made,) = first.attempts
     assert made.verdict == verdict
     assert ("in the same order" in made.why) == (verdict == "faster")
+
+
+@pytest.mark.parametrize("unseen", [True, False])
+def test_where_nobody_saw_whether_it_draws_it_is_said(unseen: bool) -> None:
+    ((made,), *_) = (stage.attempts for stage in Drawing(False, [[1, 2, 3]], unseen).search().stages)
+    assert made.verdict == "incorrect" and ("nobody saw" in made.why) is unseen

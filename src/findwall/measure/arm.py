@@ -74,6 +74,7 @@ class TrialArm:
             peak_memory=max((one for one in memory if one is not None), default=None),
             applied=applied_in_all([told.applied for told in ranks]),
             draws=self._samples is not None and self._samples.draws,
+            unseen=self._samples is not None and self._samples.unseen,
             order=self._samples.order if self._samples is not None else [],
             around=_around(ranks[0].measurement.telemetry),
         )

@@ -24,6 +24,10 @@ OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
 OTHERS_BUSY = 1.0  # cores
 COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows yet that it is no difference
 FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
+UNSEEN = (
+    "nobody saw whether the dataset draws at random, as its workers are not forked: if it does, other "
+    "workers give other losses"
+)
 MORE_TIME = f"{BUDGET}, --repeat more processes"
 
 
@@ -57,7 +61,7 @@ class Plain(msgspec.Struct, frozen=True):
     other_seed: list[list[float]]
     seconds: float = 0.0  # that one process takes, from start to end
     around: list[Around] = []
-    draws: bool = False  # its dataset draws at random, in the training process
+    draws: bool = False  # its dataset draws at random
     order: list[list[int]] = []  # of the samples, as each loader asks for them
 
 
@@ -84,7 +88,8 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
         found = "failed"
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
     open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms)
-    seen = "; ".join(filter(None, (open_still, seen, disturbed(plain.around, around_of(arm)))))
+    unseen = UNSEEN if found == "incorrect" and exact and any(one.unseen for one in arm.reports) else ""
+    seen = "; ".join(filter(None, (unseen, open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
         fixes,
