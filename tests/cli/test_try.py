@@ -138,7 +138,7 @@ def test_a_starved_job_gets_its_workers(
     assert trial["verdict"] == "faster" and trial["kept"] and trial["speedup"]["mid"] > 1.3
     assert trial["losses"] == "same" and trial["why"].startswith("2 workers in a loader of 200 batches")
     said, told = capsys.readouterr()
-    assert "each trial writes log.txt again: --sandbox-dir DIR runs them" in told
+    assert "each trial writes log.txt again: --sandbox-dir DIR runs each" in told
     assert "times faster" in said and "findwall run --apply loader-workers=2 job.py" in said
     assert looked == [(), ("loader-workers=2",)]
     left = sorted(path.name for path in tmp_path.iterdir())

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from findwall.fixes import all_fixes
+from findwall.model.arms import SINCE
 
 JOB = """
 import torch
@@ -81,3 +83,38 @@ def test_other_workers_draw_other_numbers_and_that_is_told(
     many = min(len(plain["losses"]), len(fixed["losses"]))
     assert many > 5 and (plain["losses"][:many] != fixed["losses"][:many]) is draws
     assert plain["order"][0][:12] == fixed["order"][0][:12] and all_fixes()[fix.partition("=")[0]].redraws
+
+
+RESUMES = """
+import os, torch
+
+here, model = "ck.pt", torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+if os.path.exists(here):
+    model.load_state_dict(torch.load(here))
+    import safetensors.torch
+    safetensors.torch.load_file("own.pt")
+open("job.py").close()
+torch.save({}, "own.pt")
+torch.load("own.pt")
+for step in range(4000):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+    if step == 2:
+        torch.save(model.state_dict(), here)
+"""
+
+
+def test_what_an_earlier_process_of_the_trial_wrote_is_told_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what is older than the trial, and not what the process wrote itself."""
+    (tmp_path / "job.py").write_text(RESUMES)
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "torch.py").write_text("def load_file(filename): ...\nsave_file = load_file")
+    assert told(tmp_path, "0").get("read_back", []) == []
+    monkeypatch.setenv(SINCE, str(time.time()))
+    first, second = told(tmp_path, "0"), told(tmp_path, "0")
+    assert first.get("read_back", []) == [] and second["read_back"] == ["ck.pt", "own.pt"]
+    assert first["losses"][0] > second["losses"][0]

@@ -342,3 +342,26 @@ def test_a_dataset_that_draws_draws_other_numbers_in_workers(
 def test_where_nobody_saw_whether_it_draws_it_is_said(unseen: bool) -> None:
     ((made,), *_) = (stage.attempts for stage in Drawing(False, [[1, 2, 3]], unseen).search().stages)
     assert made.verdict == "incorrect" and ("nobody saw" in made.why) is unseen
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [("ck.pt", ": --sandbox-dir DIR runs each"), ("/data/ck.pt", ": let the job write it")],
+)
+@pytest.mark.parametrize(("wrong", "verdict"), [("a", "failed"), ("", "faster")])
+def test_processes_that_go_on_from_each_other_prove_no_fix_wrong(
+    path: str, advice: str, wrong: str, verdict: str
+) -> None:
+    job = Pretended({"a": 2.0}, wrong)
+
+    def resumed(name: str, stack: Stack) -> Outcome:
+        found = Pretended.arm(job, name, stack)
+        samples = [replace(one, report=replace(one.report, read_back=[path])) for one in found.samples]
+        return replace(found, samples=samples)
+
+    job.arm = resumed  # type: ignore[method-assign]
+    (made,) = job.search().stages[0].attempts
+    assert made.verdict == verdict
+    assert made.why.startswith(
+        f"its processes read {path}, which earlier processes of the trial wrote{advice}"
+    )

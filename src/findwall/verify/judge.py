@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -79,9 +80,12 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     trouble = trouble_of(fixes, arm)
     if trouble:
         return Attempt(fixes, "failed", seconds=spent, why=trouble)
+    passed_on = read_back(arm)
     losses = compare_losses(plain.losses, plain.other_seed, losses_of(arm), exact)
     if not any(one.losses for one in arm.reports):
         losses = replace(losses, of="outputs")
+    if passed_on and losses.likeness == "differs":  # by what was read: that says nothing of the fixes
+        return Attempt(fixes, "failed", seconds=spent, why=passed_on)
     faster = prove(plain.runs_ms, arm.runs_ms)
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     if faster is None and found != "incorrect":
@@ -89,7 +93,9 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
     open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms)
     unseen = UNSEEN if found == "incorrect" and exact and any(one.unseen for one in arm.reports) else ""
-    seen = "; ".join(filter(None, (unseen, open_still, seen, disturbed(plain.around, around_of(arm)))))
+    seen = "; ".join(
+        filter(None, (passed_on, unseen, open_still, seen, disturbed(plain.around, around_of(arm))))
+    )
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
         fixes,
@@ -148,6 +154,17 @@ def disturbed(plain: Sequence[Around], arm: Sequence[Around]) -> str:
     if busy > OTHERS_BUSY:
         said.append(f"other processes kept up to {busy:.1f} cores busy")
     return "; ".join(said)
+
+
+def read_back(arm: Outcome) -> str:
+    """Which file its processes had from earlier ones, in words; mostly none."""
+    paths = [path for one in arm.reports for path in one.read_back]
+    if not paths:
+        return ""
+    told = f"its processes read {paths[0]}, which earlier processes of the trial wrote"
+    if Path(paths[0]).is_absolute():
+        return f"{told}: let the job write it in the folder it runs in, and give --sandbox-dir DIR"
+    return f"{told}: --sandbox-dir DIR runs each in a folder of its own"
 
 
 def losses_of(arm: Outcome) -> list[list[float]]:
