@@ -145,7 +145,7 @@ def test_a_starved_job_gets_its_workers(
     assert trial["verdict"] == "faster" and trial["kept"] and trial["speedup"]["mid"] > 1.3
     assert trial["losses"] == "same" and trial["why"].startswith("2 workers in a loader of 200 batches")
     said, told = capsys.readouterr()
-    assert "each trial writes log.txt again: --sandbox-dir DIR runs them" in told
+    assert "each trial writes log.txt again: --sandbox-dir DIR runs each" in told
     assert "times faster" in said and "findwall run --apply loader-workers=2 job.py" in said
     assert looked == [(), ("loader-workers=2",)]
     left = sorted(path.name for path in tmp_path.iterdir())
@@ -288,7 +288,7 @@ def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(
     (report,) = outcome.reports
     assert report.step_ms and report.steps == 10 and len(report.losses) >= 10
     fixes = report.applied.fixes
-    assert fixes["loader-workers"].seen == "1 workers in a loader of 600 batches"
+    assert fixes["loader-workers"].seen == "1 worker in a loader of 600 batches"
     assert fixes["keep-cache"].seen.startswith("in 1 of 2 ranks: skipped ")
     # torchrun gives each rank one thread by itself.
     assert fixes["omp-threads"].trouble == "in rank 0: torch has 1 threads here as it is"

@@ -134,6 +134,94 @@ def test_workers_are_kept_with_the_same_order(tmp_path: Path, plain: dict[str, d
     assert told["order"] == plain["passes"]["order"] and told["drawn"] == plain["passes"]["drawn"]
 
 
+MODES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+torch.set_num_threads(1)
+norm = nn.BatchNorm1d(1)
+model = nn.Sequential(nn.Linear(1, 1), norm, nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+def rows():
+    return [torch.tensor([float(row)]) for row in range(8)]
+
+def step(x, of=model, by=optimizer):
+    by.zero_grad()
+    of(x).sum().backward()
+    by.step()
+
+def trained(loader, before=lambda: None):
+    for x in loader:
+        before()
+        step(x)
+    return loader.num_workers
+
+def evaluated(loader):
+    for x in loader:
+        with torch.no_grad():
+            model(x)
+    return loader.num_workers
+
+def loader(data=None):
+    return DataLoader(data or rows(), 4)
+"""
+EVALUATES = [
+    # As most jobs do it, and as a job that never says so.
+    (
+        "a, b = loader(), loader()",
+        "trained(a)",
+        "model.eval()",
+        "evaluated(b)",
+        "model.train()",
+        "trained(a)",
+    ),
+    ("a, b = loader(), loader()", "trained(a)", "model.train(False)", "evaluated(b)"),
+    ("a, b = loader(), loader()", "trained(a)", "evaluated(b)"),
+    # A loader for both is a loader for training, from when that is known.
+    (
+        "a, b = loader(), loader()",
+        "trained(a)",
+        "model.eval()",
+        "evaluated(b)",
+        "model.train()",
+        "trained(b)",
+    ),
+    # Parts of a model, or one of two, in evaluation mode are no evaluation.
+    ("", "trained(loader())", "norm.eval()", "trained(loader())"),
+    (
+        "other = nn.Linear(1, 1); its = torch.optim.SGD(other.parameters(), lr=1e-3)",
+        "trained(loader(), lambda: step(torch.ones(4, 1), other, its))",
+        "model.eval()",
+        "trained(loader(), lambda: step(torch.ones(4, 1), other, its))",
+    ),
+    # It trains in evaluation mode.
+    ("model.eval()", "trained(loader())", "model.eval()", "trained(loader())"),
+    # Training mode begins after the first batch, of a loader that is made for each epoch.
+    (
+        "model.eval(); data = rows()",
+        "trained(loader(data), model.train)",
+        "model.eval()",
+        "evaluated(loader())",
+        "trained(loader(data), model.train)",
+    ),
+]
+CHANGED = ([1, 0, 1], [1, 0], [1, 1], [1, 0, 1], [1, 1], [1, 1], [1, 1], [1, 0, 1])
+
+
+@pytest.mark.parametrize(("told", "workers"), list(zip(EVALUATES, CHANGED, strict=True)))
+def test_what_is_gone_through_in_evaluation_mode_is_left_alone(
+    tmp_path: Path, told: tuple[str, ...], workers: list[int]
+) -> None:
+    """Also where gradients are off only inside the loop."""
+    begin, *rest = told
+    lines = [f"found.append({one})" if "ed(" in one else one for one in rest]
+    job = "\n".join([MODES, begin, "found = []", *lines, "print('workers', found)"])
+    _, said = run(tmp_path, "loader-workers=1", job)
+    assert said.splitlines()[-1] == f"workers {workers}"
+
+
 ONE_PASS = """
 from torch.utils.data import DataLoader
 print("went on", len([batch for batch in DataLoader(list(range(4)))]))

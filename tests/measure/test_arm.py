@@ -6,7 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from findwall.fixes import all_fixes
+from findwall.model.arms import SINCE
 
 JOB = """
 import torch
@@ -20,17 +27,39 @@ with torch.inference_mode():
 """
 
 
-def told(folder: Path, seed: str) -> dict[str, list[float]]:
+DRAWS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, at):
+        return torch.DRAW + at
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+loader = DataLoader(Rows(), batch_size=4, num_workers=1)
+for epoch in range(40):
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def told(folder: Path, seed: str, *fixes: str) -> dict[str, Any]:
     report = folder / f"{seed}.json"
     done = subprocess.run(
-        [sys.executable, "-m", "findwall", "run", "--stop", "--steps", "5", "--wait", "2", "job.py"],
+        [sys.executable, "-m", "findwall", "run", "--stop", "--steps", "5", "--wait", "2", *fixes, "job.py"],
         cwd=folder,
         env={**os.environ, "FINDWALL_REPORT": str(report), "FINDWALL_SEED": seed},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, list[float]] = json.loads(report.read_text())
+    found: dict[str, Any] = json.loads(report.read_text())
     return found
 
 
@@ -40,3 +69,52 @@ def test_inference_tells_what_its_model_gave(tmp_path: Path) -> None:
     plain, again, other = (told(tmp_path, seed) for seed in ("0", "0", "1"))
     assert plain["losses"] == [] and len(plain["outputs"]) >= 5 and plain["outputs"] == again["outputs"]
     assert all(a != b for a, b in zip(plain["outputs"], other["outputs"], strict=False))
+
+
+@pytest.mark.parametrize(("draw", "draws"), [("randn(8)", True), ("ones(8)", False)])
+@pytest.mark.parametrize("fix", ["loader-workers=2", "persistent-workers"])
+def test_other_workers_draw_other_numbers_and_that_is_told(
+    tmp_path: Path, draw: str, draws: bool, fix: str
+) -> None:
+    """A dataset that draws none gives the very same losses, and is held to that."""
+    (tmp_path / "job.py").write_text(DRAWS.replace("DRAW", draw))
+    plain, fixed = told(tmp_path, "0"), told(tmp_path, "0", "--apply", fix)
+    assert plain.get("draws", False) is draws and not plain.get("unseen", False)
+    many = min(len(plain["losses"]), len(fixed["losses"]))
+    assert many > 5 and (plain["losses"][:many] != fixed["losses"][:many]) is draws
+    assert plain["order"][0][:12] == fixed["order"][0][:12] and all_fixes()[fix.partition("=")[0]].redraws
+
+
+RESUMES = """
+import os, torch
+
+here, model = "ck.pt", torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+if os.path.exists(here):
+    model.load_state_dict(torch.load(here))
+    import safetensors.torch
+    safetensors.torch.load_file("own.pt")
+open("job.py").close()
+torch.save({}, "own.pt")
+torch.load("own.pt")
+for step in range(4000):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+    if step == 2:
+        torch.save(model.state_dict(), here)
+"""
+
+
+def test_what_an_earlier_process_of_the_trial_wrote_is_told_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what is older than the trial, and not what the process wrote itself."""
+    (tmp_path / "job.py").write_text(RESUMES)
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "torch.py").write_text("def load_file(filename): ...\nsave_file = load_file")
+    assert told(tmp_path, "0").get("read_back", []) == []
+    monkeypatch.setenv(SINCE, str(time.time()))
+    first, second = told(tmp_path, "0"), told(tmp_path, "0")
+    assert first.get("read_back", []) == [] and second["read_back"] == ["ck.pt", "own.pt"]
+    assert first["losses"][0] > second["losses"][0]

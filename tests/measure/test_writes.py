@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from findwall.cli.looking import deleted, warn, written
+from findwall.cli.looking import deleted, read_back, warn, written
 from findwall.model.arms import LOOK, WRITES_FILE
 
-AWAY = ": --sandbox-dir DIR runs them in a folder of their own"
+AWAY = ": --sandbox-dir DIR runs each in a folder of its own"
 NAMED = ": the job names the place itself"
 JOB = """
 import os, shutil, tempfile, torch
@@ -28,6 +28,12 @@ os.makedirs("was/there", exist_ok=True)
 with open("log.txt", "a") as log, open("job.py") as own, open(os.devnull, "w") as nowhere:
     log.write(own.read())
 os.replace("log.txt", "moved.txt")
+Path("moved.txt").read_text()
+for name in ("state.json", "kept.json", "new.json"):
+    text = Path(name).read_text() if Path(name).exists() else "{}"
+    if name != "kept.json":
+        Path(name).write_text(text)
+Path("new.json").read_text()
 torch.save({}, "made/model.pt")
 torch.save({}, f=Path("made/named.pt"))
 with tempfile.NamedTemporaryFile() as file:
@@ -50,15 +56,25 @@ def test_what_a_job_writes_is_seen_where_it_is_asked_for(tmp_path: Path) -> None
         folder.mkdir(parents=True)
     (home / "job.py").write_text(JOB)
     (home / "old" / "deep").mkdir(parents=True)
-    for name in ("stale.txt", "old/a", "old/deep/b"):
+    for name in ("stale.txt", "old/a", "old/deep/b", "state.json", "kept.json"):
         (home / name).write_text("x")
     environ = {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache), LOOK: str(own)}
     command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(own / "run"), "job.py"]
     done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    names = ["made", "log.txt", "moved.txt", "made/model.pt", "made/named.pt", "was/here"]
+    names = [
+        "made",
+        "log.txt",
+        "moved.txt",
+        "state.json",
+        "new.json",
+        "made/model.pt",
+        "made/named.pt",
+        "was/here",
+    ]
     assert written(own / "run") == [str(home / name) for name in names]
     assert deleted(own / "run") == [str(home / name) for name in ("old", "stale.txt")]
+    assert read_back(own / "run") == [str(home / "state.json")]
 
 
 def test_without_a_look_nothing_is_written_about_it(tmp_path: Path) -> None:
@@ -94,3 +110,21 @@ def test_what_each_trial_deletes_is_told_first(tmp_path: Path, monkeypatch: pyte
     warn([str(tmp_path / "out/a")], None, said.append, [str(tmp_path / "out")])
     warn([], "sand", said.append, [str(tmp_path / "sand/out")])
     assert said == [f"each trial deletes out and writes out/a again{AWAY}"]
+
+
+def test_what_one_trial_writes_and_the_next_reads_is_told_before_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    checkpoint, log, old = (str(tmp_path / name) for name in ("ck.pt", "log", "old"))
+    warn([checkpoint], None, said.append, passed_on=[checkpoint])
+    warn([checkpoint, log], None, said.append, [old], [checkpoint])
+    warn([checkpoint], "sand", said.append, passed_on=[checkpoint])
+    warn([checkpoint], str(tmp_path), said.append, passed_on=[checkpoint])
+    reads = "each trial reads ck.pt as the one before it left it"
+    assert said == [
+        f"{reads}{AWAY}",
+        f"{reads}, deletes old and writes log again{AWAY}",
+        f"{reads}, outside of sand{NAMED}",
+    ]

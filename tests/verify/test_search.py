@@ -383,9 +383,9 @@ def test_what_is_clear_needs_few_processes() -> None:
 class Drawing(Pretended):
     """A job whose dataset draws at random, and losses that are others with each seed, and with workers."""
 
-    def __init__(self, draws: bool, order: list[list[int]]) -> None:
+    def __init__(self, draws: bool, order: list[list[int]], unseen: bool = False) -> None:
         super().__init__({"workers": 2.0})
-        self.draws, self.order = draws, order
+        self.draws, self.order, self.unseen = draws, order, unseen
 
     def look(self, stack: Stack) -> View:
         left = [] if stack else [Candidate(("workers",), True, redraws=True)]
@@ -399,8 +399,11 @@ class Drawing(Pretended):
         def told(one: Sample) -> Sample:
             assert one.report is not None
             losses = [value * off for value in LOSSES]
-            draws = self.draws and not stack  # in workers nobody sees it
-            return replace(one, report=replace(one.report, losses=losses, draws=draws, order=order))
+            draws = self.draws and not stack  # a plain process is enough
+            unseen = self.unseen
+            return replace(
+                one, report=replace(one.report, losses=losses, draws=draws, unseen=unseen, order=order)
+            )
 
         return replace(found, samples=[told(one) for one in found.samples])
 
@@ -421,3 +424,38 @@ def test_a_dataset_that_draws_draws_other_numbers_in_workers(
     (made,) = first.attempts
     assert made.verdict == verdict
     assert ("in the same order" in made.why) == (verdict == "faster")
+
+
+@pytest.mark.parametrize(
+    ("unseen", "order", "verdict"),
+    [(True, [[1, 2, 3]], "faster"), (True, [[1, 3, 2]], "incorrect"), (False, [[1, 2, 3]], "incorrect")],
+)
+def test_where_nobody_saw_whether_it_draws_it_is_said(
+    unseen: bool, order: list[list[int]], verdict: str
+) -> None:
+    """Losses as near as two seeds are no fault then, as long as the samples come in their order."""
+    ((made,), *_) = (stage.attempts for stage in Drawing(False, order, unseen).search().stages)
+    assert made.verdict == verdict and ("nobody saw" in made.why) is (verdict == "faster")
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [("ck.pt", ": --sandbox-dir DIR runs each"), ("/data/ck.pt", ": let the job write it")],
+)
+@pytest.mark.parametrize(("wrong", "verdict"), [("a", "failed"), ("", "faster")])
+def test_processes_that_go_on_from_each_other_prove_no_fix_wrong(
+    path: str, advice: str, wrong: str, verdict: str
+) -> None:
+    job = Pretended({"a": 2.0}, wrong)
+
+    def resumed(name: str, stack: Stack) -> Outcome:
+        found = Pretended.arm(job, name, stack)
+        samples = [replace(one, report=replace(one.report, read_back=[path])) for one in found.samples]
+        return replace(found, samples=samples)
+
+    job.arm = resumed  # type: ignore[method-assign]
+    (made,) = job.search().stages[0].attempts
+    assert made.verdict == verdict
+    assert made.why.startswith(
+        f"its processes read {path}, which earlier processes of the trial wrote{advice}"
+    )

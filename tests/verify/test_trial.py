@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from findwall.verify.trial import (
     Arm,
@@ -274,3 +275,17 @@ def test_every_process_reads_the_file_that_is_standard_input(tmp_path: Path) -> 
 def test_a_pipe_is_empty_for_all_and_that_is_known() -> None:
     said = subprocess.run([sys.executable, "-c", READS], input=b"8\n", capture_output=True, timeout=60)
     assert said.stdout == b"[1.0, 1.0] True b'8\\n'\n"
+
+
+def test_each_process_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """With what is in the folder that a person gave, and nothing that another process left."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows").write_text("4")
+    count = (
+        "import os; print('mean step ms', open('data/rows').read() if not os.path.exists('ck') else 9);"
+        "open('ck', 'w').close()"
+    )
+    arms = [replace(arm(name, count), cwd=str(tmp_path)) for name in ("plain", "fixed")]
+    trial = run_trial(arms, Plan(rounds=2))
+    assert [one.runs_ms for one in trial.arms.values()] == [[4.0, 4.0], [4.0, 4.0]]
+    assert [path.name for path in tmp_path.rglob("*")] == ["data", "rows"]

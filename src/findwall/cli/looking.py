@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import FindwallError
-from findwall.model.arms import DELETES_FILE, LOOK, WRITES_FILE
+from findwall.model.arms import DELETES_FILE, LOOK, READ_BACK_FILE, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
-from findwall.verify.processes import LOOK_S, Stop, end, same_input
+from findwall.verify.processes import LOOK_S, Stop, end, own_folder, same_input
 from findwall.verify.trial import last_words
 
 LIMIT_S = 600.0  # what one look at the job may take
@@ -29,10 +29,11 @@ def look_at(
     env: Mapping[str, str],
     left_s: float = LIMIT_S,
 ) -> Diagnosis:
-    """Run it until it has written its document. `folder`: all of it is this look's own. Ctrl-C ends it, and
-    all that it started."""
+    """Run it until it has written its document. `folder`: all of it is this look's own. `cwd`: it runs in a
+    new folder in there. Ctrl-C ends it, and all that it started."""
     limit_s = min(left_s, LIMIT_S)
-    code = _run(command, folder, cwd, env, limit_s)
+    with own_folder(cwd) as own:
+        code = _run(command, folder, own, env, limit_s)
     if code is None:
         raise FindwallError(
             f"The job gave no diagnosis in {limit_s:.0f} s.",
@@ -89,6 +90,11 @@ def deleted(run: Path | None) -> list[str]:
     return _paths(run / "rank0" / DELETES_FILE) if run is not None else []
 
 
+def read_back(run: Path | None) -> list[str]:
+    """What the job read, and then wrote: a process that follows reads that."""
+    return _paths(run / "rank0" / READ_BACK_FILE) if run is not None else []
+
+
 def _paths(file: Path) -> list[str]:
     try:
         return msgspec.json.decode(file.read_bytes(), type=list[str])
@@ -96,23 +102,31 @@ def _paths(file: Path) -> list[str]:
         return []
 
 
-def warn(paths: Sequence[str], cwd: str | None, say: Callable[[str], None], gone: Sequence[str] = ()) -> None:
-    """Before trials: what each of them does to a person's files. `cwd`: the folder of their own that they
-    have already, if any; `gone`: what they delete."""
+def warn(
+    paths: Sequence[str],
+    cwd: str | None,
+    say: Callable[[str], None],
+    gone: Sequence[str] = (),
+    passed_on: Sequence[str] = (),
+) -> None:
+    """Before trials: what each of them does to a person's files. `cwd`: the folder in which each has its own
+    already, if any; `gone`: what they delete; `passed_on`: what one writes and the next reads."""
     kept = Path(cwd).absolute() if cwd is not None else None
-    paths, gone = (
+    paths, gone, passed_on = (
         [path for path in many if kept is None or not Path(path).is_relative_to(kept)]
-        for many in (paths, gone)
+        for many in (paths, gone, passed_on)
     )
     # A folder is told by what is written in it.
     paths = [path for path in paths if not any(other.startswith(path + os.sep) for other in paths)]
-    done = [f"deletes {_named(gone)}"] if gone else []
+    paths = [path for path in paths if path not in passed_on]
+    done = [f"reads {_named(passed_on)} as the one before it left it"] if passed_on else []
+    done += [f"deletes {_named(gone)}"] if gone else []
     done += [f"writes {_named(paths)} again"] if paths else []
     if not done:
         return
-    told = f"each trial {' and '.join(done)}"
+    told = f"each trial {', '.join(done[:-1])}{' and ' if done[1:] else ''}{done[-1]}"
     if kept is None:
-        say(f"{told}: --sandbox-dir DIR runs them in a folder of their own")
+        say(f"{told}: --sandbox-dir DIR runs each in a folder of its own")
     else:
         say(f"{told}, outside of {cwd}: the job names the place itself")
 

@@ -44,7 +44,11 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
     "--repeat", type=click.IntRange(2, 20), default=3, show_default=True, help="Processes of each arm."
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Steps to time in each process.")
-@click.option("--sandbox-dir", type=click.Path(file_okay=False), help="Run the script in this folder.")
+@click.option(
+    "--sandbox-dir",
+    type=click.Path(file_okay=False),
+    help="Run each process in a new folder in this one, gone after it.",
+)
 @click.option("--price", type=click.FloatRange(min=0), help="Of a GPU hour: what the gain saves a day.")
 @click.option("--dry-run", is_flag=True, help="Look at the job and say what would be tried.")
 @click.option(

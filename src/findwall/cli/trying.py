@@ -19,10 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.cli.launchers import Launch
-from findwall.cli.looking import deleted, look_at, warn, written
+from findwall.cli.looking import deleted, look_at, read_back, warn, written
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
-from findwall.model.arms import SEED
+from findwall.model.arms import SEED, SINCE
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.verify.judge import bare
 from findwall.verify.processes import is_piped_to
@@ -156,7 +156,7 @@ def try_fixes(job: Job, say: Say) -> Tried:
         nonlocal trials
         trials += 1
         if trials == 1:
-            warn(writes, job.cwd, say, deleted(job.folder))
+            warn(writes, job.cwd, say, deleted(job.folder), read_back(job.folder))
         names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
         left = left_s()
         about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)
@@ -271,11 +271,12 @@ def _rivals(stack: Stack, name: str) -> Stack:
 
 def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:
     steps = ("--steps", str(job.steps)) if job.steps is not None else ()
+    env = {**job.env, SINCE: str(time.time())}
     return [
         Arm(
             name,
             job.command(stack, "--no-trace", *steps),
-            {**job.env, **({SEED: OTHER_SEED} if name == AGAIN else {})},
+            {**env, **({SEED: OTHER_SEED} if name == AGAIN else {})},
             job.cwd,
         )
         for name, stack in arms.items()

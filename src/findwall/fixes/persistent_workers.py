@@ -16,8 +16,9 @@ or lighter samples, are what is missing. A loader that is made new in each epoch
 same: make it once.
 
 Risk:
-The shuffle is another one from the second epoch on, as torch then draws one number less an epoch; what is
-learned does not depend on it. The workers keep their memory between epochs, and a dataset that changes from
+The shuffle is another one from the second epoch on, as torch then draws one number less an epoch, and so is
+what a dataset draws at random, as kept workers are not seeded again; what is learned depends on neither. The
+workers keep their memory between epochs, and a dataset that changes from
 epoch to epoch must be told so by other means than its own fields (shared memory, the sampler).
 """
 
@@ -109,4 +110,4 @@ def patch(editor: Editor) -> None:
         set_in_loader(editor, place, persistent_workers="True")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)
+FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, redraws=True)

@@ -16,6 +16,7 @@ from findwall.files import write_atomically
 from findwall.measure.losses import Losses
 from findwall.measure.membership import Membership
 from findwall.measure.outputs import Outputs
+from findwall.measure.readback import ReadBack
 from findwall.measure.runfolder import encode
 from findwall.measure.samples import Samples
 from findwall.measure.told import Told, applied_in_all
@@ -34,6 +35,7 @@ class TrialArm:
         self._losses: Losses | None = None
         self._outputs: Outputs | None = None
         self._samples: Samples | None = None
+        self._read_back = ReadBack.of_environment()
 
     @classmethod
     def of_environment(cls, rank: Membership) -> TrialArm | None:
@@ -74,6 +76,8 @@ class TrialArm:
             peak_memory=max((one for one in memory if one is not None), default=None),
             applied=applied_in_all([told.applied for told in ranks]),
             draws=self._samples is not None and self._samples.draws,
+            unseen=self._samples is not None and self._samples.unseen,
+            read_back=self._read_back.paths if self._read_back is not None else [],
             order=self._samples.order if self._samples is not None else [],
             around=_around(ranks[0].measurement.telemetry),
         )

@@ -1,7 +1,8 @@
 """The loaders that feed a job's steps, for fixes that change how they are fed.
 
-A loader is changed when it is first gone through: then it is known whether it feeds training. What a job goes
-through without gradients, while it has an optimizer, is its evaluation, and left alone.
+A loader is changed when it is first gone through: then it is known whether it feeds training. What a job that
+has an optimizer goes through without gradients is its evaluation, and left alone; and so is what it goes
+through with all that it trains in evaluation mode, once it was seen to train in training mode.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from findwall.measure.modes import Modes
 from findwall.measure.places import passed, place_now
 from findwall.model.applied import Place
 
@@ -30,7 +32,8 @@ class Loaders:
         # By id, and gone with the loader: one that is made later may get the same id.
         self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._kept: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._trains = False
+        self._modes = Modes(torch)
+        self._fed_by: set[tuple[int, type]] = set()  # datasets of loaders that fed steps
         self._made: dict[int, tuple[weakref.ref[Any], Place]] = {}
         self._made_on: dict[tuple[int, type], Place] = {}  # by dataset: libraries remake loaders
 
@@ -40,8 +43,7 @@ class Loaders:
             loader = self._torch.utils.data.DataLoader
             loader.__iter__ = self._watched(loader.__iter__)
             loader.__init__ = self._remembered(loader.__init__)
-            optimizer = self._torch.optim.Optimizer
-            optimizer.__init__ = self._noted(optimizer.__init__)
+            self._modes.watch()
         self._found.append(found)
         if began is not None:
             self._began.append(began)
@@ -57,7 +59,7 @@ class Loaders:
         known = self._made.get(id(loader))
         place = known[1] if known is not None and known[0]() is loader else None
         if place is None or place.library:
-            return self._made_on.get((id(loader.dataset), type(loader.dataset)), place)
+            return self._made_on.get(_data_of(loader), place)
         return place
 
     def _remembered(self, original: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +79,7 @@ class Loaders:
         known = id(loader)
         self._made[known] = weakref.ref(loader, lambda _: self._made.pop(known, None)), place
         if not place.library:
-            self._made_on[id(loader.dataset), type(loader.dataset)] = place
+            self._made_on[_data_of(loader)] = place
 
     def keeps(self, loader: Any) -> bool:
         """Whether its workers are kept by us."""
@@ -87,9 +89,10 @@ class Loaders:
         @functools.wraps(original)
         def iterate(loader: Any) -> Any:
             known = self._known.get(id(loader)) is loader
-            if not known and self._feeds_steps():
+            if not known and self._feeds_steps(loader):
                 known = True
                 self._known[id(loader)] = loader
+                self._fed_by.add(_data_of(loader))
                 for found in self._found:
                     found(loader)
             if self.keeps(loader) and loader.persistent_workers and loader._iterator is not None:
@@ -107,16 +110,17 @@ class Loaders:
         after it, the order of samples first of all, would be other numbers."""
         self._torch.empty((), dtype=self._torch.int64).random_(generator=loader.generator)
 
-    def _noted(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def make(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            self._trains = True
-            original(optimizer, *args, **kwargs)
+    def _feeds_steps(self, loader: Any) -> bool:
+        if not self._modes.has_optimizer:
+            return True
+        # Some jobs make a loader for each epoch, and leave evaluation mode only after its first batch.
+        return bool(self._torch.is_grad_enabled()) and (
+            _data_of(loader) in self._fed_by or not self._modes.evaluates
+        )
 
-        return make
 
-    def _feeds_steps(self) -> bool:
-        return bool(self._torch.is_grad_enabled()) or not self._trains
+def _data_of(loader: Any) -> tuple[int, type]:
+    return id(loader.dataset), type(loader.dataset)
 
 
 _of_torch: dict[int, Loaders] = {}

@@ -20,8 +20,9 @@ from findwall.files import write_atomically
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
 from findwall.measure.secrets import mask_arguments
+from findwall.measure.writes import Writes
 from findwall.model.applied import APPLIED_FILE, Applied
-from findwall.model.arms import DELETES_FILE, WRITES_FILE
+from findwall.model.arms import DELETES_FILE, READ_BACK_FILE, WRITES_FILE
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
 
 RUNS = "findwall-runs"
@@ -57,9 +58,10 @@ class RunFolder:
     def write_applied(self, applied: Applied) -> None:
         self._write(APPLIED_FILE, applied)
 
-    def write_writes(self, paths: list[str], deleted: list[str]) -> None:
-        self._write(WRITES_FILE, paths)
-        self._write(DELETES_FILE, deleted)
+    def write_writes(self, seen: Writes) -> None:
+        self._write(WRITES_FILE, seen.paths)
+        self._write(DELETES_FILE, seen.deleted)
+        self._write(READ_BACK_FILE, seen.read_back)
 
     def _write(self, name: str, document: Any) -> None:
         self.rank_path.mkdir(OWNER_ONLY, parents=True, exist_ok=True)

@@ -267,7 +267,7 @@ class Session:
         # A rank that does not speak may not have looked for it yet; a job without torch has none.
         folder = self.find_folder() if self.engine is not None else None
         if folder is not None and self._writes is not None:
-            folder.write_writes(self._writes.paths, self._writes.deleted)
+            folder.write_writes(self._writes)
         if folder is not None and self._effects.names:
             folder.write_applied(self._effects.told())
 

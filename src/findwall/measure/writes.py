@@ -1,8 +1,8 @@
 """What a job writes, where it is asked for: whoever runs a job again and again says so before.
 
 Seen are files that Python opens for writing, folders it makes, names it gives to files, what torch and
-safetensors save, and what was there before and is deleted, in the process that is measured; what other
-libraries write by themselves is not.
+safetensors save, and what was there before and is read or deleted, in the process that is measured; what
+other libraries write by themselves is not.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from findwall.measure.importhook import when_imported
 from findwall.model.arms import LOOK
 
-MOST = 50  # paths that are kept. Chosen by hand.
+MOST, MOST_READ = 50, 4096  # paths that are kept. Chosen by hand.
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CACHES = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_HOME", "TORCH_HOME")
 _HOME = (".cache", ".triton", ".nv", ".config")  # folders that libraries fill once
-_PARTS = ("__pycache__", "torchinductor_", "findwall-runs")  # wherever they are
+PARTS = ("__pycache__", "torchinductor_", "findwall-runs")  # wherever they are
 
 
 class Writes:
@@ -32,6 +32,7 @@ class Writes:
     def __init__(self, own: Path) -> None:
         self._found: dict[str, None] = {}
         self._deleted: dict[str, None] = {}
+        self._read: set[str] = set()  # before it was written, if it was
         self._here = Path.cwd()
         self._outside = _outside(own, self._here)
         self.off = False
@@ -57,12 +58,20 @@ class Writes:
         """What the job did not write itself before."""
         return list(self._deleted)
 
+    @property
+    def read_back(self) -> list[str]:
+        """What the job read as it was there, and then wrote: the next process reads that."""
+        return [path for path in self._found if path in self._read]
+
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
         if self.off or (event not in _EVENTS and event not in _DELETIONS):
             return
         with contextlib.suppress(Exception):  # it is called inside the job's own calls: fail open
             if event in _DELETIONS:
                 self._note_deleted(args)
+                return
+            if event == "open" and not is_for_writing(args):
+                self._note_read(args[0])
                 return
             path = _EVENTS[event](args)
             if path is not None:
@@ -72,6 +81,13 @@ class Writes:
         text = self._counted(path)
         if text is not None and len(self._found) < MOST:
             self._found[text] = None
+
+    def _note_read(self, path: Any) -> None:
+        if len(self._read) >= MOST_READ or os.fsdecode(path).endswith((".py", ".pyc")):
+            return
+        text = self._counted(path)
+        if text is not None and text not in self._found and Path(text).exists():
+            self._read.add(text)
 
     def _note_deleted(self, args: tuple[Any, ...]) -> None:
         """A folder is told once: what is deleted in it has names that are relative to it."""
@@ -90,7 +106,7 @@ class Writes:
             self._here / os.fsdecode(path) if Path.cwd() == self._here else Path(os.fsdecode(path)).absolute()
         )
         text = os.path.normpath(full)
-        if any(part in text for part in _PARTS) or (text + os.sep).startswith(self._outside):
+        if any(part in text for part in PARTS) or (text + os.sep).startswith(self._outside):
             return None
         return text
 
@@ -108,10 +124,10 @@ class Writes:
         setattr(module, name, saved)
 
 
-def _opened(args: tuple[Any, ...]) -> Any:
-    path, mode, flags = args
-    writes = any(letter in mode for letter in "wax+") if isinstance(mode, str) else flags & _FOR_WRITING
-    return path if writes else None
+def is_for_writing(opened: tuple[Any, ...]) -> bool:
+    """By what Python tells of a file that is opened."""
+    _, mode, flags = opened
+    return any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & _FOR_WRITING)
 
 
 def _made(args: tuple[Any, ...]) -> Any:
@@ -119,7 +135,7 @@ def _made(args: tuple[Any, ...]) -> Any:
 
 
 _EVENTS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
-    "open": _opened,
+    "open": lambda args: args[0],  # for writing
     "os.mkdir": _made,
     "os.rename": lambda args: args[1],
     "sqlite3.connect": lambda args: args[0] if args[0] != ":memory:" else None,
@@ -127,12 +143,16 @@ _EVENTS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
 _DELETIONS = ("shutil.rmtree", "os.remove", "os.rmdir")
 
 
+def caches() -> list[str]:
+    """Folders that libraries fill, and read again."""
+    given = [os.environ[name] for name in _CACHES if os.environ.get(name)]
+    return given + [str(Path.home() / name) for name in _HOME]
+
+
 def _outside(own: Path, here: Path) -> tuple[str, ...]:
     """Where writing does not count: what nobody keeps, caches, and what is findwall's. A job that runs in
     such a folder keeps what it writes there all the same."""
     temporary = {tempfile.gettempdir(), "/tmp", "/var/tmp"}
-    caches = [os.environ[name] for name in _CACHES if os.environ.get(name)]
-    homes = [str(Path.home() / name) for name in _HOME]
-    places = [str(Path(one).absolute()) for one in (*temporary, *caches, *homes)]
+    places = [str(Path(one).absolute()) for one in (*temporary, *caches())]
     places = [one for one in places if here != Path(one) and not here.is_relative_to(one)]
     return tuple(one + os.sep for one in (*places, str(own.absolute()), "/dev", "/proc", "/sys"))

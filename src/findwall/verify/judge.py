@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -59,8 +60,9 @@ class Plain(msgspec.Struct, frozen=True):
     other_seed: list[list[float]]
     seconds: float = 0.0  # that one process takes, from start to end
     around: list[Around] = []
-    draws: bool = False  # its dataset draws at random, in the training process
+    draws: bool = False  # its dataset draws at random
     order: list[list[int]] = []  # of the samples, as each loader asks for them
+    unseen: bool = False  # nobody saw whether its dataset draws: its workers are not forked
 
 
 def same_order(order: list[list[int]], arm: Outcome) -> bool:
@@ -77,9 +79,12 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     trouble = trouble_of(fixes, arm)
     if trouble:
         return Attempt(fixes, "failed", seconds=spent, why=trouble)
+    passed_on = read_back(arm)
     losses = compare_losses(plain.losses, plain.other_seed, losses_of(arm), exact)
     if not any(one.losses for one in arm.reports):
         losses = replace(losses, of="outputs")
+    if passed_on and losses.likeness == "differs":  # by what was read: that says nothing of the fixes
+        return Attempt(fixes, "failed", seconds=spent, why=passed_on)
     faster = prove(plain.runs_ms, arm.runs_ms)
     if losses.needs_repeat:
         why = f"its {losses.of} are others than those of the one plain process, and a repeat may differ too"
@@ -89,7 +94,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
         found = "failed"
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
     open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms)
-    seen = "; ".join(filter(None, (open_still, seen, disturbed(plain.around, around_of(arm)))))
+    seen = "; ".join(filter(None, (passed_on, open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
         fixes,
@@ -152,6 +157,17 @@ def disturbed(plain: Sequence[Around], arm: Sequence[Around]) -> str:
     if busy > OTHERS_BUSY:
         said.append(f"other processes kept up to {busy:.1f} cores busy")
     return "; ".join(said)
+
+
+def read_back(arm: Outcome) -> str:
+    """Which file its processes had from earlier ones, in words; mostly none."""
+    paths = [path for one in arm.reports for path in one.read_back]
+    if not paths:
+        return ""
+    told = f"its processes read {paths[0]}, which earlier processes of the trial wrote"
+    if Path(paths[0]).is_absolute():
+        return f"{told}: let the job write it in the folder it runs in, and give --sandbox-dir DIR"
+    return f"{told}: --sandbox-dir DIR runs each in a folder of its own"
 
 
 def losses_of(arm: Outcome) -> list[list[float]]:

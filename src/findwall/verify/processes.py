@@ -12,15 +12,18 @@ import os
 import signal
 import stat
 import subprocess
+import tempfile
 import termios
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 
 LOOK_S = 0.02  # between two looks at a process
+OWN_FOLDER = "findwall-process-"  # its name begins so
 PASSES = 5  # over all processes, until none is left: one may start another meanwhile. Chosen by hand.
 
 
@@ -49,6 +52,20 @@ def same_input() -> Iterator[int]:
         yield file
     finally:
         os.close(file)
+
+
+@contextlib.contextmanager
+def own_folder(parent: str | None) -> Iterator[str | None]:
+    """A new folder in this one for one process to run in, with links to what is there; gone after it. What a
+    process leaves behind is found by no other."""
+    if parent is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix=OWN_FOLDER, dir=parent, ignore_cleanup_errors=True) as name:
+        for path in Path(parent).absolute().iterdir():
+            if not path.name.startswith(OWN_FOLDER):
+                Path(name, path.name).symlink_to(path)
+        yield name
 
 
 def is_piped_to() -> bool:

@@ -41,6 +41,10 @@ EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
 NO_LOOK = "the job could not be looked at again"
 NOT_SHOWN = "the stand-in is not proven faster, which says nothing of the edit: that has no such cost"
 DRAWN_ELSEWHERE = "the same samples in the same order, of which the dataset draws parts at random"
+UNSEEN = (
+    "the same samples in the same order; whether the dataset draws at random nobody saw, as its workers are "
+    "not forked, so the losses are held to what two seeds differ by"
+)
 PLAIN, AGAIN = "plain", "plain, from another seed"
 
 Stack = tuple[str, ...]
@@ -274,16 +278,19 @@ class _Way:
         told = plain.reports
         draws = self._plain.draws or any(one.draws for one in told)
         order = self._plain.order or next((one.order for one in told), [])
-        self._plain = Plain(runs, losses, seeds, took, self._plain.around + around_of(plain), draws, order)
+        unseen = self._plain.unseen or any(one.unseen for one in told)
+        around = self._plain.around + around_of(plain)
+        self._plain = Plain(runs, losses, seeds, took, around, draws, order, unseen)
 
     def _judged(self, fixes: Stack, arm: Outcome, predicted: Range | None = None) -> Attempt:
         safe = all(self._exact.get(one, False) for one in fixes)
-        draws = bool(self._redraws.intersection(fixes)) and self._plain.draws
-        if draws and not same_order(self._plain.order, arm):
-            draws = False  # then nothing explains other losses
+        redrawn = bool(self._redraws.intersection(fixes)) and same_order(self._plain.order, arm)
+        draws = redrawn and self._plain.draws  # else nothing explains other losses
         made = judge(fixes, arm, self._plain, safe and not draws, self._floor)
-        why = f"{made.why}; {DRAWN_ELSEWHERE}" if draws and made.verdict != "failed" else made.why
-        return replace(made, predicted=predicted or Range(), why=why)
+        note = DRAWN_ELSEWHERE if draws and made.verdict != "failed" else ""
+        if redrawn and made.verdict == "incorrect" and self._plain.unseen:
+            made, note = judge(fixes, arm, self._plain, False, self._floor), UNSEEN
+        return replace(made, predicted=predicted or Range(), why="; ".join(filter(None, (made.why, note))))
 
     def _on_top(self, one: Candidate, trial: Trial, name: str, below: str) -> Attempt:
         """A fix on top of a stack must make that stack faster, not only the plain job."""

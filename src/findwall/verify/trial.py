@@ -23,9 +23,10 @@ from statistics import median
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.processes import LOOK_S, Process, Stop, end, same_input
+from findwall.verify.processes import LOOK_S, Process, Stop, end, own_folder, same_input
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
@@ -52,7 +53,7 @@ class Arm(msgspec.Struct, frozen=True):
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
-    cwd: str | None = None
+    cwd: str | None = None  # each process runs in a new folder in it
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -234,13 +235,13 @@ def _sample(arm: Arm, plan: Plan, patience: Patience, turn: int, stop: Stop, unt
     """One process from start to end; None if the trial ended under it."""
     if stop.asked or time.monotonic() >= until:
         return None
-    with tempfile.TemporaryDirectory(prefix="findwall-trial-") as folder:
+    with tempfile.TemporaryDirectory(prefix="findwall-trial-") as folder, own_folder(arm.cwd) as cwd:
         report, out, err = (Path(folder, name) for name in ("report.json", "stdout", "stderr"))
         begin = time.monotonic()
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
             env = {**os.environ, **arm.env, REPORT: str(report)}
             try:
-                process = plan.start(arm, env, stdout.fileno(), stderr.fileno())
+                process = plan.start(replace(arm, cwd=cwd), env, stdout.fileno(), stderr.fileno())
             except OSError as problem:
                 return Sample(turn, 0.0, failure=Failure("crashed", str(problem)))
         limit = min(begin + patience.seconds, until)
