@@ -75,8 +75,8 @@ def test_what_a_person_asks_about_is_answered_below_the_verdict(
     ("asked", "said"),
     [
         ("sdp", "There is no fix called 'sdp'.\n  Did you mean sdpa?"),
-        ("sdpa=2", "'sdpa=2' is not a fix with a number."),
-        ("", "--what-if names no fix."),
+        ("sdpa=2", "'sdpa=2' is not a fix with a number of at least 1."),
+        ("", "No fix is named."),
     ],
 )
 def test_what_cannot_be_asked_is_wrong_usage(

@@ -24,7 +24,7 @@ from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import CONTENDED
 from findwall.report.names import clean
 from findwall.units import format_ms
-from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, Comparison, prove, verdict
+from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, Comparison, prove_alike, verdict
 
 TIMED = ("measured", "given")  # sources of a step that no profiler stretched
 # Of the step; chosen by hand. Twice what a trial asks for: there arms take turns, here one side was measured
@@ -151,7 +151,7 @@ def _step_change(before: Sequence[Taken], after: Sequence[Taken], sides: tuple[S
 
 def _proven(samples: list[list[float]], ms: float, share: float) -> StepChange:
     """Every run is one sample: processes differ by more than their steps show."""
-    found = prove(samples[0], samples[1])
+    found = prove_alike(samples[0], samples[1])
     assert found is not None
     low, high = _as_change(found)
     return StepChange(verdict(found, LEAST_CHANGE), "runs", ms, share, low, high, LEAST_CHANGE)

@@ -26,9 +26,8 @@ LEVEL = 0.95  # chosen by hand, the usual one
 # alike are told apart in about 1 % of trials (2 % where one is ten times noisier), and 3 % are found in 96 %
 # of them where processes vary by 1 % (three to six rounds; `tests/verify/test_search.py` plays it).
 PROOF = 0.99
-# What two samples are lent: a spread that was seen once before, as wide as the plain arm's and at least this
-# wide. Both chosen by hand; three samples stand by themselves.
-LENT, LENT_NOISE = 1.0, 0.05
+LENT = 1.0  # degree of freedom that one arm's spread lends to another's. Chosen by hand.
+LENT_NOISE = 0.05  # of the step; chosen by hand: two samples that agree may do so by chance
 LEAST_SAMPLES = 2  # a side: one sample has no spread
 LEAST_NOISE = 0.001  # of the step; chosen by hand: two processes that agree better agree by chance
 LEAST_DIFFERENCE = 0.01  # of the step; chosen by hand: nobody keeps a change for less
@@ -51,19 +50,27 @@ def compare(base: Sequence[float], other: Sequence[float], level: float = LEVEL)
     The interval is of the geometric means. Where a straggler pulls them away from the medians it is widened
     to hold the ratio of the medians, which is what is told.
     """
-    return _compared(base, other, level, 0.0)
+    return _compared(base, other, level, None)
 
 
 def prove(base: Sequence[float], other: Sequence[float]) -> Comparison | None:
     """The same, as strict as a verdict needs it. Two samples alone would prove next to nothing: they are
     lent a spread, so that an arm whose processes take 27 and 32 ms is faster than one of 60 and 60."""
-    alone = _compared(base, other, PROOF, 0.0)
+    alone = _compared(base, other, PROOF, None)
     if alone is None or len(other) > LEAST_SAMPLES:
         return alone
-    return min(alone, _compared(base, other, PROOF, LENT) or alone, key=lambda one: one.high / one.low)
+    return min(alone, _compared(base, other, PROOF, LENT_NOISE) or alone, key=lambda one: one.high / one.low)
 
 
-def _compared(base: Sequence[float], other: Sequence[float], level: float, lent: float) -> Comparison | None:
+def prove_alike(base: Sequence[float], other: Sequence[float]) -> Comparison | None:
+    """The same of two sides that are runs of one job, looked at once: one varies by what the other does."""
+    return _compared(base, other, PROOF, 0.0)
+
+
+def _compared(
+    base: Sequence[float], other: Sequence[float], level: float, lends: float | None
+) -> Comparison | None:
+    """`lends`: the least spread that `base` lends to `other`, as if it had been seen there once more."""
     if min(base, default=1.0) <= 0 or min(other, default=1.0) <= 0:
         raise InputError("A step time is 0 or less.", "Check how the arm reports its mean step.")
     if min(len(base), len(other)) < LEAST_SAMPLES:
@@ -73,7 +80,8 @@ def _compared(base: Sequence[float], other: Sequence[float], level: float, lent:
     centre = float(logs[0].mean() - logs[1].mean())
     plain = max(float(logs[0].var(ddof=1)), LEAST_NOISE**2)
     own, free = max(float(logs[1].var(ddof=1)), LEAST_NOISE**2), len(other) - 1
-    own = (lent * max(plain, LENT_NOISE**2) + free * own) / (lent + free)
+    lent = 0.0 if lends is None else LENT
+    own = (lent * max(plain, (lends or 0.0) ** 2) + free * own) / (lent + free)
     reach = _reach((plain / len(base), len(base) - 1), (own / len(other), lent + free), level)
     low, high = min(centre - reach, middle), max(centre + reach, middle)
     return Comparison(exp(middle), exp(low), exp(high), (len(base), len(other)))
