@@ -534,3 +534,82 @@ def test_a_job_that_turns_cudnn_benchmark_off_has_it_on_all_the_same(
     assert found.seen == told.seen and found.trouble.startswith(told.trouble)
     assert cudnn.benchmark
     assert ("undone" in {place.kind for place in effect.places}) == (sets.get("benchmark") is False)
+
+
+# Each of these broke, or left something behind, where a fix looked at the first call or stood in its place.
+GUESTS = """
+import copy, io, torch
+from dataclasses import dataclass
+
+@dataclass
+class Given:
+    logits: torch.Tensor
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        body = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+        self.body = torch.compile(body, backend="eager")
+        self.head = torch.nn.Linear(8, 8)
+    def forward(self, x):
+        h = self.head(self.body(x))
+        h = torch.cond(torch.tensor(True), lambda h: h + 1, lambda h: h - 1, (h,))
+        return h if self.training else Given(h)
+    def __getstate__(self):
+        return self.__dict__.copy()
+
+@torch.compile(backend="aot_eager")
+def loss_of(given):
+    return given.float().square().mean()
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(12):
+    loss_of(model(torch.randn(4, 8))).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("elsewhere", (torch.randn(2, 2) @ torch.randn(2, 2)).dtype)
+print("frames", torch._dynamo.utils.counters["frames"]["ok"] >= 2)
+model.eval()
+print("given", model(torch.randn(4, 8)).logits.detach().numpy().dtype)
+twin = copy.deepcopy(model.head)
+print("place", copy.deepcopy(model.__dict__["_compiled_call_impl"]))
+"""
+
+
+def test_autocast_leaves_alone_what_the_job_compiles_and_gives(tmp_path: Path) -> None:
+    found, said = run(tmp_path, "bf16-autocast", GUESTS)
+    assert found["bf16-autocast"]["trouble"] == ""
+    assert "elsewhere torch.float32\nframes True\ngiven float32\nplace None" in said
+
+
+PLAIN = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)
+    def forward(self, x):
+        return self.two(torch.relu(self.one(x)))
+
+model = Net()
+PREPARE
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(12):
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_model_that_is_traced_is_traced_without_the_compiler(tmp_path: Path) -> None:
+    trace = "torch.jit.trace(model, torch.randn(4, 8))"
+    job = f"{PLAIN.replace('PREPARE', trace)}print('traced', {trace}(torch.randn(4, 8)).shape)\n"
+    found, said = run(tmp_path, "torch-compile", job)
+    assert "compiled graph" in found["torch-compile"]["seen"] and "traced torch.Size([4, 1])" in said
+
+
+def test_what_the_job_compiles_itself_is_not_taken_for_ours(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, "torch-compile", PLAIN.replace("PREPARE", 'model.compile(backend="eager")'))
+    assert found["torch-compile"] == {"seen": "", "trouble": "the job compiles its model itself"}

@@ -37,6 +37,7 @@ from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.models import Call, Model, each_model
+from findwall.measure.replaced import is_compiling_of
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.patches import NoPatch
@@ -172,8 +173,10 @@ def _with_images(torch: Any, call: Call, effect: Effect) -> Call:
     def turned(given: Any) -> Any:
         return given.to(memory_format=torch.channels_last) if is_image(given) else given
 
+    compiling = is_compiling_of(torch)
+
     def on_images(*args: Any, **kwargs: Any) -> Any:
-        if effect.looks:
+        if effect.looks and not compiling():
             each = {**{str(at): one for at, one in enumerate(args)}, **kwargs}
             learns = "trains" if torch.is_grad_enabled() else ""
             effect.at("input", given=[name for name, one in each.items() if is_image(one)], value=learns)

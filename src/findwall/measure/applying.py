@@ -87,7 +87,8 @@ class Effect:
         seen = self.seen
         for check in self._checks:
             with contextlib.suppress(Exception):  # a check is a look: one that fails has seen nothing
-                seen = seen or check()
+                found = check()  # also where it was seen before: the job may have undone it
+                seen = seen or found
         return AppliedFix(seen, self.trouble or ("" if seen else self._missed))
 
 

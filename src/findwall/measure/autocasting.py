@@ -11,6 +11,8 @@ and never goes backward has it on until the model's next call.
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import functools
 import importlib
 import threading
@@ -24,6 +26,7 @@ from msgspec.structs import replace
 from findwall.measure.applying import Effect
 from findwall.measure.models import Call, Model, each_model
 from findwall.measure.places import place_now
+from findwall.measure.replaced import is_compiling_of
 from findwall.measure.seenops import PRODUCTS, seen_ops
 
 KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
@@ -74,6 +77,7 @@ class _Span:
         self._torch, self._dtype, self._effect = torch, dtype, effect
         self._here = threading.local()
         self._enter = torch.autocast.__enter__  # as it was
+        self._compiling = is_compiling_of(torch)
 
     @property
     def is_open(self) -> bool:
@@ -84,8 +88,9 @@ class _Span:
         self._enter(self._here.open)
 
     def end(self) -> None:
+        """Not by the compiler: it calls what ends a span as it traces a loss, and puts back what was on."""
         now = getattr(self._here, "open", None)
-        if now is not None and not getattr(self._here, "inside", False):
+        if now is not None and not self._compiling() and not getattr(self._here, "inside", False):
             self._here.open = None
             now.__exit__(None, None, None)
 
@@ -233,11 +238,30 @@ def _wide(torch: Any, value: Any, dtype: Any) -> Any:
 def _widened(torch: Any, result: Any, dtype: Any, deep: bool) -> Any:
     """What a model gives is in fp32 as before, for code that goes on with it (numpy knows no bfloat16). With
     gradients wanted, only where it is all that the model gives: losses read fp32 in any case."""
-    if deep and type(result) in (tuple, list):
+    if not deep:
+        return _wide(torch, result, dtype)
+    if type(result) in (tuple, list):
         return type(result)(_wide(torch, one, dtype) for one in result)
-    if deep and type(result) is dict:
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*(_wide(torch, one, dtype) for one in result))
+    if type(result) is dict:
         return {name: _wide(torch, one, dtype) for name, one in result.items()}
+    if dataclasses.is_dataclass(result):
+        with contextlib.suppress(Exception):  # fail open: it is given as it came
+            return _widened_fields(torch, result, dtype)
     return _wide(torch, result, dtype)
+
+
+def _widened_fields(torch: Any, result: Any, dtype: Any) -> Any:
+    """A copy, as a model may keep what it gave. Hugging Face's outputs set their keys with their fields."""
+    made = copy.copy(result)
+    for field in dataclasses.fields(made):
+        value = getattr(made, field.name)
+        wide = _wide(torch, value, dtype)
+        if wide is not value:
+            frozen = made.__dataclass_params__.frozen
+            (object.__setattr__ if frozen else setattr)(made, field.name, wide)
+    return made
 
 
 @contextmanager

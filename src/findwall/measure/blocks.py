@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from findwall.measure.applying import Effect
-from findwall.measure.compiling import CALLED, compiled_graphs
+from findwall.measure.compiling import CALLED, Made
 from findwall.measure.roots import roots
 
 EACH = "each"  # the value is what holds them, and nothing else is in it
@@ -37,7 +37,7 @@ def compile_blocks(torch: Any, effect: Effect) -> None:
             told.append(f", for {len(group.blocks)} times {kind.__name__}")
 
     roots(torch).tell(compiled)
-    effect.at_end(lambda: compiled_graphs(torch, effect, "".join(told)))
+    effect.at_end(lambda: Made(torch).told(effect, "".join(told)))
 
 
 class Group(msgspec.Struct, frozen=True):

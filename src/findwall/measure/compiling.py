@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from findwall.measure.applying import Effect
 from findwall.measure.layer_calls import Instead, LayerCalls
+from findwall.measure.models import Call, InPlace
 from findwall.measure.roots import roots
 from findwall.model.applied import Place, Spot
 
@@ -23,6 +25,8 @@ NO_FUNCTION = (
     "the job calls single layers, which leaves nothing to fuse, and no function of its own holds these calls "
     "alone: put the forward pass into one, with @torch.compile on it"
 )
+NO_CALL = "no model is called but in what the job compiles itself"
+OWN = "the job compiles its model itself"
 SINGLE_OPS = "the models that the job calls are single ops, which leaves nothing to fuse"
 WRAPPED = (
     "the compiler makes no graph of torch's own modules inside DistributedDataParallel: compile the model "
@@ -36,23 +40,72 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
     if not hasattr(torch.nn.Module, "compile"):
         effect.cannot(f"torch {torch.__version__} cannot compile a module in place")
         return
+    effect.missed(NO_CALL)
     layers = _Layers(torch, effect, how)
+    made = Made(torch)
 
     def compiled(module: Any, _args: tuple[Any, ...]) -> None:
         if _is_layer(module):
             layers.missed(NO_FUNCTION)
-        elif module._compiled_call_impl is None:
+        elif module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
+            effect.missed(OWN)
+        else:
             layers.stop()
             # As `module.compile()`, which leaves out models that are made of torch's own modules alone: the
             # compiler begins at the first frame that is none of torch's.
             inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
-            module._compiled_call_impl = torch.compile(inline(module._call_impl), **how)
+            compiled_call = torch.compile(inline(module._call_impl), **how)
+            module._compiled_call_impl = _Compiled(torch, module._call_impl, made.counted(compiled_call))
             effect.at(CALLED, value=TORCHS if type(module).__module__.startswith("torch.") else "")
             effect.missed(WRAPPED if _is_wrapped(torch, module) else NO_GRAPH)
 
     roots(torch).tell(compiled)
     roots(torch).each(layers.called)
-    effect.at_end(lambda: compiled_graphs(torch, effect, layers.told()))
+    effect.at_end(lambda: made.told(effect, layers.told()))
+
+
+class _Compiled(InPlace):
+    """A model's calls. One that the job traces with `torch.jit` is not for the compiler, and made of it."""
+
+    def __init__(self, torch: Any, plain: Call, compiled: Call) -> None:
+        self._plain, self._compiled = plain, compiled
+        self._is_traced: Callable[[], Any] = torch._C._get_tracing_state
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self._plain if self._is_traced() else self._compiled)(*args, **kwargs)
+
+
+class Made:
+    """What the compiler made in calls that we had compiled: the job may compile other things itself."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._graphs = self._ops = 0
+
+    def counted(self, call: Call) -> Call:
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            graphs, ops = self._now()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                now = self._now()
+                self._graphs += now[0] - graphs
+                self._ops += now[1] - ops
+
+        return counting
+
+    def _now(self) -> tuple[int, int]:
+        stats = self._torch._dynamo.utils.counters["stats"]
+        return stats.get("unique_graphs", 0), stats.get("calls_captured", 0)
+
+    def told(self, effect: Effect, where: str) -> str:
+        """`where`: the functions or blocks that it is known to be of. None: what was counted."""
+        graphs, ops = self._now() if where else (self._graphs, self._ops)
+        if graphs and ops > graphs:
+            return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops{where}"
+        if graphs:
+            effect.missed(SINGLE_OPS)
+        return ""
 
 
 class _Layers:
@@ -120,13 +173,3 @@ def _is_wrapped(torch: Any, module: Any) -> bool:
     """A model of torch's own modules inside DistributedDataParallel, whose frames the compiler passes by."""
     wrapper = getattr(torch.nn.parallel, "DistributedDataParallel", ())
     return isinstance(module, wrapper) and type(module.module).__module__.startswith("torch.")
-
-
-def compiled_graphs(torch: Any, effect: Effect, where: str) -> str:
-    stats = torch._dynamo.utils.counters["stats"]
-    graphs, ops = stats.get("unique_graphs", 0), stats.get("calls_captured", 0)
-    if ops > graphs:
-        return f"{graphs} compiled graph{'s' if graphs > 1 else ''} of {ops} ops{where}"
-    if graphs:
-        effect.missed(SINGLE_OPS)
-    return ""

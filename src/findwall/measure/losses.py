@@ -6,6 +6,7 @@ wait.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -29,7 +30,10 @@ class Losses:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             if len(self._kept) < KEPT:
-                self._note(tensors)
+                if not isinstance(tensors, self._torch.Tensor):
+                    tensors = tuple(tensors)  # they may come from a generator, which gives them once
+                with contextlib.suppress(Exception):  # a look: it may not break the job
+                    self._note(tensors)
             original(tensors, *args, **kwargs)
 
         return backward

@@ -6,6 +6,7 @@ not meet. What proves it is looked for in the first call alone, which runs uncom
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -16,12 +17,23 @@ from findwall.measure.roots import roots
 Call = Callable[..., Any]
 Around = Callable[[Call], Call]  # a call as it was; as it is with the fix
 Look = AbstractContextManager[Any]  # around the first call
+TAKEN_OUT = "the job compiles its model in place after its first call, which takes this out again"
 _PLACE = "_compiled_call_impl"  # torch calls what is here in place of a module, for `module.compile()`
 
 
-class Model:
-    """One outermost module, and what fixes do around its calls. No other module's calls pay for it; copies
-    and files of the module have none of it."""
+class InPlace:
+    """What stands in the place of a module's calls. Copies and files of the module have none of it: torch's
+    own leave the place out, and those that a job's classes make find nothing here to copy."""
+
+    def __deepcopy__(self, _memo: Any) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(None), ()
+
+
+class Model(InPlace):
+    """One outermost module, and what fixes do around its calls. No other module's calls pay for it."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -62,6 +74,12 @@ class Model:
             return self.module._call_impl(*args, **kwargs)
 
 
+def _was_taken_out(module: weakref.ref[Any], model: weakref.ref[Model]) -> bool:
+    there = module()
+    placed = None if there is None else there.__dict__.get(_PLACE)
+    return there is not None and (placed is None or placed is not model())
+
+
 Make = Callable[[Model], str]  # makes the fix in one model, or says why it cannot
 
 
@@ -69,16 +87,21 @@ def each_model(torch: Any, effect: Effect, make: Make) -> None:
     """Make a fix in each model right before its first call. A job may have other models, that it is not for:
     why it cannot be made counts only if it was made in none."""
     reasons: list[str] = []
+    made: list[tuple[weakref.ref[Any], weakref.ref[Model]]] = []
 
     def found(module: Any, _args: tuple[Any, ...]) -> None:
         try:
-            why = make(Model.of(module))
+            model = Model.of(module)
+            why = make(model)
+            made.append((weakref.ref(module), weakref.ref(model)))
         except Exception as error:  # noqa: BLE001 - fail open: the job runs on without this fix
             why = f"{type(error).__name__}: {error}"
         if why:
             reasons.append(why)
 
     def why_none() -> str:
+        if made and all(_was_taken_out(*one) for one in made):
+            effect.cannot(TAKEN_OUT)
         if reasons and not effect.seen:
             effect.cannot(reasons[0])
         return ""

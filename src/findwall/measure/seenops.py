@@ -29,9 +29,16 @@ def _mode(torch: Any, saw: Saw) -> Any:
     class Kernels(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         """What is run, with the inputs it reads, autocast's casts done."""
 
+        supports_higher_order_operators = True  # torch.cond and the like run as they do without a look
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """What the job compiles inside the call is compiled as it is without a look."""
+            return True
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            look(func.overloadpacket.__name__, args)
+            look(getattr(getattr(func, "overloadpacket", func), "__name__", ""), args)
             return result
 
     class Functions(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
