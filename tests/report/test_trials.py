@@ -42,7 +42,7 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     assert "same losses, 0.4 % apart, 2.0 % allowed; its longer start is made up for" in rows
     assert "after 2,000 steps (20 s)" in " ".join(rows)
     assert rows[rows.index("plain █▄▁") + 1] == "with it █▄▁"
-    assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: not known" in rows
+    assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: its wall is not known" in rows
     assert "What takes a day takes 12.0 hours less." in rows
     assert "findwall run --apply tf32 train.py --lr 1" in text
     assert max(map(len, text.splitlines())) <= WIDTH
@@ -85,6 +85,13 @@ def test_an_interval_that_leaves_out_1_does_not_read_as_if_it_held_it(diagnosis:
     assert text.startswith("1.018 times faster (1.002 to 1.034)") and "1.018× (1.002–1.034)" in text
 
 
+def test_what_is_not_settled_is_called_so(diagnosis: Diagnosis) -> None:
+    wide, why = Comparison(5.42, 0.72, 12.58, (4, 2)), "not settled, it may be up to 12.58 times faster"
+    tried = found(Attempt(("tf32",), "no-difference", 10.0, wide, why=why))
+    text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py").split())
+    assert "tf32 – 10.0 ms 5.4× (0.7–12.6) not settled" in text
+
+
 def test_losses_that_differ_by_little_are_told_by_how_much(diagnosis: Diagnosis) -> None:
     losses = Losses("differs", 2e-5, 1e-5, 3)
     tried = found(Attempt(("tf32",), "incorrect", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), losses))
@@ -93,11 +100,11 @@ def test_losses_that_differ_by_little_are_told_by_how_much(diagnosis: Diagnosis)
 
 
 def test_losses_that_nobody_can_compare_are_told_why(diagnosis: Diagnosis) -> None:
-    losses = Losses("not-checked", 0.5, 0.2, 3, why="two seeds differ by too much to tell")
+    losses = Losses("not-checked", 0.5, 0.2, 3, why="plain processes differ by too much to tell")
     kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), losses)
     tried = found(kept, stack=kept.fixes)
     text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py").split())
-    assert "losses not checked, 50 % apart, 20 % allowed; losses: two seeds differ by too much" in text
+    assert "losses not checked, 50 % apart, 20 % allowed; losses: plain processes differ by too much" in text
 
 
 def test_a_fix_that_is_not_prescribed_says_why_it_has_no_patch(diagnosis: Diagnosis) -> None:

@@ -64,9 +64,17 @@ def test_what_only_seeds_that_differ_much_would_explain_is_not_called_the_same()
     assert compare_losses([plain], [seeded], [near], exact=False).likeness == "same"
     for other in ([0.0] * 4, [2.0, 2.0, 1.0, 1.0]):
         found = compare_losses([plain], [seeded], [other], exact=False)
-        assert found.likeness == "not-checked" and "two seeds" in found.why
+        assert found.likeness == "not-checked" and "differ by too much" in found.why
         assert found.allowed == pytest.approx(0.2) and not found.needs_repeat
     assert compare_losses([plain], [seeded], [[90.0] * 4], exact=False).likeness == "differs"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_plain_runs_that_differ_much_call_nothing_the_same(exact: bool) -> None:
+    """As those of a job that goes on from the checkpoint of the run before."""
+    plain, again, off = [4.0, 4.0, 4.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]
+    found = compare_losses([plain, again], [], [off], exact)
+    assert found.likeness == "not-checked" and found.allowed == pytest.approx(0.2)
 
 
 def test_one_plain_run_does_not_show_what_a_repeat_differs_by() -> None:

@@ -147,7 +147,7 @@ def test_one_process_proves_nothing_and_no_likeness_either() -> None:
     once = Outcome("a", job.arm("a", ("a",)).samples[:1])
     found = judge(("a",), once, Plain([100.0, 101.0], [LOSSES], [LOSSES]), True, 0.01)
     assert found.verdict == "failed" and found.step_ms == pytest.approx(25.0, rel=0.01)
-    assert found.why.startswith("1 process of it told a step, too few to prove anything: --budget")
+    assert found.why.startswith("1 process of it told a step, too few to prove anything: --repeat")
 
 
 def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
@@ -161,8 +161,17 @@ def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
         return found.why
 
     assert "not settled, it may be up to" in told(95.0, 98.0, 101.0)
-    assert "per step and its own 60.0 ms to 100 ms: --budget" in told(60.0, 100.0)
+    assert "per step and its own 60.0 ms to 100 ms: --repeat" in told(60.0, 100.0)
     assert told(100.0, 100.4, 100.9) == "a is there"
+
+
+def test_what_is_slower_by_less_than_the_noise_is_told_so() -> None:
+    seen = Applied({"a": AppliedFix(seen="a is there")})
+    samples = [Sample(0, 1.0, ms, report=ArmReport(ms, 10, LOSSES, None, seen)) for ms in (156, 157, 156.5)]
+    plain = Plain([100.0, 100.3, 100.6, 101.0], [LOSSES], [LOSSES])
+    found = judge(("a",), Outcome("a", samples), plain, True, 0.8)
+    assert found.verdict == "no-difference"
+    assert found.why.startswith("no more than the 80 % that two plain arms may differ by")
 
 
 def test_a_job_with_nothing_to_gain_is_told_so() -> None:

@@ -13,7 +13,7 @@ from findwall.model.patch import Patch
 from findwall.report.patch_text import WIDTH, diff_text, to_keep
 from findwall.units import format_bytes, format_ms, format_share
 from findwall.verify.equivalence import plotted
-from findwall.verify.judge import Attempt, bare
+from findwall.verify.judge import NOT_SETTLED, Attempt, bare
 from findwall.verify.search import Found, joined
 from findwall.verify.statistics import Comparison
 
@@ -137,7 +137,7 @@ def _table(trials: list[Trial], stand_ins: Collection[str] = ()) -> list[str]:
 def _times(speedup: Range) -> str:
     if speedup.mid is None or speedup.low is None or speedup.high is None:
         return ""
-    digits = 0 if speedup.high >= 10 else _digits(speedup.low, speedup.high)
+    digits = 1 if speedup.high >= 10 else _digits(speedup.low, speedup.high)
     low, mid, high = (f"{value:.{digits}f}" for value in (speedup.low, speedup.mid, speedup.high))
     return f"{mid}× ({low}–{high})"
 
@@ -183,7 +183,7 @@ def _road(found: Found, after: Diagnosis | None) -> list[str]:
         wall = (
             f"{after.wall.wall} / {after.wall.cause}"
             if after is not None and after.wall.cause
-            else "not known"
+            else "its wall is not known"
         )
         stops.append((found.total.step_ms if found.total else None, joined(found.stack), wall))
     return ["", *(f"  {format_ms(step):>9}  {made}: {wall}" for step, made, wall in stops)]
@@ -289,4 +289,6 @@ def row_of_trial(one: Trial) -> str:
 
 
 def _verdict(one: Trial) -> str:
+    if one.verdict == "no-difference" and one.why.startswith(NOT_SETTLED):
+        return NOT_SETTLED
     return f"{one.verdict}, kept" if one.kept else one.verdict

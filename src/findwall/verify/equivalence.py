@@ -27,9 +27,9 @@ FEWEST = 3  # losses: fewer prove nothing
 # Of the loss, in the mean of the compared steps. Chosen by hand: what one rounding does, and what 16 bits do.
 EXACT, ROUNDED = 1e-5, 0.02
 TIMES_NOISE = 2.0  # how much more than two plain runs a fix may differ
-# Of the loss: where two seeds differ by more, what lies further apart is not known to be the same. By hand.
+# Of the loss: where plain runs differ by more, what lies further apart is not known to be the same. By hand.
 MOST_ALLOWED = 0.2
-SEEDS_DIFFER = "two seeds differ by too much to tell"
+PLAIN_DIFFER = "plain processes differ by too much to tell"
 
 
 class Losses(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def compare_losses(
         worst.apart,
         worst.allowed,
         steps,
-        why=SEEDS_DIFFER if worst.likeness == "not-checked" else "",
+        why=PLAIN_DIFFER if worst.likeness == "not-checked" else "",
         plain=tuple(base[0][:steps]),
         fixed=tuple(made[0][:steps]),
     )
@@ -90,15 +90,14 @@ def _compared(
     base, made = ([one[:steps] for one in many] for many in (plain, fixed))
     found = max(apart(one, two) for one in base for two in made)
     noise = max((apart(one, two) for one, two in combinations(base, 2)), default=0.0)
-    alike = max(EXACT if exact else ROUNDED, TIMES_NOISE * noise)
-    if exact or found <= alike:
-        return _Compared(found, alike, "same" if found <= alike else "differs")
-    seeds = [one[:steps] for one in other_seed if len(one) >= steps]
-    between = max((apart(one, two) for one in base for two in seeds), default=0.0)
-    explained = max(alike, TIMES_NOISE * between)
+    explained = max(EXACT if exact else ROUNDED, TIMES_NOISE * noise)
+    if not exact and not found <= explained:
+        seeds = [one[:steps] for one in other_seed if len(one) >= steps]
+        between = max((apart(one, two) for one in base for two in seeds), default=0.0)
+        explained = max(explained, TIMES_NOISE * between)
     if not found <= explained:  # also where it is not a number
         return _Compared(found, explained, "differs")
-    allowed = max(alike, min(explained, MOST_ALLOWED))
+    allowed = min(explained, MOST_ALLOWED)
     return _Compared(found, allowed, "same" if found <= allowed else "not-checked")
 
 

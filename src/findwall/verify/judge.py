@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from findwall.model.arms import Around
 from findwall.model.diagnosis import Range
-from findwall.units import format_ms
+from findwall.units import format_ms, format_share
 from findwall.verify.equivalence import Losses, compare_losses
 from findwall.verify.statistics import Comparison, prove, verdict
-from findwall.verify.trial import BUDGET, Outcome
+from findwall.verify.trial import Outcome
 
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 
@@ -25,7 +25,8 @@ OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
 OTHERS_BUSY = 1.0  # cores
 COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows yet that it is no difference
 FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
-MORE_TIME = f"{BUDGET}, --repeat more processes"
+NOT_SETTLED = "not settled"
+MORE_TIME = "--repeat gives it more processes, --budget the time for them"
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -85,6 +86,8 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
         losses = replace(losses, of="outputs")
     if passed_on and losses.likeness == "differs":  # by what was read: that says nothing of the fixes
         return Attempt(fixes, "failed", seconds=spent, why=passed_on)
+    if passed_on:
+        losses = Losses("not-checked", of=losses.of)
     faster = prove(plain.runs_ms, arm.runs_ms)
     if losses.needs_repeat:
         why = f"its {losses.of} are others than those of the one plain process, and a repeat may differ too"
@@ -93,7 +96,7 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     if faster is None and found != "incorrect":
         found = "failed"
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
-    open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms)
+    open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms, floor)
     seen = "; ".join(filter(None, (passed_on, open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
@@ -110,17 +113,25 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
 
 
 def unsettled(
-    found: Verdict, faster: Comparison | None, plain_ms: Sequence[float], runs_ms: Sequence[float]
+    found: Verdict,
+    faster: Comparison | None,
+    plain_ms: Sequence[float],
+    runs_ms: Sequence[float],
+    floor: float,
 ) -> str:
     """What is not known yet, and what to do about it, in words; mostly nothing."""
     if found == "failed":
         return too_few(runs_ms, "it")
-    if found != "no-difference" or faster is None or faster.high <= COULD_BE:
+    if found != "no-difference" or faster is None:
+        return ""
+    if faster.low > 1 or faster.high < 1:
+        return f"no more than the {format_share(floor)} that two plain arms may differ by"
+    if faster.high <= COULD_BE:
         return ""
     if faster.high > FAR_APART * faster.low:  # an end of such an interval is no promise
         plain, own = (f"{format_ms(min(runs))} to {format_ms(max(runs))}" for runs in (plain_ms, runs_ms))
-        return f"not settled, plain processes took {plain} per step and its own {own}: {MORE_TIME}"
-    return f"not settled, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
+        return f"{NOT_SETTLED}, plain processes took {plain} per step and its own {own}: {MORE_TIME}"
+    return f"{NOT_SETTLED}, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
 
 
 def too_few(runs_ms: Sequence[float], what: str) -> str:

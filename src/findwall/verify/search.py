@@ -312,7 +312,7 @@ class _Way:
             few = before if len(before.runs_ms) < len(after.runs_ms) else after
             return replace(attempt, verdict="failed", why=too_few(few.runs_ms, few.name))
         made = verdict(found, self._floor)
-        open_still = unsettled(made, found, before.runs_ms, after.runs_ms)
+        open_still = unsettled(made, found, before.runs_ms, after.runs_ms, self._floor)
         why = "; ".join(filter(None, (open_still, attempt.why)))
         return replace(attempt, verdict=made, base=base, on_base=found, why=why)
 
