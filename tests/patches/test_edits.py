@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
-from findwall.fixes import all_fixes
+from findwall.fixes import all_fixes, tf32
 from findwall.fixes.patch import patch_of
 from findwall.model.applied import Applied, Place, Spot
 from findwall.model.patch import Patch
@@ -20,6 +21,7 @@ from findwall.patches import NoPatch
 from findwall.patches.diff import to_diff
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
+from findwall.patches.loops import unused
 from findwall.patches.source import Source
 
 TAKES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
@@ -295,6 +297,28 @@ def test_a_fix_that_cannot_be_edited_leaves_the_edits_of_the_others(tmp_path: Pa
     patch = patch_of(["torch-compile", "fused-optimizer"], Applied(places=places))
     assert patch.made == ["fused-optimizer"] and "where the model is made" in patch.left["torch-compile"]
     assert "+optimizer = Adam(*p, fused=True)" in patch.diff and ".compile" not in patch.diff
+
+
+def test_a_fix_whose_edit_breaks_leaves_the_edits_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The patch is one part of an answer that took minutes."""
+
+    def breaks(_editor: Editor) -> None:
+        raise StopIteration
+
+    path = tmp_path / "job.py"
+    path.write_text("optimizer = Adam(p)\n")
+    monkeypatch.setattr(tf32, "FIX", replace(tf32.FIX, patch=breaks))
+    place = Place("optimizer", (spot(path, "Adam"),), given=("params",))
+    patch = patch_of(["tf32", "fused-optimizer"], Applied(places={"fused-optimizer": [place]}))
+    assert patch.made == ["fused-optimizer"] and "StopIteration" in patch.left["tf32"]
+
+
+@pytest.mark.parametrize(("taken", "free"), [("a", "b"), ("a b", "b_2"), ("a b b_2", "b_3")])
+def test_a_name_is_found_where_all_that_fit_are_taken(taken: str, free: str) -> None:
+    source = Source("".join(f"{one} = 1\n" for one in taken.split()).encode())
+    assert unused(source, "a", "b") == free
 
 
 LAYERS = """\

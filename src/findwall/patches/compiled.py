@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from findwall.model.applied import Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
+from findwall.patches.loops import unused
 from findwall.patches.models import Named, named
 
 
@@ -38,8 +39,7 @@ def compile_each_block(editor: Editor) -> None:
         model = named(editor, place)
         if not place.given:
             raise NoPatch(f"Call `.compile()` on each {place.value} of `{model.name}`.")
-        used = {one.id for one in ast.walk(model.edits.source.tree) if isinstance(one, ast.Name)}
-        block = next(name for name in ("block", "each_block", "compiled_block") if name not in used)
+        block = unused(model.edits.source, "block", "each_block", "compiled_block")
         model.then(
             f"for {block} in {model.name}{place.value}:", f"{model.edits.source.indent_unit}{block}.compile()"
         )
