@@ -551,12 +551,53 @@ def test_a_model_that_more_than_one_place_may_have_made_is_not_compiled(tmp_path
     assert patch.diff == "" and list(patch.left) == ["torch-compile"]
 
 
-def _compiled(folder: Path, text: str) -> tuple[Path, Patch]:
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("net = S()\nnet(x)\nfor layer in net:\n    pass\n", 3),
+        ("net = S()\nnet(x)\nfirst = net[0]\n", 3),
+        ("net = S()\nnet(x)\nt.save(net.state_dict(), f)\n", 3),
+        ("net = S()\nnet(x)\nnames = [n for n, _ in net.named_parameters()]\n", 3),
+        ("net = S()\ndef save():\n    t.save(net.state_dict())\nnet(x)\n", 3),
+        ("def save(m):\n    t.save(m.state_dict())\nnet = S()\nnet(x)\nsave(net)\n", 2),
+        ("def a(m):\n    b(n=m)\ndef b(n):\n    n[0]\nnet = S()\nnet(x)\na(net)\n", 4),
+        ("net = S()\nnet(x)\nexport(net)\n", 3),
+        ("net = S()\nnet(x)\nkept = {'net': net}\n", 3),
+        (
+            "class A:\n  def make(me):\n    me.net = S()\n  def go(me):\n    me.net(x)\n    len(me.net)\n",
+            6,
+        ),
+    ],
+)
+def test_a_model_of_torchs_own_class_stays_itself_where_a_line_needs_it(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    """`torch.compile(model)` is no list of layers, and calls the weights by other names."""
+    _, patch = _compiled(tmp_path, text, "torch's")
+    assert patch.diff == "" and f": line {line} needs" in patch.left["torch-compile"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "net = S()\nnet(x)\nprint(net)\no = Adam(net.parameters())\n",
+        "net = S()\nnet = wrap(net)\nassert net is not None\nnet(x)\n",
+        "def make():\n    net = S()\n    return net\nnet = make()\nnet(x)\n",
+        "def fit(m, n):\n    m.train()\n    if n: fit(m, n - 1)\nnet = S()\nnet(x)\nfit(net, 2)\n",
+    ],
+)
+def test_a_model_of_torchs_own_class_is_compiled_under_its_name(tmp_path: Path, text: str) -> None:
+    _, patch = _compiled(tmp_path, text, "torch's")
+    assert patch.left == {} and "+net = torch.compile(net)" in patch.diff
+
+
+def _compiled(folder: Path, text: str, whose: str = "") -> tuple[Path, Patch]:
     path = folder / "job.py"
     path.write_text(text)
     (call,) = (one for one in calls(text, "net") if ast.unparse(one).endswith("net(x)"))
     here = Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0, "fit")
-    return path, patch_of(["torch-compile"], Applied(places={"torch-compile": [Place("call", (here,))]}))
+    places = [Place("call", (here,), value=whose)]
+    return path, patch_of(["torch-compile"], Applied(places={"torch-compile": places}))
 
 
 def test_steps_that_no_counter_of_a_function_counts_are_left_to_a_person(tmp_path: Path) -> None:

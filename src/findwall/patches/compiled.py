@@ -10,6 +10,7 @@ from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.loops import unused
 from findwall.patches.models import Named, named
+from findwall.patches.uses import needs_itself
 
 
 def compile_named(editor: Editor, how: str, trainers: Mapping[str, Mapping[str, str]]) -> None:
@@ -62,11 +63,7 @@ def _decorate(editor: Editor, spot: Spot, how: str) -> None:
 
 def _refuse_parts(model: Named) -> None:
     """What stands around the compiled model is no list of layers, and its weights have longer names."""
-    source = model.edits.source
-    for node in ast.walk(source.tree):
-        if not isinstance(node, (ast.Attribute, ast.Subscript)) or source.code(node.value) != model.name:
-            continue
-        if isinstance(node, ast.Subscript) or "state_dict" in node.attr:
-            raise NoPatch(
-                f"Use `torch.compile({model.name})` for the calls alone: line {node.lineno} needs the model."
-            )
+    if (line := needs_itself(model)) is not None:
+        raise NoPatch(
+            f"Use `torch.compile({model.name})` for the calls alone: line {line} needs `{model.name}` itself."
+        )
