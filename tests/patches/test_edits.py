@@ -183,12 +183,33 @@ def test_an_autocast_that_the_job_chose_elsewhere_is_named_not_wrapped(tmp_path:
         _autocast(chosen + BODY.format(body), tmp_path)
 
 
-def _autocast(text: str, folder: Path) -> str:
+@pytest.mark.parametrize("decorator", ['@torch.autocast("cpu", enabled=False)', "@off"])
+def test_a_function_that_the_job_decorates_with_autocast_is_named_not_wrapped(
+    tmp_path: Path, decorator: str
+) -> None:
+    """One around its call would do nothing inside."""
+    head = f"import torch\noff = torch.autocast('cpu', enabled=False)\n\n{decorator}\n"
+    path = tmp_path / "job.py"
+    path.write_text(head + "def forward(x):\n    return model(x)\n\nloss = forward(x)\nloss.backward()\n")
+    spots, back = (spot(path, "model"), spot(path, "forward")), spot(path, "backward")
+    places = [Place("call", spots, given=("trains",), value="cpu"), Place("span", spots, until=(back,))]
+    patch = patch_of(["bf16-autocast"], Applied(places={"bf16-autocast": places}))
+    line = 2 if decorator == "@off" else 4
+    assert patch.diff == "" and f"line {line}," in patch.left["bf16-autocast"]
+
+
+def test_what_a_trial_made_fp32_again_is_so_under_an_autocast_of_the_job(tmp_path: Path) -> None:
+    body = "with torch.autocast(device, enabled=amp):\n            out = model(x)\n        g(out).backward()"
+    after = _autocast("import torch\n" + BODY.format(body), tmp_path, "trains", "widened")
+    assert "enabled=True" in after and "out = model(x).float()\n" in after
+
+
+def _autocast(text: str, folder: Path, *given: str) -> str:
     path = folder / "job.py"
     path.write_text(text)
     call, back = spot(path, "model", "fit"), spot(path, "backward", "fit")
     places = [
-        Place("call", (call,), given=("trains",), value="cuda"),
+        Place("call", (call,), given=given or ("trains",), value="cuda"),
         Place("span", (call,), value="cuda", until=(back,)),
     ]
     editor = Editor(places)
