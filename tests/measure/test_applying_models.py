@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from applied_jobs import run
 from findwall.fixes import all_fixes
+from findwall.fixes.patch import patch_of
 from findwall.measure.applying import Effect
 from findwall.model.applied import AppliedFix
+from findwall.model.arms import ArmReport
 
 DENSE = """
 import torch
@@ -236,6 +239,44 @@ def test_a_job_that_uses_autocast_itself_is_said_to(tmp_path: Path, was: str, in
     job = DENSE.replace(was, instead, 1).replace("out.sigmoid()", "out.float().sigmoid()")
     found, _ = run(tmp_path, "bf16-autocast", job)
     assert found["bf16-autocast"]["trouble"] == "the job uses autocast itself"
+
+
+RESUMED = """
+from copy import deepcopy
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 1))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+x = torch.randn(4, 3, 8, 8)
+states = {
+    at: {"step": torch.tensor(3.0), "exp_avg": torch.randn(one.shape), "exp_avg_sq": torch.rand(one.shape)}
+    for at, one in enumerate(model.parameters())
+}
+for _ in range(2):
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": deepcopy(states)})
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+print(*(round(one.double().abs().sum().item(), 3) for one in model.parameters()))
+"""
+
+
+def test_a_resumed_job_trains_the_same_with_images_channels_last(tmp_path: Path) -> None:
+    """A fused step pairs weights and states by their place in memory."""
+    (tmp_path / "plain").mkdir()
+    _, plain = run(tmp_path / "plain", "", RESUMED)
+    fixes = ["channels-last", "fused-optimizer"]
+    _, said = run(tmp_path, ",".join(fixes), RESUMED)
+    assert [float(one) for one in said.split()] == pytest.approx(
+        [float(one) for one in plain.split()], abs=0.002
+    )
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=ArmReport)
+    patch = patch_of(fixes, report.applied)
+    assert patch.made == fixes and "empty_like(weight).copy_(state)" in patch.remarks["channels-last"]
 
 
 def test_images_and_weights_are_channels_last_and_the_cache_is_kept(tmp_path: Path) -> None:

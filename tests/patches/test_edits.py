@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
-from findwall.fixes import all_fixes
+from findwall.fixes import all_fixes, tf32
 from findwall.fixes.patch import patch_of
 from findwall.model.applied import Applied, Place, Spot
 from findwall.model.patch import Patch
@@ -20,6 +21,7 @@ from findwall.patches import NoPatch
 from findwall.patches.diff import to_diff
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
+from findwall.patches.loops import unused
 from findwall.patches.source import Source
 
 TAKES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
@@ -181,12 +183,33 @@ def test_an_autocast_that_the_job_chose_elsewhere_is_named_not_wrapped(tmp_path:
         _autocast(chosen + BODY.format(body), tmp_path)
 
 
-def _autocast(text: str, folder: Path) -> str:
+@pytest.mark.parametrize("decorator", ['@torch.autocast("cpu", enabled=False)', "@off"])
+def test_a_function_that_the_job_decorates_with_autocast_is_named_not_wrapped(
+    tmp_path: Path, decorator: str
+) -> None:
+    """One around its call would do nothing inside."""
+    head = f"import torch\noff = torch.autocast('cpu', enabled=False)\n\n{decorator}\n"
+    path = tmp_path / "job.py"
+    path.write_text(head + "def forward(x):\n    return model(x)\n\nloss = forward(x)\nloss.backward()\n")
+    spots, back = (spot(path, "model"), spot(path, "forward")), spot(path, "backward")
+    places = [Place("call", spots, given=("trains",), value="cpu"), Place("span", spots, until=(back,))]
+    patch = patch_of(["bf16-autocast"], Applied(places={"bf16-autocast": places}))
+    line = 2 if decorator == "@off" else 4
+    assert patch.diff == "" and f"line {line}," in patch.left["bf16-autocast"]
+
+
+def test_what_a_trial_made_fp32_again_is_so_under_an_autocast_of_the_job(tmp_path: Path) -> None:
+    body = "with torch.autocast(device, enabled=amp):\n            out = model(x)\n        g(out).backward()"
+    after = _autocast("import torch\n" + BODY.format(body), tmp_path, "trains", "widened")
+    assert "enabled=True" in after and "out = model(x).float()\n" in after
+
+
+def _autocast(text: str, folder: Path, *given: str) -> str:
     path = folder / "job.py"
     path.write_text(text)
     call, back = spot(path, "model", "fit"), spot(path, "backward", "fit")
     places = [
-        Place("call", (call,), given=("trains",), value="cuda"),
+        Place("call", (call,), given=given or ("trains",), value="cuda"),
         Place("span", (call,), value="cuda", until=(back,)),
     ]
     editor = Editor(places)
@@ -295,6 +318,28 @@ def test_a_fix_that_cannot_be_edited_leaves_the_edits_of_the_others(tmp_path: Pa
     patch = patch_of(["torch-compile", "fused-optimizer"], Applied(places=places))
     assert patch.made == ["fused-optimizer"] and "where the model is made" in patch.left["torch-compile"]
     assert "+optimizer = Adam(*p, fused=True)" in patch.diff and ".compile" not in patch.diff
+
+
+def test_a_fix_whose_edit_breaks_leaves_the_edits_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The patch is one part of an answer that took minutes."""
+
+    def breaks(_editor: Editor) -> None:
+        raise StopIteration
+
+    path = tmp_path / "job.py"
+    path.write_text("optimizer = Adam(p)\n")
+    monkeypatch.setattr(tf32, "FIX", replace(tf32.FIX, patch=breaks))
+    place = Place("optimizer", (spot(path, "Adam"),), given=("params",))
+    patch = patch_of(["tf32", "fused-optimizer"], Applied(places={"fused-optimizer": [place]}))
+    assert patch.made == ["fused-optimizer"] and "StopIteration" in patch.left["tf32"]
+
+
+@pytest.mark.parametrize(("taken", "free"), [("a", "b"), ("a b", "b_2"), ("a b b_2", "b_3")])
+def test_a_name_is_found_where_all_that_fit_are_taken(taken: str, free: str) -> None:
+    source = Source("".join(f"{one} = 1\n" for one in taken.split()).encode())
+    assert unused(source, "a", "b") == free
 
 
 LAYERS = """\
@@ -527,12 +572,53 @@ def test_a_model_that_more_than_one_place_may_have_made_is_not_compiled(tmp_path
     assert patch.diff == "" and list(patch.left) == ["torch-compile"]
 
 
-def _compiled(folder: Path, text: str) -> tuple[Path, Patch]:
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("net = S()\nnet(x)\nfor layer in net:\n    pass\n", 3),
+        ("net = S()\nnet(x)\nfirst = net[0]\n", 3),
+        ("net = S()\nnet(x)\nt.save(net.state_dict(), f)\n", 3),
+        ("net = S()\nnet(x)\nnames = [n for n, _ in net.named_parameters()]\n", 3),
+        ("net = S()\ndef save():\n    t.save(net.state_dict())\nnet(x)\n", 3),
+        ("def save(m):\n    t.save(m.state_dict())\nnet = S()\nnet(x)\nsave(net)\n", 2),
+        ("def a(m):\n    b(n=m)\ndef b(n):\n    n[0]\nnet = S()\nnet(x)\na(net)\n", 4),
+        ("net = S()\nnet(x)\nexport(net)\n", 3),
+        ("net = S()\nnet(x)\nkept = {'net': net}\n", 3),
+        (
+            "class A:\n  def make(me):\n    me.net = S()\n  def go(me):\n    me.net(x)\n    len(me.net)\n",
+            6,
+        ),
+    ],
+)
+def test_a_model_of_torchs_own_class_stays_itself_where_a_line_needs_it(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    """`torch.compile(model)` is no list of layers, and calls the weights by other names."""
+    _, patch = _compiled(tmp_path, text, "torch's")
+    assert patch.diff == "" and f": line {line} needs" in patch.left["torch-compile"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "net = S()\nnet(x)\nprint(net)\no = Adam(net.parameters())\n",
+        "net = S()\nnet = wrap(net)\nassert net is not None\nnet(x)\n",
+        "def make():\n    net = S()\n    return net\nnet = make()\nnet(x)\n",
+        "def fit(m, n):\n    m.train()\n    if n: fit(m, n - 1)\nnet = S()\nnet(x)\nfit(net, 2)\n",
+    ],
+)
+def test_a_model_of_torchs_own_class_is_compiled_under_its_name(tmp_path: Path, text: str) -> None:
+    _, patch = _compiled(tmp_path, text, "torch's")
+    assert patch.left == {} and "+net = torch.compile(net)" in patch.diff
+
+
+def _compiled(folder: Path, text: str, whose: str = "") -> tuple[Path, Patch]:
     path = folder / "job.py"
     path.write_text(text)
     (call,) = (one for one in calls(text, "net") if ast.unparse(one).endswith("net(x)"))
     here = Spot(str(path), call.lineno, call.end_lineno or 0, call.end_col_offset or 0, "fit")
-    return path, patch_of(["torch-compile"], Applied(places={"torch-compile": [Place("call", (here,))]}))
+    places = [Place("call", (here,), value=whose)]
+    return path, patch_of(["torch-compile"], Applied(places={"torch-compile": places}))
 
 
 def test_steps_that_no_counter_of_a_function_counts_are_left_to_a_person(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ it back: then the copies only move elsewhere, and those ops are what to look at.
 
 Risk:
 None for the results beyond rounding. Code that calls `.view` on activations or relies on
-`.is_contiguous()` must be checked.
+`.is_contiguous()` must be checked. A checkpoint that was saved before the change has optimizer states in
+the old layout, and a fused optimizer pairs them with the wrong weights: after it is loaded, replace each
+state that has its weight's shape by `torch.empty_like(weight).copy_(state)`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from findwall.attribute.likely import compiles, in_layout, narrows, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
+from findwall.measure.laid_states import LaidStates
 from findwall.measure.models import Call, Model, each_model
 from findwall.measure.replaced import is_compiling_of
 from findwall.model.applied import Place
@@ -49,6 +52,7 @@ from findwall.replay.change import Change
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 # Classes of kernels that read images, beside the convolutions.
 READ_IMAGES = ("norm", "pointwise", "reduce", "copy", "other")
+LAID = "laid"  # a place: the step before which loaded states were laid as their weights are
 
 
 def advise(facts: Facts) -> Outcome:
@@ -103,6 +107,7 @@ def apply(torch: Any, effect: Effect) -> None:
     """Models with convolutions at their first call, and the images they are given at each."""
 
     by_us: set[int] = set()  # what was turned before it was shared among ranks, by its first convolution
+    states = LaidStates(torch, lambda: effect.at(LAID))
 
     def turn(model: Model) -> str:
         convolutions = _convolutions(torch, model.module)
@@ -113,6 +118,7 @@ def apply(torch: Any, effect: Effect) -> None:
         if last and not all(one.is_contiguous() for one in weights) and id(convolutions[0]) not in by_us:
             return "the model is channels-last already"
         _turn(torch, model.module)
+        states.follow()
         if not isinstance(model.module, torch.nn.parallel.DistributedDataParallel):
             effect.at("model")
         model.around(lambda call: _with_images(torch, call, effect))
@@ -129,6 +135,7 @@ def apply(torch: Any, effect: Effect) -> None:
     def before(module: Any) -> None:
         if convolutions := _convolutions(torch, module):
             _turn(torch, module)
+            states.follow()
             by_us.add(id(convolutions[0]))
             effect.at("ranks")
 
@@ -207,6 +214,12 @@ def _first_input(torch: Any, effect: Effect, convolutions: list[Any], turned: st
 
 
 def patch(editor: Editor) -> None:
+    if editor.some(LAID):
+        editor.remark(
+            "The checkpoint's optimizer states are in the old layout, and a fused optimizer pairs them with "
+            "the wrong weights: after `load_state_dict`, replace each state that has its weight's shape by "
+            "`torch.empty_like(weight).copy_(state)`."
+        )
     for place in editor.some("model"):
         model = named(editor, place)
         torch = model.edits.module("torch")

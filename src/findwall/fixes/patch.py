@@ -36,6 +36,9 @@ def patch_of(stack: Sequence[str], applied: Applied) -> Patch:
         except NoPatch as error:
             left[name] = str(error)
             continue
+        except Exception as error:  # noqa: BLE001 - fail open: the answer took minutes, an edit is one part of it
+            left[name] = f"its edit could not be worked out ({type(error).__name__}: {error})"
+            continue
         files = editor.files
         made.append(name)
         if editor.remarks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
@@ -14,6 +15,7 @@ from findwall.patches.source import Source
 from findwall.patches.spans import Lines, under
 
 WIDE = ".float()"
+_SET_THERE = "Set it in line {}, where the job makes an autocast of its own."
 
 
 def autocast_lines(editor: Editor, dtype: str, arguments: Mapping[str, str], precision: str) -> None:
@@ -31,18 +33,28 @@ def autocast_lines(editor: Editor, dtype: str, arguments: Mapping[str, str], pre
         return
     if editor.some("refused"):
         raise NoPatch("Use `binary_cross_entropy_with_logits`: autocast refuses a loss of probabilities.")
-    if (own := _own(editor, calls)) is not None:
-        edits, context = own
-        _set_in(edits, context, f"{edits.module('torch')}.{dtype}")
-        return
     trained = [one for one in calls if "trains" in one.given]
     wide = {one.spots[0] for one in calls if "widened" in one.given}
-    wrapped = _wrap_spans(editor, spans, dtype, wide) if trained else _wrap_calls(editor, calls, dtype)
-    for place in trained or calls:
+    if (own := _own(editor, calls)) is not None:
+        _set_in(own.edits, own.context, f"{own.edits.module('torch')}.{dtype}")
+        wrapped = [own.lines]
+    elif trained:
+        wrapped = _wrap_spans(editor, spans, dtype, wide)
+    else:
+        wrapped = _wrap_calls(editor, calls, dtype)
+    for place in calls if own else trained or calls:
         _widen(editor, place, wrapped)
 
 
-def _own(editor: Editor, calls: list[Place]) -> tuple[FileEdits, ast.Call] | None:
+class _Own(NamedTuple):
+    """An autocast of the job, and what stands under it."""
+
+    edits: FileEdits
+    context: ast.Call
+    lines: Lines
+
+
+def _own(editor: Editor, calls: list[Place]) -> _Own | None:
     """The job's own autocast around a call of its model, switched off or of other numbers: one that is put
     around it would change nothing inside."""
     for spot in dict.fromkeys(spot for one in calls for spot in one.spots):
@@ -55,10 +67,22 @@ def _own(editor: Editor, calls: list[Place]) -> tuple[FileEdits, ast.Call] | Non
         for block in source.above(statement):
             for context in (item.context_expr for item in getattr(block, "items", ())):
                 if isinstance(context, ast.Call) and source.resolved(context.func).endswith("autocast"):
-                    return edits, context
-                if isinstance(context, ast.Name) and (line := _made_of_autocast(source, context.id)):
-                    raise NoPatch(f"Set it in line {line}, where the job makes an autocast of its own.")
+                    lines = range(block.lineno, (block.end_lineno or block.lineno) + 1)
+                    return _Own(edits, context, Lines(spot.file, lines))
+                if line := _autocast_line(source, context):
+                    raise NoPatch(_SET_THERE.format(line))
+        for decorator in getattr(source.scope(statement), "decorator_list", ()):
+            if line := _autocast_line(source, decorator):
+                raise NoPatch(_SET_THERE.format(line))
     return None
+
+
+def _autocast_line(source: Source, used: ast.expr) -> int | None:
+    """Of something that is entered: the line that makes an autocast of it."""
+    made = used.func if isinstance(used, ast.Call) else used
+    if source.resolved(made).endswith("autocast"):
+        return used.lineno
+    return _made_of_autocast(source, used.id) if isinstance(used, ast.Name) else None
 
 
 def _made_of_autocast(source: Source, name: str) -> int | None:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from findwall.model.applied import Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
+from findwall.patches.loops import unused
 from findwall.patches.models import Named, named
+from findwall.patches.uses import needs_itself
 
 
 def compile_named(editor: Editor, how: str, trainers: Mapping[str, Mapping[str, str]]) -> None:
@@ -38,8 +40,7 @@ def compile_each_block(editor: Editor) -> None:
         model = named(editor, place)
         if not place.given:
             raise NoPatch(f"Call `.compile()` on each {place.value} of `{model.name}`.")
-        used = {one.id for one in ast.walk(model.edits.source.tree) if isinstance(one, ast.Name)}
-        block = next(name for name in ("block", "each_block", "compiled_block") if name not in used)
+        block = unused(model.edits.source, "block", "each_block", "compiled_block")
         model.then(
             f"for {block} in {model.name}{place.value}:", f"{model.edits.source.indent_unit}{block}.compile()"
         )
@@ -62,11 +63,7 @@ def _decorate(editor: Editor, spot: Spot, how: str) -> None:
 
 def _refuse_parts(model: Named) -> None:
     """What stands around the compiled model is no list of layers, and its weights have longer names."""
-    source = model.edits.source
-    for node in ast.walk(source.tree):
-        if not isinstance(node, (ast.Attribute, ast.Subscript)) or source.code(node.value) != model.name:
-            continue
-        if isinstance(node, ast.Subscript) or "state_dict" in node.attr:
-            raise NoPatch(
-                f"Use `torch.compile({model.name})` for the calls alone: line {node.lineno} needs the model."
-            )
+    if (line := needs_itself(model)) is not None:
+        raise NoPatch(
+            f"Use `torch.compile({model.name})` for the calls alone: line {line} needs `{model.name}` itself."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import chain, count
 
 from findwall.patches import NoPatch
 from findwall.patches.source import Source
@@ -30,7 +31,8 @@ def is_repeated(source: Source, call: ast.Call) -> bool:
 
 
 def unused(source: Source, *names: str) -> str:
-    """The first of these names that stands for nothing in this file."""
+    """The first of these names that stands for nothing in this file; the last one with a number if all do."""
     used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
     used |= {node.arg for node in ast.walk(source.tree) if isinstance(node, ast.arg)}
-    return next(one for one in names if one not in used)
+    numbered = (f"{names[-1]}_{number}" for number in count(2))
+    return next(one for one in chain(names, numbered) if one not in used)

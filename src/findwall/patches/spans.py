@@ -8,6 +8,7 @@ from typing import NamedTuple
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
+from findwall.patches.loops import unused
 from findwall.patches.source import Source
 
 
@@ -102,8 +103,7 @@ def _split(editor: Editor, file: str, call: ast.Call, model: ast.Call, header: s
         or not source.has_own_lines(statement, statement)
     ):
         raise NoPatch("the model's call and the backward pass are in one statement")
-    used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
-    name = next(one for one in ("loss", "total_loss", "the_loss", "loss_of_step") if one not in used)
+    name = unused(source, "loss", "total_loss", "the_loss", "loss_of_step")
     unit = source.indent_unit
     top = header.format(torch=edits.module("torch"))
     loss, at = source.code(call.func.value), source.end(model) - source.start(call.func.value)

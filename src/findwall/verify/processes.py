@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,6 +18,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +26,9 @@ import psutil
 
 LOOK_S = 0.02  # between two looks at a process
 OWN_FOLDER = "findwall-process-"  # its name begins so
+# Of a folder to run in: entries in it, and bytes of files, that each process has for itself. Together a small
+# part of the time that a process takes to import torch. Chosen by hand.
+MOST_ENTRIES, MOST_COPIED = 2_000, 64_000_000
 PASSES = 5  # over all processes, until none is left: one may start another meanwhile. Chosen by hand.
 
 
@@ -56,16 +61,69 @@ def same_input() -> Iterator[int]:
 
 @contextlib.contextmanager
 def own_folder(parent: str | None) -> Iterator[str | None]:
-    """A new folder in this one for one process to run in, with links to what is there; gone after it. What a
-    process leaves behind is found by no other."""
+    """A new folder in this one for one process to run in, filled with what is there; gone after it. What a
+    process writes into its folders, or over the files that were copied, is found by no other process."""
     if parent is None:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix=OWN_FOLDER, dir=parent, ignore_cleanup_errors=True) as name:
-        for path in Path(parent).absolute().iterdir():
-            if not path.name.startswith(OWN_FOLDER):
-                Path(name, path.name).symlink_to(path)
+        _fill(Path(name).absolute(), Path(parent).absolute())
         yield name
+
+
+def _fill(own: Path, parent: Path) -> None:
+    """With folders of its own and copies of files, the small ones first. The rest are links, through which a
+    process reads and writes the original: files beyond what is copied, folders of very many entries, and
+    links. What cannot be read is a link too, so that the job says so itself."""
+    folders, files, left = [(parent, own)], list[tuple[int, Path, Path]](), MOST_ENTRIES
+    for folder, here in folders:  # those inside are added behind: outer ones come first
+        found = _entries(folder, None if folder == parent else left)
+        if found is None:
+            if folder != parent:
+                here.symlink_to(folder)
+            continue
+        left = max(left - len(found), 0)
+        here.mkdir(exist_ok=True)
+        for one in found:
+            path, to = Path(one.path), here / one.name
+            if one.is_dir(follow_symlinks=False):
+                folders.append((path, to))
+            elif one.is_file(follow_symlinks=False):
+                files.append((_size(path), path, to))
+            else:
+                to.symlink_to(path)
+    copied = 0
+    for size, path, to in sorted(files):
+        copied += size
+        if copied > MOST_COPIED or not _copied(path, to):
+            to.symlink_to(path)
+
+
+def _entries(folder: Path, most: int | None) -> list[os.DirEntry[str]] | None:
+    """Without those of other processes; None: there are more, or it cannot be read."""
+    try:
+        with os.scandir(folder) as every:
+            own = (one for one in every if not one.name.startswith(OWN_FOLDER))
+            found = list(islice(own, None if most is None else most + 1))
+    except OSError:
+        return None
+    return found if most is None or len(found) <= most else None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:  # gone meanwhile
+        return 0
+
+
+def _copied(path: Path, to: Path) -> bool:
+    try:
+        shutil.copy2(path, to)
+    except OSError:
+        to.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def is_piped_to() -> bool:
