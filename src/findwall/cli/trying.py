@@ -125,23 +125,48 @@ def first_look(job: Job, say: Say) -> Diagnosis:
 
 def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
-    begun = time.monotonic()
+    trying = _Trying(job, say)
+    found = search(trying.measure, trying.look, _rivals, job.rounds)
+    found.seconds = trying.spent_s
+    if found.ended == NO_LOOK and trying.left_s <= 0:
+        found.ended = EARLY["deadline"]
+    looks = trying.looks
+    if () not in looks and found.ended == EARLY["interrupted"]:
+        say("interrupted before anything was measured")
+        raise KeyboardInterrupt
+    if () not in looks:
+        raise FindwallError("The job could not be looked at.", "Run `findwall run` on it first.")
+    after = looks.get(found.stack) if found.stack else None
+    return Tried(found, looks[()], after, trying.told.get(found.stack, Applied()))
 
-    def left_s() -> float:
-        return job.budget_s - (time.monotonic() - begun)
 
-    looks: dict[Stack, Diagnosis] = {}
-    writes: list[str] = []
-    trials = 0
-    told: dict[Stack, Applied] = {}
-    took: list[float] = []  # seconds of each process
+class _Trying:
+    """Looks at a job and runs its trials, within one budget."""
 
-    def look(stack: Stack) -> View | None:
-        if stack and left_s() <= 0:
+    def __init__(self, job: Job, say: Say) -> None:
+        self._job, self._say = job, say
+        self._begun = time.monotonic()
+        self._writes: list[str] = []
+        self._has_warned = False
+        self._took: list[float] = []  # seconds of each process
+        self.looks: dict[Stack, Diagnosis] = {}
+        self.told: dict[Stack, Applied] = {}  # by each stack, of what was made
+
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self._begun
+
+    @property
+    def left_s(self) -> float:
+        return self._job.budget_s - self.spent_s
+
+    def look(self, stack: Stack) -> View | None:
+        job, say = self._job, self._say
+        if stack and self.left_s <= 0:
             return None
         say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
         try:
-            looks[stack] = _diagnosis(job, stack, writes, left_s() if stack else inf)
+            self.looks[stack] = _diagnosis(job, stack, self._writes, self.left_s if stack else inf)
         except FindwallError as error:
             if not stack:
                 raise
@@ -150,36 +175,24 @@ def try_fixes(job: Job, say: Say) -> Tried:
         finally:
             if not stack and is_piped_to():
                 say(NO_INPUT)
-        return view_of(looks[stack], job.numerics, job.only)
+        return view_of(self.looks[stack], job.numerics, job.only)
 
-    def measure(arms: dict[str, Stack], settled: Settled) -> Trial:
-        nonlocal trials
-        trials += 1
-        if trials == 1:
-            warn(writes, job.cwd, say, deleted(job.folder), read_back(job.folder))
-        names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
-        left = left_s()
-        about = len(arms) * job.rounds * (median(took) if took else (time.monotonic() - begun) / LOOK_IS)
+    def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
+        job, say, left = self._job, self._say, self.left_s
+        if not self._has_warned:
+            self._has_warned = True
+            warn(self._writes, job.cwd, say, deleted(job.folder), read_back(job.folder))
         if left > 0:
+            names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
+            each = median(self._took) if self._took else self.spent_s / LOOK_IS
+            about = len(arms) * job.rounds * each
             say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
         trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
-        took.extend(one.seconds for arm in trial.arms.values() for one in arm.samples)
+        self._took.extend(one.seconds for arm in trial.arms.values() for one in arm.samples)
         for name, stack in arms.items():
             if reports := trial.arms[name].reports:
-                told[stack] = reports[0].applied
+                self.told[stack] = reports[0].applied
         return trial
-
-    found = search(measure, look, _rivals, job.rounds)
-    found.seconds = time.monotonic() - begun
-    if found.ended == NO_LOOK and left_s() <= 0:
-        found.ended = EARLY["deadline"]
-    if () not in looks and found.ended == EARLY["interrupted"]:
-        say("interrupted before anything was measured")
-        raise KeyboardInterrupt
-    if () not in looks:
-        raise FindwallError("The job could not be looked at.", "Run `findwall run` on it first.")
-    after = looks.get(found.stack) if found.stack else None
-    return Tried(found, looks[()], after, told.get(found.stack, Applied()))
 
 
 def _time(seconds: float) -> str:
