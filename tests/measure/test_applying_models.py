@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from applied_jobs import run
 from findwall.fixes import all_fixes
 from findwall.fixes.patch import patch_of
 from findwall.measure.applying import Effect
+from findwall.measure.autocasting import Span, kept_seen
 from findwall.model.applied import AppliedFix
 from findwall.model.arms import ArmReport
 
@@ -223,7 +225,7 @@ def test_a_compiler_that_times_kernels_is_another_mode_of_the_same(tmp_path: Pat
 def test_autocast_is_seen_in_a_model_that_the_job_compiled(tmp_path: Path) -> None:
     job = COMPILED.replace("model = Net()", 'model = torch.compile(Net(), backend="aot_eager")')
     found, said = run(tmp_path, "bf16-autocast", job)
-    assert "that the compiled model gives or keeps are in bfloat16" in found["bf16-autocast"]["seen"]
+    assert "that the compiled code gives or keeps: in bfloat16" in found["bf16-autocast"]["seen"]
     assert "finite True True" in said
 
 
@@ -420,6 +422,71 @@ def test_the_function_that_calls_single_layers_is_compiled(tmp_path: Path) -> No
     assert found["torch-compile"]["seen"].startswith("1 compiled graph of ")
     assert found["torch-compile"]["seen"].endswith(", of forward at job.py:15")
     assert said == plain
+
+
+# Each step tells what a layer was given, once its weights are no longer the first.
+NARROW_LAYERS = (
+    LAYERS.replace(
+        "    return loss.item()",
+        """    formats.add((str(loss.dtype), torch.is_autocast_enabled("cpu")))
+    return loss.item()""",
+    )
+    .replace(
+        "def main():",
+        """formats, given = set(), []
+head.register_forward_pre_hook(lambda _, args: given.append(str(args[0].dtype)))
+
+
+def main():""",
+    )
+    .replace("main()\n", "main()\nprint(sorted(formats), sorted(set(given)))\n", 2)
+)
+
+
+def test_autocast_around_single_layers_lasts_from_the_first_to_the_loss(tmp_path: Path) -> None:
+    """What the job does between them is in 16 bits as well, as under an autocast of its own."""
+    found, said = run(tmp_path, "bf16-autocast", NARROW_LAYERS)
+    assert "ran in bfloat16" in found["bf16-autocast"]["seen"] and not found["bf16-autocast"]["trouble"]
+    assert "[('torch.bfloat16', False)] ['torch.bfloat16']" in said
+
+
+COMPILED_LAYERS = (
+    LAYERS.replace("forward(torch.ones(4, 8), last=head)", "noted(forward(torch.ones(4, 8)))")
+    .replace(
+        "def main():",
+        """def noted(given):
+    if type(given.grad_fn).__name__ == "CompiledFunctionBackward":
+        formats.append(str(given.dtype))
+    return given
+
+
+formats = []
+
+
+def main():""",
+    )
+    .replace("main()\n", "main()\nprint(len(formats) > 6, set(formats))\n", 2)
+)
+
+
+@pytest.mark.parametrize("fixes", ["bf16-autocast,torch-compile", "torch-compile,bf16-autocast"])
+def test_autocast_holds_in_a_function_that_is_compiled_for_its_layers(tmp_path: Path, fixes: str) -> None:
+    """The compiler goes past what stands around each layer; and what was seen there before is no proof."""
+    found, said = run(tmp_path, fixes, COMPILED_LAYERS)
+    assert "that the compiled code gives or keeps: in bfloat16" in found["bf16-autocast"]["seen"]
+    assert ", of forward at job.py:15" in found["torch-compile"]["seen"]
+    assert "True {'torch.bfloat16'}" in said
+
+
+def test_a_compiled_function_that_shows_nothing_of_autocast_proves_nothing() -> None:
+    torch, effect = pytest.importorskip("torch"), Effect()
+    effect.saw("1 product ran in bfloat16 in the first forward pass")
+    kept = partial(kept_seen, torch, effect, dtype=torch.bfloat16)
+    called = Span(torch, torch.bfloat16, effect).around_function(kept(call=lambda given: given), "cpu")
+    called(torch.ones(2))
+    assert effect.told() == AppliedFix("", "nothing that the compiled function gives or keeps is in bfloat16")
+    called(torch.ones(2).bfloat16())
+    assert effect.told().seen == "1 tensor that the compiled code gives or keeps: in bfloat16"
 
 
 def test_layers_that_no_function_holds_alone_leave_the_compiler_nothing_to_fuse(tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from findwall.measure.applying import Effect
-from findwall.measure.models import Call, Model, each_model
+from findwall.measure.models import Call, Model, each_model, is_layer
 from findwall.measure.places import place_now
 from findwall.measure.replaced import is_compiling_of
+from findwall.measure.roots import roots
 from findwall.measure.seenops import PRODUCTS, seen_ops
 
 KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
@@ -34,6 +35,7 @@ KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast a
 CALLED, SPAN, REFUSED = "call", "span", "refused"
 TRAINS, WIDENED = "trains", "widened"  # of a call: gradients are wanted; what it gave was made fp32 again
 OWN = "the job uses autocast itself"
+NOT_COMPILED_SO = "nothing that the compiled function gives or keeps is in {}"
 LOOKS_AT_COMPILED = (
     8  # calls of a model that the job compiled, until something of it is seen. Chosen by hand.
 )
@@ -41,7 +43,7 @@ LOOKS_AT_COMPILED = (
 
 def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
     """Every model that is in fp32. The number format that its products read is the proof."""
-    span = _Span(torch, dtype, effect)
+    span = Span(torch, dtype, effect)
     told = str(dtype).removeprefix("torch.")
 
     def cast(model: Model) -> str:
@@ -61,16 +63,22 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
         if model.can_look:
             model.look_at_first_call(_products_seen(torch, effect, told))
         else:
-            model.around(lambda call: _kept_seen(torch, effect, call, dtype))
+            model.around(lambda call: kept_seen(torch, effect, call, dtype))
         # No loss follows a call in evaluation mode; where one does, its ops have the fp32 that they had.
-        model.around(lambda call: span.around(call, kind, lambda: trains and model.module.training, effect))
+        wants_loss, part = (lambda: trains and model.module.training), is_layer(model.module)
+        model.around(lambda call: span.around(call, kind, wants_loss, part))
+        if part:
+            roots(torch).around_functions.setdefault(
+                autocast_models,
+                lambda call: span.around_function(kept_seen(torch, effect, call, dtype), kind),
+            )
         return ""
 
     span.end_after_the_loss()
     each_model(torch, effect, cast)
 
 
-class _Span:
+class Span:
     """Where autocast is on, in each thread."""
 
     def __init__(self, torch: Any, dtype: Any, effect: Effect) -> None:
@@ -94,18 +102,24 @@ class _Span:
             self._here.open = None
             now.__exit__(None, None, None)
 
-    def around(self, call: Call, kind: str, trains: Callable[[], bool], effect: Effect) -> Call:
+    def around(
+        self, call: Call, kind: str, trains: Callable[[], bool], part: bool, note: bool = True
+    ) -> Call:
+        """`part`: one of several calls that make the forward pass, with the job's own code between them. It
+        lasts from the first to the loss then, and what they give stays as it is."""
         torch = self._torch
 
         def under_autocast(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._here, "inside", False):  # a model that is part of another one today
                 return call(*args, **kwargs)
-            self.end()  # casts of weights are kept while it is on: none from before may be used
-            if torch.is_autocast_enabled(kind):
-                effect.cannot(OWN)
-                return call(*args, **kwargs)
             wants_loss = trains() and torch.is_grad_enabled() and not _in_backward(torch)
-            self.begin(kind)
+            goes_on = part and wants_loss
+            if not (goes_on and self.is_open and self._here.open.device == kind):
+                self.end()  # casts of weights are kept while it is on: none from before may be used
+                if torch.is_autocast_enabled(kind):
+                    self._effect.cannot(OWN)
+                    return call(*args, **kwargs)
+                self.begin(kind)
             self._here.inside = True
             done = False
             try:
@@ -115,14 +129,22 @@ class _Span:
                 self._here.inside = False
                 if not (done and wants_loss):
                     self.end()
-            wide = _widened(torch, result, self._dtype, deep=not wants_loss)
-            self._note(kind, wants_loss, wide is not result)
+            wide = result if goes_on else _widened(torch, result, self._dtype, deep=not wants_loss)
+            if note:
+                self._note(kind, wants_loss, wide is not result)
             if wants_loss:
                 with contextlib.suppress(Exception):  # fail open: it ends later
                     self._end_without(wide)
             return wide
 
         return under_autocast
+
+    def around_function(self, call: Call, kind: str) -> Call:
+        """Around a function that holds the calls of layers and is compiled as a whole: the compiler goes past
+        what stands around each. What was seen in them before says nothing of it, and its lines are known."""
+        self._effect.seen = ""
+        self._effect.missed(NOT_COMPILED_SO.format(str(self._dtype).removeprefix("torch.")))
+        return self.around(call, kind, lambda: True, part=True, note=False)
 
     def _end_without(self, result: Any) -> None:
         """End when the graph of what a model gave is gone: no loss comes of it then. What is in a node's
@@ -304,8 +326,8 @@ def _own_autocast(torch: Any) -> Iterator[list[Any]]:
         kind.__enter__ = original
 
 
-def _kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:
-    """What a compiled model gives, or keeps for its backward pass."""
+def kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:
+    """What a compiled model or function gives, or keeps for its backward pass."""
     left = LOOKS_AT_COMPILED
 
     def looked_at(*args: Any, **kwargs: Any) -> Any:
@@ -315,8 +337,8 @@ def _kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:
             left -= 1
             kept = _kept(torch, result, dtype)
             if kept:
-                told = str(dtype).removeprefix("torch.")
-                effect.saw(f"{kept} tensors that the compiled model gives or keeps are in {told}")
+                told, many = str(dtype).removeprefix("torch."), "tensors" if kept > 1 else "tensor"
+                effect.saw(f"{kept} {many} that the compiled code gives or keeps: in {told}")
         return result
 
     return looked_at

@@ -13,7 +13,7 @@ from typing import Any
 
 from findwall.measure.applying import Effect
 from findwall.measure.layer_calls import Instead, LayerCalls
-from findwall.measure.models import Call, InPlace
+from findwall.measure.models import Call, InPlace, is_layer
 from findwall.measure.roots import roots
 from findwall.model.applied import Place, Spot
 
@@ -45,7 +45,7 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
     made = Made(torch)
 
     def compiled(module: Any, _args: tuple[Any, ...]) -> None:
-        if _is_layer(module):
+        if is_layer(module):
             layers.missed(NO_FUNCTION)
         elif module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
             effect.missed(OWN)
@@ -118,7 +118,7 @@ class _Layers:
         self._over = False
 
     def called(self, module: Any) -> bool:
-        if not self._over and _is_layer(module):
+        if not self._over and is_layer(module):
             with self._lock:  # threads that call layers would have a function compiled twice
                 code = self._calls.saw(module)
                 if code is not None:
@@ -135,7 +135,14 @@ class _Layers:
 
     def _compile(self, code: CodeType) -> None:
         self._effect.missed(NO_GRAPH)
-        self._calls.instead[code] = Instead(code, lambda function: self._torch.compile(function, **self._how))
+        self._calls.instead[code] = Instead(code, self._made)
+
+    def _made(self, function: Any) -> Call:
+        """With what other fixes have around the layers, which the compiler goes past."""
+        made: Call = self._torch.compile(function, **self._how)
+        for around in roots(self._torch).around_functions.values():
+            made = around(made)
+        return made
 
     def told(self) -> str:
         """The functions of which there is something compiled; the others are no longer called."""
@@ -162,11 +169,6 @@ def _compiled(torch: Any, codes: list[CodeType]) -> list[CodeType]:
         came_by = importlib.import_module("torch._dynamo.convert_frame").input_codes
         return [one for one in codes if kept(one)] or [one for one in codes if one in came_by]
     return codes
-
-
-def _is_layer(module: Any) -> bool:
-    """One of torch's own that has no parts: the compiler finds a single op in it."""
-    return type(module).__module__.startswith("torch.nn.") and next(module.children(), None) is None
 
 
 def _is_wrapped(torch: Any, module: Any) -> bool:

@@ -74,6 +74,11 @@ class Model(InPlace):
             return self.module._call_impl(*args, **kwargs)
 
 
+def is_layer(module: Any) -> bool:
+    """One of torch's own that has no parts: a job that calls it itself has its model in its own code."""
+    return type(module).__module__.startswith("torch.nn.") and next(module.children(), None) is None
+
+
 def _was_taken_out(module: weakref.ref[Any], model: weakref.ref[Model]) -> bool:
     there = module()
     placed = None if there is None else there.__dict__.get(_PLACE)

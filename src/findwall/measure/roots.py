@@ -16,6 +16,7 @@ SEEN_CALLS = 64  # outermost ones: a model that was not called by then is none o
 MOST_CALLS = 4096  # that somebody who looks at each of them may see. Chosen by hand.
 
 Found = Callable[[Any, tuple[Any, ...]], None]
+Call = Callable[..., Any]
 
 
 class Roots:
@@ -32,6 +33,8 @@ class Roots:
         self._last: list[Callable[[], None]] = []
         self._after: list[Callable[[Any], None]] = []
         self._each: list[Callable[[Any], bool]] = []
+        # By who asked: what goes around a function that is compiled for the layers that it calls.
+        self.around_functions: dict[Any, Callable[[Call], Call]] = {}
 
     def tell(self, found: Found, outside: bool = False) -> None:
         """`outside`: after the others, for what stands around what they make of the module."""
