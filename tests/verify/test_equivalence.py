@@ -46,6 +46,18 @@ def test_rounding_that_grows_is_told_from_a_wrong_step() -> None:
     assert compare_losses([plain], [seeded], [still], exact=False).likeness == "differs"
 
 
+def test_the_first_steps_decide_where_plain_runs_go_far_apart_later() -> None:
+    plain = [7.1, 5.66, 5.24, 5.8, 6.49, 9.0, 14.0, 6.0, 15.0, 7.0, 13.0, 5.0]
+    seeded = [7.08, 5.7, 5.21, 5.75, 6.6, 14.0, 7.0, 13.0, 6.0, 14.0, 6.0, 12.0]
+    rounded = [7.11, 5.67, 5.26, 5.86, 6.57, 7.0, 9.0, 11.0, 9.0, 12.0, 8.0, 9.0]
+    found = compare_losses([plain], [seeded], [rounded], exact=False)
+    assert found.likeness == "same" and found.steps == 5 and len(found.plain) == 12
+    assert found.apart == pytest.approx(0.0059, abs=1e-3) and found.allowed == pytest.approx(0.02)
+    off = [7.5, 5.3, 5.6, 5.4, 6.9, *rounded[5:]]  # 7 %: no rounding, whatever two seeds differ by later
+    assert compare_losses([plain], [seeded], [off], exact=False).likeness != "same"
+    assert compare_losses([plain], [seeded], [[90.0] * 12], exact=False).likeness == "differs"
+
+
 def test_as_much_as_two_seeds_differ_is_allowed() -> None:
     plain, seeded, fixed = [1.0, 0.9, 0.8, 0.7], [1.2, 1.0, 0.7, 0.6], [1.1, 0.95, 0.75, 0.65]
     assert compare_losses([plain], [seeded], [fixed], exact=False).likeness == "same"

@@ -195,9 +195,11 @@ def _curves(found: Found) -> list[str]:
     if losses is None or not losses.apart or not losses.plain:
         return []
     plain, fixed = plotted(losses.plain, losses.fixed)
+    many = len(losses.plain)
+    decide = f"; the first {losses.steps} decide, as plain processes differ too much later"
     return [
         "",
-        f"  {losses.of} of the first {losses.steps} steps",
+        f"  {losses.of} of the first {many} steps{decide if losses.steps < many else ''}",
         f"    plain    {plain}",
         f"    with it  {fixed}",
     ]

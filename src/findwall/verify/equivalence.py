@@ -4,7 +4,8 @@ Two plain runs differ too: by kernels that add up in another order each time, an
 differ as much as it says it may: one that promises the same numbers no more than two plain runs from the same
 seed, one that rounds no more than rounding explains, or than two plain runs from different seeds. Training
 that overshoots makes any rounding grow from step to step, so the first few steps are held to account by
-themselves: there a wrong forward pass, gradient or update shows, and rounding has not grown yet.
+themselves: there a wrong forward pass, gradient or update shows, and rounding has not grown yet. They decide
+alone where plain runs go so far apart later that those steps tell nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Losses(msgspec.Struct, frozen=True):
     likeness: Likeness
     apart: float | None = None
     allowed: float | None = None
-    steps: int = 0
+    steps: int = 0  # that decided it: the curves may be longer
     of: Literal["losses", "outputs"] = "losses"  # what was compared
     why: str = ""  # they were not checked
     needs_repeat: bool = False  # only a second plain run could tell
@@ -57,14 +58,13 @@ def compare_losses(
     if not base or not made:
         return Losses("not-checked")
     steps = min(COMPARED, *map(len, base), *map(len, made))
-    compared = [_compared(base, other_seed, made, exact, many) for many in {min(FIRST, steps), steps}]
-    worst = max(compared, key=lambda one: (WORSE.index(one.likeness), one.apart / one.allowed))
+    decided = _decided(base, other_seed, made, exact, steps)
     found = Losses(
-        worst.likeness,
-        worst.apart,
-        worst.allowed,
-        steps,
-        why=PLAIN_DIFFER if worst.likeness == "not-checked" else "",
+        decided.likeness,
+        decided.apart,
+        decided.allowed,
+        decided.steps,
+        why=PLAIN_DIFFER if decided.likeness == "not-checked" else "",
         plain=tuple(base[0][:steps]),
         fixed=tuple(made[0][:steps]),
     )
@@ -77,6 +77,25 @@ class _Compared(msgspec.Struct, frozen=True):
     apart: float
     allowed: float
     likeness: Likeness
+    steps: int
+
+
+def _decided(
+    plain: Sequence[Sequence[float]],
+    other_seed: Sequence[Sequence[float]],
+    fixed: Sequence[Sequence[float]],
+    exact: bool,
+    steps: int,
+) -> _Compared:
+    """All steps and the first few: the worse counts. Where all of them are not told apart from noise, the
+    first few do, if no other seed is needed to explain them."""
+    first = min(FIRST, steps)
+    both = [_compared(plain, other_seed, fixed, exact, many) for many in {first, steps}]
+    worst = max(both, key=lambda one: (WORSE.index(one.likeness), one.apart / one.allowed))
+    if worst.likeness != "not-checked":
+        return worst
+    early = _compared(plain, (), fixed, exact, first)
+    return early if early.likeness == "same" and worst.steps > first else worst
 
 
 def _compared(
@@ -96,9 +115,9 @@ def _compared(
         between = max((apart(one, two) for one in base for two in seeds), default=0.0)
         explained = max(explained, TIMES_NOISE * between)
     if not found <= explained:  # also where it is not a number
-        return _Compared(found, explained, "differs")
+        return _Compared(found, explained, "differs", steps)
     allowed = min(explained, MOST_ALLOWED)
-    return _Compared(found, allowed, "same" if found <= allowed else "not-checked")
+    return _Compared(found, allowed, "same" if found <= allowed else "not-checked", steps)
 
 
 def apart(one: Sequence[float], two: Sequence[float]) -> float:
