@@ -16,15 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
+from findwall.attribute.likely import issuing_ns
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import Prediction, ends, errors, predict
 from findwall.fixes.prescribe import APART, prescribe, step_at_best
+from findwall.fixes.torch_compile import generated_launches
 from findwall.fixes.what_if import outcomes_of
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.causes import cause_index
-from findwall.replay.change import Change
+from findwall.replay.change import Change, Issue
 from findwall.units import NS_PER_S, ms
 from findwall.walls.verdict import decide
 from fixes.drawn import one_by_one, small_ops, starved
@@ -156,6 +158,18 @@ def test_what_changes_nothing_predicts_the_same_step(name: str) -> None:
     assert found is not None
     assert found.mid == pytest.approx(facts.step, rel=1e-6)
     assert found.high / found.mid == pytest.approx(found.mid / found.low)
+
+
+@pytest.mark.parametrize("name", MORE_JOBS[:2])
+def test_generated_code_calls_a_product_for_no_less_than_today(name: str) -> None:
+    """It is the library's, as before: generated code saves the host what lies around it."""
+    facts = job(name)
+    products = np.unique(rows_of(facts, np.flatnonzero(of_class(facts, *MATRIX_CLASSES))))
+    (edit,) = generated_launches(facts, np.unique(facts.kernels.row)).edits
+    assert isinstance(edit, Issue)
+    then, today = edit.ns[np.isin(edit.rows, products)], issuing_ns(facts, products)
+    assert len(then) == len(products) and (today > 0).any()
+    assert (then >= today).all()
 
 
 @drawn(15)

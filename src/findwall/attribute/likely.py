@@ -22,6 +22,7 @@ from findwall.replay.calibrate import SLOWEST_PACE, host_parts
 from findwall.replay.change import Change, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Node
+from findwall.replay.rewiring import nodes_of
 from findwall.units import NOT_ZERO_NS, NS_PER_S
 
 # Where a step launches next to nothing, what an eager op costs the host of the curves. Measured on an H200.
@@ -54,6 +55,17 @@ def host_ns(facts: Facts, what: str) -> float:
     edit of the graph has it, for the replay plays it at the host's own."""
     pace = min(facts.reading.likely.calibration.pace, SLOWEST_PACE)
     return curves().host[what] * launch_ns(facts) / pace
+
+
+def issuing_ns(facts: Facts, rows: I64) -> F64:
+    """What issuing each of these device rows costs the host today, at the recording's pace; 0: not known."""
+    calibration = facts.reading.likely.calibration
+    parts = host_parts(facts.graph, calibration)[LAUNCHING] / min(calibration.pace, SLOWEST_PACE)
+    nodes, known = nodes_of(facts.graph, rows)
+    cause = facts.graph.cause[nodes]
+    found = np.zeros(len(rows))
+    found[known] = np.where((cause >= 0) & (facts.graph.kind[cause] == Node.ISSUE), parts[cause], 0.0)
+    return found
 
 
 def calls_a_step(facts: Facts) -> int:

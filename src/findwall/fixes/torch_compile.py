@@ -35,17 +35,17 @@ from findwall.attribute.compiled import (
 )
 from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import too_small_share
+from findwall.attribute.device_time import of_class, rows_of, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import NO_MODEL, a_step, blind_ms, gain_ms, listed, missing, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
-from findwall.attribute.likely import calls_a_step, host_ns
+from findwall.attribute.likely import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.patches.compiled import compile_named
 from findwall.patches.editor import Editor
@@ -111,9 +111,12 @@ def _likely(facts: Facts, made: Made) -> Change:
 
 
 def generated_launches(facts: Facts, rows: I64) -> Change:
-    """Rows that generated code issues, and what each call of it costs before the first of them."""
+    """Rows that generated code issues, and what each call of it costs before the first of them. A product is
+    the library's as before: its call costs the host no less."""
     training = is_training(facts)
     each = np.full(len(rows), host_ns(facts, "compiled_training" if training else "compiled"))
+    products = np.isin(rows, rows_of(facts, np.flatnonzero(of_class(facts, *MATRIX_CLASSES))))
+    each[products] = np.maximum(each[products], issuing_ns(facts, rows[products]))
     calls = calls_a_step(facts) * facts.steps.count
     each += host_ns(facts, "training_call" if training else "call") * calls / max(len(rows), 1)
     return Change((Issue(rows, each),))
