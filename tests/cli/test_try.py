@@ -29,10 +29,12 @@ from findwall.cli.launchers import launch_of
 from findwall.cli.looking import look_at
 from findwall.cli.run import chosen
 from findwall.errors import FindwallError
+from findwall.examine.device import diagnose_device
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
 from findwall.verify.trial import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
+from fixes.drawn import on_cores_without_floor
 
 JOB = """
 import time, torch
@@ -172,6 +174,23 @@ def test_what_a_person_names_is_tried_whatever_is_prescribed() -> None:
     lost = replace(seen, prescriptions=[], wall=replace(seen.wall, wall=None, cause=None))
     assert [one.fixes for one in trying.view_of(lost, True, ("tf32",)).candidates] == [("tf32",)]
     assert trying.view_of(lost, False, ("tf32",)).candidates == []
+
+
+@pytest.mark.usefixtures("script")
+def test_what_is_worth_a_trial_without_a_wall_is_tried_with_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wait for the loader that was timed, beside work of which nobody knows how fast it could be."""
+    waiting, alone = on_cores_without_floor(), on_cores_without_floor(loader_s=0.0)
+    for facts, told in ((waiting, "loader-workers=2"), (alone, "nothing: no wall was found. 100 % of the")):
+        found = diagnose_device(facts.run, [facts])
+        monkeypatch.setattr(trying, "_diagnosis", lambda *_, found=found: found)
+        assert cli._run(["try", "--dry-run", "job.py"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == "wall: no wall that is known" and said[1].startswith(f"would try {told}")
+        assert len(said) == 2 and "`findwall run`" not in said[1]
+    (one,) = trying.view_of(diagnose_device(waiting.run, [waiting])).candidates
+    assert one.exact and one.redraws and one.predicted.mid is None and one.predicted.low is not None
 
 
 def test_what_is_made_where_a_fix_fails_is_another_way_to_the_same() -> None:

@@ -9,7 +9,7 @@ from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import StepTimes
 from fixes.recorded import with_cause
-from sketch import KERNELS, Drawn, facts_of, sketch
+from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
 
 SMALL = [64, 64]
 
@@ -167,6 +167,25 @@ def starved(
     drawing = f"{host * 3}\n{inside * 3}"
     timeline = sketch(steps="|     " * 3, cpu=drawing, gpu="    kk" * 3, host={"d": loader})
     return facts_of(timeline, step_ms=6, telemetry=Telemetry(cpu=cpu), loader_workers=workers)
+
+
+def on_cores_without_floor(
+    loader_s: float | None = 0.003, gc_s: float | None = None, workers: int = 1, **cpu: float
+) -> Facts:
+    """A job of the CPU: nine of its 12 ms are an op of which nobody knows how fast it could be, three are in
+    the loader. `loader_s`: what was timed of that; None: nothing was."""
+    loader = (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    steps = {"cpu": "dddooooooooo" * 3, "gpu": "   uUuUuUuUu" * 3, "steps": "|           " * 3}
+    timeline = sketch(**steps, host={"d": loader}, device="")
+    timed = StepTimes((0.012,) * 20, "measured", loader_s=loader_s, gc_s=gc_s)
+    use = CpuUse(cores=4, **{"own_busy": 3.9, "others_busy": 0.0, "in_line_share": 0.0, **cpu})
+    return facts_of(
+        hosts_own(timeline),
+        step_times=timed if loader_s is not None else None,
+        telemetry=Telemetry(cpu=use),
+        loader_workers=workers,
+        device_kind="cpu",
+    )
 
 
 def prepared_in_the_loop(device: str = "        hhkk") -> Facts:

@@ -619,6 +619,15 @@ def test_threads_of_others_are_not_the_jobs() -> None:
     assert isinstance(FIXES["omp-threads"].advise(job("inference")), CannotTell)
 
 
+@pytest.mark.parametrize("workers", [None, 0])
+def test_threads_of_one_process_do_not_fight_for_the_cores(workers: int | None) -> None:
+    """A trial of it would say no more than this, after minutes."""
+    facts = drawn.crowded()
+    assert isinstance(FIXES["omp-threads"].advise(facts), Use)
+    alone = replace(facts, rank=replace(facts.rank, loader_workers=workers))
+    assert FIXES["omp-threads"].advise(alone).why.startswith("no loader has workers")
+
+
 def test_no_thread_takes_a_loop_of_python_off_the_step() -> None:
     """Python holds its interpreter in any thread: what is left of the step then nobody can tell."""
     move = FIXES["move-io-off-step"]

@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from findwall.attribute.conditions import timed_causes
 from findwall.attribute.facts import Facts
+from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import ALIKE, APART, MOST_REFUSED, SAFETIES, prescribe, step_at_best
-from findwall.model.diagnosis import NotWorthIt, Prescription
+from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.events import Kind
 from findwall.model.run import StepTimes
 from findwall.readers import read_trace
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
-from fixes.drawn import in_doubles
+from fixes.drawn import in_doubles, on_cores_without_floor
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import facts_of, sketch
 from walls.test_graph_breaks import fires as broken
@@ -209,6 +211,48 @@ def test_without_a_verdict_nothing_is_prescribed() -> None:
     assert given == []
     assert refused
     assert all(one.at_most_speedup in (None, 1.0) for one in refused)
+
+
+def seen(facts: Facts) -> Diagnosis:
+    found = diagnose_device(facts.run, [facts])
+    assert found.wall.cause is None  # so much of the step may hold a larger wall
+    return found
+
+
+def test_a_wait_that_was_timed_is_worth_a_trial_whatever_the_wall_is() -> None:
+    found = seen(on_cores_without_floor())
+    (one,) = found.prescriptions
+    assert one.fixes == ["loader-workers"] and "num_workers=2" in one.how
+    assert "3.03 ms per step for the one worker there is" in one.how
+    assert one.step_ms.mid is None and one.basis is None
+    assert one.step_ms.low == pytest.approx(9.0, rel=0.01)
+    assert found.wall.sentence.endswith(
+        "Whatever the wall is, the job waits 3.03 ms per step for the loader: `findwall try` shows whether "
+        "`loader-workers` helps."
+    )
+    assert not found.road and not found.quality.checks_failed
+
+
+def test_several_such_waits_bring_a_fix_each_and_none_together() -> None:
+    crowded = on_cores_without_floor(in_line_share=0.2)
+    assert [one.fixes for one in seen(crowded).prescriptions] == [["loader-workers"], ["omp-threads"]]
+    collecting = seen(on_cores_without_floor(loader_s=0.0, gc_s=0.002))
+    assert [one.fixes for one in collecting.prescriptions] == [["freeze-gc"]]
+    assert "2.00 ms per step for the garbage collector" in collecting.wall.sentence
+
+
+@pytest.mark.parametrize("loader_s", [0.0, 0.0005, None], ids=["no wait", "a trifle", "not timed"])
+def test_what_is_no_wait_or_was_only_traced_is_not_tried(loader_s: float | None) -> None:
+    found = seen(on_cores_without_floor(loader_s=loader_s))
+    assert found.prescriptions == [] and "findwall try" not in found.wall.sentence
+
+
+def test_a_job_that_was_measured_too_early_has_nothing_to_try() -> None:
+    facts = on_cores_without_floor()
+    later = replace(facts.rank.step_times, later_s=0.002)
+    facts = replace(facts, rank=replace(facts.rank, step_times=later))
+    assert timed_causes(facts.rank) == ("loader-starved",) and seen(facts).wall.too_early
+    assert seen(facts).prescriptions == []
 
 
 @pytest.mark.parametrize("cause", [None, "unfused-pointwise"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.model.run import HostLine
+from findwall.model.run import HostLine, StepTimes
 from findwall.walls import host_work
 from sketch import facts_of, sketch
 
@@ -54,6 +54,9 @@ def test_without_lines_the_ops_around_are_named() -> None:
     text = host_work.sentence(facts)
     assert "between aten::mm and aten::mm" in text
     assert "with_stack=True" in text
+    ran = facts_of(facts.timeline, step_times=StepTimes((0.01,) * 10, "measured"))
+    assert "between aten::mm and aten::mm" in host_work.sentence(ran)
+    assert "findwall run" not in host_work.sentence(ran)  # that is what they did
 
 
 def test_a_gap_without_host_ops_is_placed_by_the_device(monkeypatch) -> None:

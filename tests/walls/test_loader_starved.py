@@ -60,3 +60,5 @@ def test_slow_workers_are_told_apart() -> None:
     host = {"d": (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host))
     assert "workers cannot keep up" in loader_starved.sentence(facts)
+    one = replace(facts, rank=replace(facts.rank, loader_workers=1))
+    assert "because its one worker cannot keep up. Add workers" in loader_starved.sentence(one)

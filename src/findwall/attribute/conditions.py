@@ -103,6 +103,13 @@ def loader_ns(rank: Rank) -> float | None:
     return timed.loader_s * NS_PER_S
 
 
+def timed_causes(rank: Rank) -> tuple[str, ...]:
+    """Causes whose time the run's own hooks took while the steps were timed: it needs no ceiling and no
+    trace."""
+    found = {"loader-starved": loader_ns(rank) or 0.0, "gc-pause": collections_ns(rank)}
+    return tuple(cause for cause, spent in found.items() if spent > 0)
+
+
 def in_line_share(rank: Rank) -> float:
     """The share of the time in which the training thread could have run and other processes had the cores;
     where those may have been other ranks, nothing."""

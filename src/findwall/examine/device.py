@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.conditions import in_line_share
+from findwall.attribute.conditions import in_line_share, timed_causes
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
+from findwall.attribute.figures import listed
 from findwall.attribute.job import captured_share, graph_share
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
@@ -52,6 +53,8 @@ ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the cei
 DOUBTFUL_ROOF = "But that ceiling was measured on a busy machine: run `findwall ceilings --refresh` first."
 ABOUT_AS_MUCH = 0.9  # of another reading's share
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
+MORE_TRACED = 20  # steps, where the few that are usually traced were not like those that were timed
+TIMED_WAITS = {"loader-starved": "for the loader", "gc-pause": "for the garbage collector"}
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
@@ -60,7 +63,8 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
     person asks about."""
     facts = ranks[0]
     verdict = decide(facts)
-    prescriptions, not_worth_it = prescribe(facts, verdict.cause)
+    settled = verdict.why_not not in TOO_EARLY
+    prescriptions, not_worth_it = prescribe(facts, verdict.cause, timed_causes(facts.rank) if settled else ())
     use = utilisation(facts)
     return Diagnosis(
         schema=SCHEMA,
@@ -68,7 +72,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         machine=machine(run, facts.ceilings),
         step=step_of(facts),
         questions=answer_questions(facts),
-        wall=_wall(_after_advice(facts, prescriptions, not_worth_it), verdict),
+        wall=_wall(_after_advice(facts, prescriptions, not_worth_it), verdict, prescriptions),
         timeline=_timeline(ranks),
         quality=_quality(facts),
         budget=_budget(facts),
@@ -111,7 +115,7 @@ def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: lis
     return replace(facts, refused=refused, replayed=found)
 
 
-def _wall(facts: Facts, verdict: Verdict) -> Wall:
+def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> Wall:
     if verdict.cause is not None:
         following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
         sentence = cause_modules()[verdict.cause].sentence(facts)
@@ -120,7 +124,22 @@ def _wall(facts: Facts, verdict: Verdict) -> Wall:
         return Wall(verdict.wall, verdict.cause, sentence, following)
     between = [[WALL_OF[cause], cause] for cause in verdict.between if cause in WALL_OF]
     is_early = verdict.why_not in TOO_EARLY
-    return Wall(None, None, _undecided(facts, verdict), None, between, is_early)
+    sentence = _undecided(facts, verdict) + _worth_a_trial(facts, prescriptions)
+    return Wall(None, None, sentence, None, between, is_early)
+
+
+def _worth_a_trial(facts: Facts, prescriptions: list[Prescription]) -> str:
+    """What is prescribed without a verdict: the time it moves was measured, what it gives nobody knows."""
+    if not prescriptions:
+        return ""
+    timed = timed_causes(facts.rank)
+    moved = [cause for cause in timed if any(cause in one.moves for one in prescriptions)]
+    waits = listed([f"{format_ms(facts.spent_ms(cause))} per step {TIMED_WAITS[cause]}" for cause in moved])
+    fixes = [f"`{one.fixes[0]}`" for one in prescriptions]
+    return (
+        f" Whatever the wall is, the job waits {waits}: `findwall try` shows whether {listed(fixes)} "
+        f"{'helps' if len(fixes) == 1 else 'help'}."
+    )
 
 
 def _blindest(facts: Facts) -> Scenario:
@@ -138,10 +157,16 @@ def _unexplained(facts: Facts) -> str:
     blind = _blindest(facts)
     idle, step = format_ms(ms(blind.idle[UNKNOWN])), format_ms(ms(blind.step))
     known = f"For {idle} of the {step} step the device waits, and the trace does not show why: "
+    was_run = facts.reading.source == "measured"  # then `findwall run` alone would do the same again
     if blind.left_over > MOSTLY_IDLE_SHARE * blind.idle[UNKNOWN]:
+        why = "its steps are shorter than the timed ones. Trace"
+        if was_run:
+            return f"{known}{why} more of them (`findwall run --trace-steps {MORE_TRACED}`)."
+        return f"{known}{why} steps that are as slow as those, or let `findwall run` measure the job."
+    if was_run:
         return known + (
-            "its steps are shorter than the timed ones. Trace steps that are as slow as those, or let "
-            "`findwall run` measure the job."
+            "rows are missing, or the job was still starting up. Trace later steps (`findwall run --wait "
+            "STEPS`)."
         )
     return known + (
         "rows are missing, or it was recorded during start-up. Record whole steps after warm-up, with CPU "

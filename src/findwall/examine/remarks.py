@@ -110,14 +110,12 @@ def _about_step(facts: Facts) -> list[str]:
 
 
 def only_start_up(facts: Facts) -> str:
-    """The verdict on a trace that holds little but what happens once."""
+    """The verdict on a trace that holds little but what happens once, up to what to do about it."""
     once = facts.whole.left_out.of(*START_UP).length
     recorded = once + int(facts.whole.steps.lengths.sum())
     return (
         f"{format_ms(ms(once))} of the {format_ms(ms(recorded))} in the trace goes to {_what_once(facts)}. "
-        "It "
-        "was recorded during start-up, which says nothing about the steps that follow: record after warm-up "
-        "(torch.profiler.schedule(wait=5, warmup=3, active=3)), or let `findwall run` do it."
+        "It was recorded during start-up, which says nothing about the steps that follow: "
     )
 
 

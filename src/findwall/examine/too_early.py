@@ -9,6 +9,9 @@ from findwall.units import format_ms, ms
 
 TOO_EARLY = ("start-up", "growing", "too-early")
 MEASURE_LATER = "measure it after that (`findwall run --wait STEPS`)"
+RECORD_LATER = (
+    "record after warm-up (torch.profiler.schedule(wait=5, warmup=3, active=3)), or let `findwall run` do it"
+)
 
 
 def too_early(facts: Facts, why: str) -> str:
@@ -26,4 +29,5 @@ def too_early(facts: Facts, why: str) -> str:
             f"{step} was the step while it was measured, and {format_ms(timed.later_s * 1e3)} after that: "
             f"the job was still setting itself up, so {MEASURE_LATER}."
         )
-    return only_start_up(facts)
+    later = MEASURE_LATER if facts.reading.source == "measured" else RECORD_LATER
+    return f"{only_start_up(facts)}{later}."

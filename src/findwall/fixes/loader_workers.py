@@ -89,12 +89,13 @@ def advise(facts: Facts) -> Outcome:
         have, cores = facts.rank.loader_workers, cores_of(facts)
         if have and cores and have >= workers_a_core(facts) * cores:
             return NoUse(f"there are {have} workers for {cores} cores already")
-        more, whom = AS_MANY_AS_CORES, "the workers there are"
-        if have:
-            more, whom = workers_text(facts, have), f"the {have} workers there are"
-        waits = f"the device still waits {a_step(waited)} for {whom}"
+        more = workers_text(facts, have) if have else AS_MANY_AS_CORES
+        whom, are = f"the {have} workers" if have else "the workers", "are"
+        if have == 1:
+            whom, are = "the one worker", "is"
+        waits = f"the device still waits {a_step(waited)} for {whom} there {are}"
         if waited < WORTH_IT * step_ms(facts):  # a queue hides that they are no faster than the step
-            waits = f"{whom.removesuffix(' there are')} are hardly ahead of the step"
+            waits = f"{whom} {are} hardly ahead of the step"
         return use(f"Give the loader more workers ({more}, {rest}): {waits}.")
     return use(
         f"Let workers make batches ahead of the step (num_workers, {rest}): the device waits "

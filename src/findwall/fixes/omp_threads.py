@@ -11,8 +11,9 @@ its turn. With workers × threads no more than the cores, nobody waits for a cor
 DataLoader workers already run torch's own ops on one thread.
 
 When it does not help:
-The training thread always has a core, or other people's processes take them (taskset, another machine). A CPU
-job whose ops leave cores idle needs more threads, not fewer: more-threads.
+The loader has no workers: one process alone does not fight with itself. The training thread always has a
+core, or other people's processes take them (taskset, another machine). A CPU job whose ops leave cores idle
+needs more threads, not fewer: more-threads.
 
 Risk:
 None for the results, but sums in another order. One large op on the host (a sort, a decode of video) takes
@@ -54,6 +55,9 @@ def advise(facts: Facts) -> Outcome:
         return CannotTell("nobody counted who keeps the cores busy: `findwall run` does")
     if cpu.others_busy is None:
         return CannotTell("several ranks share the cores, and nobody counted which has them")
+    workers = facts.rank.loader_workers
+    if not workers:  # the fix shares the cores among processes, and there is only one
+        return NoUse("no loader has workers that could fight with the training process for the cores")
     share = in_line_share(facts.rank)
     if share < NOTICED_SHARE:
         return NoUse("the training thread hardly ever waits for a core")
@@ -62,10 +66,10 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("it is not the job's own threads that keep the cores busy")
     if (waited := gain_ms(facts, *MOVES)) <= MENTION_SHARE * step_ms(facts):
         return NoUse("the device does not wait for the host")
-    workers = facts.rank.loader_workers or 0
     each = max(cpu.cores // (workers + 1), 1)
+    who = f"{workers} workers" if workers > 1 else "one worker"
     return use(
-        f"Set OMP_NUM_THREADS={each} before the start ({workers} workers on {cpu.cores} cores): the job's "
+        f"Set OMP_NUM_THREADS={each} before the start ({who} on {cpu.cores} cores): the job's "
         f"own threads keep {cpu.own_busy:.1f} of them busy, its training thread waited for one for "
         f"{format_share(share)} of the time, and the device waits {a_step(waited)} for the host.",
         _best(facts, share),
@@ -75,7 +79,7 @@ def advise(facts: Facts) -> Outcome:
 def _best(facts: Facts, share: float) -> Change:
     """The thread that launches always has a core; workers that do not fight may keep up."""
     own = tuple(HostWork(cause, 1.0 - share) for cause in (LAUNCHING, "host-work"))
-    return Change(own) + (ideal(facts, "loader-starved") if facts.rank.loader_workers else Change())
+    return Change(own) + ideal(facts, "loader-starved")
 
 
 def apply(torch: Any, effect: Effect) -> None:

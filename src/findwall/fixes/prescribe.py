@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import log
 from typing import get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import blind_ms, is_blind, listed, step_ms
@@ -77,16 +78,24 @@ class _Candidate(msgspec.Struct, frozen=True):
         return self.predicted.mid if self.predicted is not None else None
 
 
-def prescribe(facts: Facts, cause: str | None) -> tuple[list[Prescription], list[NotWorthIt]]:
+def prescribe(
+    facts: Facts, cause: str | None, for_trial: Sequence[str] = ()
+) -> tuple[list[Prescription], list[NotWorthIt]]:
     """Fixes of the verdict's cause first, then of what else is worth it; and the popular ones left out.
 
-    `cause` None: there is no verdict, and nothing is prescribed.
+    `cause` None: there is no verdict. Then only what moves one of `for_trial` is prescribed, causes that are
+    known to take their time whatever the wall is: fixes that a trial can prove, each with its bound alone.
     """
     ledger = _ledger(facts)
     said = {name: fix.advise(facts) for name, fix in all_fixes().items()}
-    used = {name: one for name, one in said.items() if isinstance(one, Use) and cause is not None}
-    candidates = [_candidate(name, one, facts, ledger) for name, one in used.items()]
-    found = _choose(candidates, _targets(cause, ledger), ledger) if cause is not None else []
+    used = {name: one for name, one in said.items() if isinstance(one, Use)}
+    if cause is not None:
+        targets = _targets(cause, ledger)
+        candidates = [_candidate(name, one, facts, ledger) for name, one in used.items()]
+    else:
+        targets = [one for one in for_trial if ledger.gain.get(one, 0.0) >= WORTH_IT * ledger.step]
+        candidates = _provable(used, targets, facts, ledger)
+    found = _choose(candidates, targets, ledger) if targets else []
     doubtful = {one.name: _for_trial(one, ledger) for one, _ in found if _may_be_slower(one, ledger)}
     chosen = _ranked([(one, moved) for one, moved in found if one.name not in doubtful], cause)
     prescriptions = [_prescription(candidate, moved, ledger) for candidate, moved in chosen]
@@ -126,6 +135,16 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
     unknown = blind_ms(facts, *moves)
     at_most = max(at_most, 0.0) + (unknown if blind else 0.0)
     return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, unknown, blind)
+
+
+def _provable(used: dict[str, Use], targets: list[str], facts: Facts, ledger: _Ledger) -> list[_Candidate]:
+    """Fixes of these causes that a trial can make. Beside a wall that nobody knows none has a prediction."""
+    able = {name: fix for name, fix in all_fixes().items() if fix.trial is not None}
+    return [
+        replace(_candidate(name, one, facts, ledger), predicted=None, basis=None)
+        for name, one in used.items()
+        if name in able and not set(targets).isdisjoint(one.moves or able[name].moves)
+    ]
 
 
 def in_ms(found: Prediction | None, best: float) -> Range | None:

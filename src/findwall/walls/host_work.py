@@ -66,6 +66,8 @@ def sentence(facts: Facts) -> str:
         where = f"in {known.text}"
     elif line is not None:
         where = f"most often at {line.place} ({line.function})"
+    elif silences and facts.reading.source == "measured":  # its sampler saw none
+        where = silences[0].text
     elif silences:
         stacks = "Record with_stack=True or use" if facts.timeline.header.recorder == TORCH else "Use"
         where = f"{silences[0].text}. {stacks} `findwall run` to see the line"

@@ -68,7 +68,8 @@ def _why(facts: Facts, calls: list[Wait]) -> tuple[str, str]:
             f"give the DataLoader workers ({workers_text(facts, 0)}, persistent_workers=True)",
         )
     if workers or any("MultiProcess" in wait.call for wait in calls):
-        have = f"its {workers} workers" if workers else "its workers"
+        many = f"its {workers} workers" if workers else "its workers"
+        have = "its one worker" if workers == 1 else many
         cores = cores_of(facts)
         if workers and cores and workers >= cores:
             return f"{have} cannot keep up on {cores} cores", "make the transforms cheaper"
