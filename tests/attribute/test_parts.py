@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.loops import loops, without_layers
 from findwall.attribute.parts import part_loops
 from findwall.fixes import Use
+from findwall.fixes.prescribe import step_at_best
 from findwall.fixes.vectorise_loop import FIX
+from findwall.model.run import HostLine
 from findwall.readers import read_trace
+from findwall.report.by_hand import LONGEST_HOW
 from sketch import facts_of
 
 SAMPLES, WIDE = 24, 16
@@ -101,7 +105,7 @@ def plain(out: Tensor, wanted: Tensor) -> Tensor:
     return (out - wanted).square().mean()
 
 
-def traced(folder: Path, model: nn.Module, loss: Step) -> Facts:
+def traced(folder: Path, model: nn.Module, loss: Step, **measured: Any) -> Facts:
     x, wanted = torch.randn(SAMPLES, WIDE), torch.randn(SAMPLES, WIDE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with torch.profiler.profile(record_shapes=True) as profiler:
@@ -112,7 +116,7 @@ def traced(folder: Path, model: nn.Module, loss: Step) -> Facts:
                 optimizer.step()
     path = folder / "trace.json"
     profiler.export_chrome_trace(str(path))
-    return facts_of(read_trace(path), device_kind="cpu")
+    return facts_of(read_trace(path), device_kind="cpu", **measured)
 
 
 @pytest.mark.parametrize("loss", [by_index, by_rows, by_slices])
@@ -127,10 +131,17 @@ def test_a_loop_over_samples_in_the_loss_is_found_with_its_backward(tmp_path: Pa
 
 
 def test_a_long_round_is_prescribed_to_be_one_call(tmp_path: Path) -> None:
-    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_rows)
+    seen = (
+        HostLine("train.py:9", "main", 0.6, "graph.py:_engine_run_backward"),
+        HostLine("loss.py:12", "by_rows", 0.3),
+    )
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_rows, host_lines=seen)
     advice = FIX.advise(facts)
     assert isinstance(advice, Use) and f"in {SAMPLES} rounds of" in advice.how
-    assert advice.moves is not None and advice.moves[0] == "launch-bound"
+    assert "likely at loss.py:12 in by_rows), if no round needs the one before" in advice.how
+    assert advice.how.endswith(" ops per step.") and len(advice.how) <= LONGEST_HOW
+    assert advice.moves == ("launch-bound", "host-work")
+    assert step_at_best(FIX, advice, facts) < 0.5 * facts.step  # next to nothing of the loop remains
 
 
 @pytest.mark.parametrize("model", [Layers, Conditioned, Scaled, Recurrent])

@@ -23,12 +23,13 @@ import re
 
 import numpy as np
 
+from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.loops import NONE, Loop, loop_line, loops, multiplies, without_layers
 from findwall.attribute.parts import part_loops
-from findwall.attribute.places import loops_in_python, parse_frame, pure_python
+from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
@@ -60,18 +61,28 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     if len(atoms) <= WORTH_IT * launches:
         return None
     # Where most of the step is such a loop, so is most of the Python between its ops.
-    moves = ("launch-bound", "host-work") if len(merged) > MAJORITY_SHARE * launches else ("launch-bound",)
+    mostly = len(merged) > MAJORITY_SHARE * launches
+    moves = ("launch-bound", "host-work") if mostly else ("launch-bound",)
     longest = max(found, key=lambda one: len(one.all_atoms))
     op = facts.op_name(int(longest.atoms[0])) or "the same op"
-    line = loop_line(facts, longest)
+    small, place = "op" if longest.body == 1 else "ops", _place(facts, longest, mostly)
     return use(
         f"Do in one call on a larger tensor what a Python loop does in {longest.rounds} rounds of "
-        f"{longest.body} small {'op' if longest.body == 1 else 'ops'} ({op}{f' at {line}' if line else ''}), "
-        f"if no round needs the one before: such rounds issue {len(atoms) / facts.steps.count:,.0f} kernels "
-        "per step.",
+        f"{longest.body} small {small} ({op}{place}), "
+        f"if no round needs the one before: such rounds issue {len(atoms) / facts.steps.count:,.0f} "
+        f"{pieces(facts)} per step.",
         _in_one_call(facts, merged, np.setdiff1d(atoms, merged)) + ideal(facts, *moves[1:]),
         moves,
     )
+
+
+def _place(facts: Facts, loop: Loop, mostly: bool) -> str:
+    """By the stack of its first op; without one, where the host was seen if it mostly does this."""
+    line = loop_line(facts, loop)
+    if line is not None:
+        return f" at {line}"
+    seen = sampled(facts, between_ops=True) if mostly else None
+    return f", likely at {seen.place} in {seen.function}" if seen is not None else ""
 
 
 def _atoms(found: list[Loop]) -> I64:
