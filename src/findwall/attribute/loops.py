@@ -8,25 +8,29 @@ import numpy as np
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
-from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.events import Bool
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 
 # Both chosen by hand, not calibrated: a body of more ops may be a layer of the model, and fewer repeats may
 # be its few branches.
 LONGEST_BODY = 8
 FEWEST_REPEATS = 8
+NONE = np.zeros(0, np.int64)
+GRADIENT = "torch::autograd::AccumulateGrad"  # the row in which a parameter gets its gradient
 
 
 class Loop(msgspec.Struct, frozen=True):
-    """Atoms that one loop launched, in their order; `body` of them are one round."""
+    """Atoms that one loop launched, in their order; `body` of them are one round, or about so many."""
 
     atoms: I64
     body: int
+    gradients: I64 = NONE  # what the backward pass launched for it, where that is known
+    rounds: int = 0
 
     @property
-    def rounds(self) -> int:
-        return len(self.atoms) // self.body
+    def all_atoms(self) -> I64:
+        return np.concatenate([self.atoms, self.gradients])
 
 
 def loops(facts: Facts) -> list[Loop]:
@@ -40,7 +44,7 @@ def loops(facts: Facts) -> list[Loop]:
     for body in range(1, LONGEST_BODY + 1):
         for start, end in _repeats(keys, body, free):
             whole = start + (end - start) // body * body
-            found.append(Loop(atoms[start:whole], body))
+            found.append(Loop(atoms[start:whole], body, rounds=(whole - start) // body))
             free[start:whole] = False
     return found
 
@@ -70,7 +74,37 @@ def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:
 
 def multiplies(facts: Facts, loop: Loop) -> bool:
     """Whether a round of the loop holds a product."""
-    return bool(of_class(facts, *MATRIX_CLASSES)[loop.atoms[: loop.body]].any())
+    return bool(of_class(facts, *MATRIX_CLASSES)[loop.atoms].any())
+
+
+def without_layers(facts: Facts, found: list[Loop]) -> list[Loop]:
+    """Those of which most rounds have no parameters of their own: others are layers, one after the other.
+
+    While the backward pass goes through layers, parameters get their gradients one by one; what all rounds
+    share gets its own once, at the end. Without a backward pass nobody can tell.
+    """
+    if not found:
+        return []
+    events, links = facts.timeline.events, facts.links
+    wanted = [at for at, name in enumerate(facts.timeline.names) if name == GRADIENT]
+    given = np.sort(events.start[np.flatnonzero(np.isin(events.name, wanted) & events.is_kind(Kind.OP))])
+    linked = np.flatnonzero(links.forward >= 0)
+    linked = linked[np.argsort(events.start[links.forward[linked]], kind="stable")]
+    called = events.start[links.forward[linked]]
+
+    def is_layers(loop: Loop) -> bool:
+        op = facts.kernels.op[facts.atoms.index[loop.atoms]]
+        op = op[op >= 0]
+        passed = op[links.backward[op]]
+        if len(op) and len(passed) == 0:
+            first, end = np.searchsorted(called, [events.start[op].min(), events.end[op].max()])
+            passed = linked[first:end]
+        if len(passed) == 0:
+            return False
+        first, end = np.searchsorted(given, [events.start[passed].min(), events.end[passed].max()])
+        return int(end - first) > MAJORITY_SHARE * loop.rounds
+
+    return [one for one in found if not is_layers(one)]
 
 
 def loop_line(facts: Facts, loop: Loop) -> str | None:

@@ -131,9 +131,10 @@ def _tell(
     price: float | None,
 ) -> None:
     """What was found: in words, as a patch, as JSON, and in the run folder."""
+    from findwall.cli.by_hand import left_by_hand
     from findwall.cli.trying import keep, stand_ins
     from findwall.fixes.patch import patch_of
-    from findwall.report import document
+    from findwall.report import by_hand, document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
     from findwall.verify.search import EARLY
@@ -145,6 +146,8 @@ def _tell(
         shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
         made = (typed.job, patch, typed.front, price, shown, job.only)
         show(to_text(diagnosis, tried.found, tried.after, *made))
+        left = left_by_hand(tried, job.numerics)
+        show(by_hand.to_text(left, bool(tried.found.stack), tried.after is not None))
     if patch_file is not None:
         write_patch(patch, patch_file)
     if json_target is not None:

@@ -126,7 +126,7 @@ def first_look(job: Job, say: Say) -> Diagnosis:
 def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
     trying = _Trying(job, say)
-    found = search(trying.measure, trying.look, _rivals, job.rounds)
+    found = search(trying.measure, trying.look, rivals, job.rounds)
     found.seconds = trying.spent_s
     if found.ended == NO_LOOK and trying.left_s <= 0:
         found.ended = EARLY["deadline"]
@@ -275,7 +275,7 @@ def _numbered(name: str, how: str) -> str:
     return f"{name}={count[1]}" if count else name
 
 
-def _rivals(stack: Stack, name: str) -> Stack:
+def rivals(stack: Stack, name: str) -> Stack:
     from findwall.fixes.prescribe import APART
 
     one = bare(name)

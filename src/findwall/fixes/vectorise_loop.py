@@ -23,15 +23,18 @@ import re
 
 import numpy as np
 
+from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
-from findwall.attribute.loops import loop_line, loops, multiplies
-from findwall.attribute.places import loops_in_python, parse_frame, pure_python
-from findwall.attribute.whatif import free_launches, ideal, to_floor
+from findwall.attribute.loops import NONE, Loop, loop_line, loops, multiplies, without_layers
+from findwall.attribute.parts import part_loops
+from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
+from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Kind
+from findwall.model.intervals import I64
 from findwall.replay.change import Change
 from findwall.units import format_share, ms
 
@@ -48,22 +51,49 @@ def advise(facts: Facts) -> Outcome:
 
 def _on_the_device(facts: Facts) -> Outcome | None:
     """Small ops that a loop launches round after round; None where there is none worth it."""
-    found = [one for one in loops(facts) if not multiplies(facts, one)]
-    atoms = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
-    worth = gain_ms(facts, "launch-bound") > MENTION_SHARE * step_ms(facts)
-    if not worth or len(atoms) <= WORTH_IT * small_kernels(facts) * facts.steps.count:
+    if gain_ms(facts, "launch-bound") <= MENTION_SHARE * step_ms(facts):
         return None
-    longest = max(found, key=lambda one: len(one.atoms))
+    over_parts = part_loops(facts)
+    alike = without_layers(facts, [one for one in loops(facts) if not multiplies(facts, one)])
+    found = [*over_parts, *alike]
+    atoms, merged = _atoms(found), _atoms(over_parts)
+    launches = small_kernels(facts) * facts.steps.count
+    if len(atoms) <= WORTH_IT * launches:
+        return None
+    # Where most of the step is such a loop, so is most of the Python between its ops.
+    mostly = len(merged) > MAJORITY_SHARE * launches
+    moves = ("launch-bound", "host-work") if mostly else ("launch-bound",)
+    longest = max(found, key=lambda one: len(one.all_atoms))
     op = facts.op_name(int(longest.atoms[0])) or "the same op"
-    line = loop_line(facts, longest)
-    small = np.intersect1d(atoms, facts.atoms.of("launch-bound"))
+    small, place = "op" if longest.body == 1 else "ops", _place(facts, longest, mostly)
     return use(
         f"Do in one call on a larger tensor what a Python loop does in {longest.rounds} rounds of "
-        f"{longest.body} small {'op' if longest.body == 1 else 'ops'} ({op}{f' at {line}' if line else ''}): "
-        f"such rounds issue {len(atoms) / facts.steps.count:,.0f} kernels per step.",
-        to_floor(facts, small) + free_launches(facts, atoms),
-        ("launch-bound",),
+        f"{longest.body} small {small} ({op}{place}), "
+        f"if no round needs the one before: such rounds issue {len(atoms) / facts.steps.count:,.0f} "
+        f"{pieces(facts)} per step.",
+        _in_one_call(facts, merged, np.setdiff1d(atoms, merged)) + ideal(facts, *moves[1:]),
+        moves,
     )
+
+
+def _place(facts: Facts, loop: Loop, mostly: bool) -> str:
+    """By the stack of its first op; without one, where the host was seen if it mostly does this."""
+    line = loop_line(facts, loop)
+    if line is not None:
+        return f" at {line}"
+    seen = sampled(facts, between_ops=True) if mostly else None
+    return f", likely at {seen.place} in {seen.function}" if seen is not None else ""
+
+
+def _atoms(found: list[Loop]) -> I64:
+    return np.unique(np.concatenate([NONE, *(one.all_atoms for one in found)]))
+
+
+def _in_one_call(facts: Facts, merged: I64, others: I64) -> Change:
+    """Of a loop over parts next to nothing need remain. What other loops launch stays, with nothing to launch
+    it and no kernel longer than its floor."""
+    small = np.intersect1d(others, facts.atoms.of("launch-bound"))
+    return gone(facts, merged) + to_floor(facts, small) + free_launches(facts, others)
 
 
 def _on_the_host(facts: Facts) -> Outcome:

@@ -1,0 +1,31 @@
+"""The last words of `try`: what helps, and only a person can change."""
+
+from __future__ import annotations
+
+import textwrap
+
+from findwall.model.diagnosis import Prescription
+from findwall.report import phrases
+from findwall.report.names import brief, clean
+from findwall.report.patch_text import WIDTH
+
+MOST_SHOWN = 3
+LONGEST_HOW = 260  # characters, as on the screen of a verdict
+
+
+def to_text(left: list[Prescription], kept: bool = False, looked: bool = True) -> str:
+    """Nothing where nothing is left. `kept`: some fixes were proven; `looked`: and the job was seen with
+    them, so that these steps are on top of theirs."""
+    if not left:
+        return ""
+    shown = left[:MOST_SHOWN]
+    on = "" if not kept else ", on top of that" if looked else ", and what it would make of the plain job"
+    said = "; ".join(text for text in (phrases.basis(shown), phrases.safety(shown)) if text)
+    lines = ["", f"  What only you can change{on}:"]
+    for item in shown:
+        gain = phrases.gain(item)
+        text = f"{clean(item.fixes[0])}{f', {gain}' if gain else ''}: {brief(item.how, LONGEST_HOW)}"
+        lines += textwrap.wrap(text, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    if said:
+        lines += textwrap.wrap(f"({said})", WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines) + "\n"

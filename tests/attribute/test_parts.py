@@ -1,0 +1,159 @@
+"""Which loops go over the parts of a tensor: of steps that torch really ran and traced, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.loops import loops, without_layers
+from findwall.attribute.parts import part_loops
+from findwall.fixes import Use
+from findwall.fixes.prescribe import step_at_best
+from findwall.fixes.vectorise_loop import FIX
+from findwall.model.run import HostLine
+from findwall.readers import read_trace
+from findwall.report.by_hand import LONGEST_HOW
+from sketch import facts_of
+
+SAMPLES, WIDE = 24, 16
+STEPS = 3
+Step = Callable[[Tensor, Tensor], Tensor]  # the loss of what a model gave, and what it should be
+
+
+def error(one: Tensor, wanted: Tensor) -> Tensor:
+    """More ops than any layer that is told by its ops alone."""
+    near = torch.sigmoid(one.abs()) * (one - wanted)
+    chance = torch.softmax(one, 0)
+    entropy = (chance * torch.log(chance + 1e-6)).sum()
+    return (near * near).sum() + entropy.neg() + (one - wanted).abs().clamp(max=1.0).mean()
+
+
+def by_index(out: Tensor, wanted: Tensor) -> Tensor:
+    return torch.stack([error(out[at], wanted[at]) for at in range(len(out))]).mean()
+
+
+def by_rows(out: Tensor, wanted: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for one, want in zip(out, wanted, strict=True):
+        total = total + error(one, want)
+    return total / len(out)
+
+
+def by_slices(out: Tensor, wanted: Tensor) -> Tensor:
+    found = [functional.smooth_l1_loss(out[at : at + 1], wanted[at : at + 1]) for at in range(len(out))]
+    return torch.stack(found).mean()
+
+
+class Layers(nn.Module):
+    """As many as there are samples, without a product, each with weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDE) for _ in range(SAMPLES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm in self.norms:
+            x = x + 0.1 * torch.relu(norm(x))
+        return x
+
+
+class Conditioned(Layers):
+    """Each with a row of a table besides, as large as what it works on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[0]
+        for norm, row in zip(self.norms, torch.ones(SAMPLES, WIDE), strict=True):
+            x = norm(x + row).relu()
+        return x
+
+
+class Scaled(nn.Module):
+    """Each with its scale in one table of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = nn.Parameter(torch.ones(SAMPLES, WIDE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for at in range(SAMPLES):
+            x = x + self.scales[at] * torch.tanh(x)
+        return x
+
+
+class Recurrent(nn.Module):
+    """No larger than what a step of the sequence gives it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(WIDE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sequence, state = torch.randn(SAMPLES, *x.shape), x
+        for at in range(SAMPLES):
+            state = torch.tanh(sequence[at] + state @ self.weight)
+        return state
+
+
+def plain(out: Tensor, wanted: Tensor) -> Tensor:
+    return (out - wanted).square().mean()
+
+
+def traced(folder: Path, model: nn.Module, loss: Step, **measured: Any) -> Facts:
+    x, wanted = torch.randn(SAMPLES, WIDE), torch.randn(SAMPLES, WIDE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        for number in range(STEPS):
+            with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                optimizer.zero_grad()
+                loss(model(x), wanted).backward()
+                optimizer.step()
+    path = folder / "trace.json"
+    profiler.export_chrome_trace(str(path))
+    return facts_of(read_trace(path), device_kind="cpu", **measured)
+
+
+@pytest.mark.parametrize("loss", [by_index, by_rows, by_slices])
+def test_a_loop_over_samples_in_the_loss_is_found_with_its_backward(tmp_path: Path, loss: Step) -> None:
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), loss)
+    found = part_loops(facts)
+    assert found and {one.rounds for one in found} == {SAMPLES}
+    held = {int(atom) for one in found for atom in one.all_atoms}
+    of_model = [at for at in range(len(facts.atoms.index)) if facts.kernel_class(at) == "matmul"]
+    assert len(held) > 0.8 * len(facts.atoms.index) and not held & set(of_model)
+    assert all(len(one.gradients) >= one.rounds for one in found)
+
+
+def test_a_long_round_is_prescribed_to_be_one_call(tmp_path: Path) -> None:
+    seen = (
+        HostLine("train.py:9", "main", 0.6, "graph.py:_engine_run_backward"),
+        HostLine("loss.py:12", "by_rows", 0.3),
+    )
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_rows, host_lines=seen)
+    advice = FIX.advise(facts)
+    assert isinstance(advice, Use) and f"in {SAMPLES} rounds of" in advice.how
+    assert "likely at loss.py:12 in by_rows), if no round needs the one before" in advice.how
+    assert advice.how.endswith(" ops per step.") and len(advice.how) <= LONGEST_HOW
+    assert advice.moves == ("launch-bound", "host-work")
+    assert step_at_best(FIX, advice, facts) < 0.5 * facts.step  # next to nothing of the loop remains
+
+
+@pytest.mark.parametrize("model", [Layers, Conditioned, Scaled, Recurrent])
+def test_layers_and_cells_are_no_loop_over_parts(tmp_path: Path, model: type[nn.Module]) -> None:
+    facts = traced(tmp_path, model(), plain)
+    assert part_loops(facts) == []
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_layers_that_are_alike_are_no_loop(tmp_path: Path, product: bool) -> None:
+    parts = [nn.Linear(WIDE, WIDE)] if product else []
+    layers = [nn.Sequential(*parts, nn.LayerNorm(WIDE), nn.ReLU()) for _ in range(SAMPLES)]
+    facts = traced(tmp_path, nn.Sequential(*layers), plain)
+    assert loops(facts) and without_layers(facts, loops(facts)) == []
+    assert not isinstance(FIX.advise(facts), Use)
