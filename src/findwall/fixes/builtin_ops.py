@@ -45,7 +45,12 @@ CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
     ({"tanh": 1, "log": 1, "exp": 1}, "`F.mish(x)`", frozenset({"aten::mish"})),
     ({"tanh": 1, "mul": 3, "add": 2}, "`F.gelu(x, approximate='tanh')`", frozenset({"aten::gelu"})),
     ({"erf": 1, "mul": 2}, "`F.gelu(x)`", frozenset({"aten::gelu"})),
-    ({"sigmoid": 1, "mul": 1}, "`F.silu(x)`", frozenset({"aten::silu", "aten::silu_"})),
+    # A gate has the same marks, and a trace does not tell which tensor was multiplied.
+    (
+        {"sigmoid": 1, "mul": 1},
+        "`F.silu(x)` for x * sigmoid(x), if that is what it is,",
+        frozenset({"aten::silu", "aten::silu_"}),
+    ),
     ({"pow": 1, "mean": 1, "mul": 1}, "`F.rms_norm`", frozenset({"aten::rms_norm", "aten::_fused_rms_norm"})),
     ({"var": 1, "sub": 1}, "`F.layer_norm`", frozenset({"aten::layer_norm"})),
 )
