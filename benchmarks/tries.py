@@ -9,8 +9,9 @@ reaches with the best of the hand-made arms in `results/fix_pairs.json` whose fi
 `--fixes` only these are tried, by their stand-ins where they need an edit, and only arms of these count. With
 `--hand N` the N best of them are timed again on the spot, in two processes each: of what the host decides,
 another day says little. `--hand-only` times them for a job that was tried before. Rows are written after
-every job; rows of other jobs in the file stay. `--show` prints the file alone. A job that has no arms in
-that file has those of its own list, which only `--hand N` times.
+every job; rows of other jobs in the file stay. With `--again` the rows go beside those that are there, and
+what was tried in both is compared: no verdict may contradict a repeat. `--show` prints the file alone. A job
+that has no arms in that file has those of its own list, which only `--hand N` times.
 """
 
 from __future__ import annotations
@@ -132,6 +133,25 @@ def show(rows: dict[str, Any]) -> None:
         print(f"predicted ↔ measured: {len(errors)} trials, mean error {100 * fmean(errors):.1f} %")
 
 
+def verdicts(row: dict[str, Any]) -> dict[str, str]:
+    """Of the fixes that went through: a process that had no time to end says nothing of a fix."""
+    return {one["fix"]: one["verdict"] for one in row.get("trials", ()) if one["verdict"] != "failed"}
+
+
+def show_repeats(first: dict[str, Any], again: dict[str, list[dict[str, Any]]]) -> None:
+    pairs = [
+        (job, fix, verdict, verdicts(row)[fix])
+        for job, rows in again.items()
+        for row in rows
+        for fix, verdict in verdicts(first.get(job, {})).items()
+        if fix in verdicts(row)
+    ]
+    other = [one for one in pairs if one[2] != one[3]]
+    print(f"tried again: {len(pairs)} fixes on {len(again)} jobs, {len(other)} with another verdict")
+    for job, fix, before, now in other:
+        print(f"  {job}: {fix} was {before}, and {now} when it was tried again")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "try.json")
@@ -142,6 +162,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=1e9)
     parser.add_argument("--hand", type=int, default=0)
     parser.add_argument("--hand-only", action="store_true")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--show", action="store_true")
     args = parser.parse_args()
     kept = json.loads(args.out.read_text()) if args.out.exists() else {"date": str(date.today()), "jobs": {}}
@@ -151,14 +172,23 @@ def main() -> None:
         if left < 60:
             print(f"{job}: no time left")
             continue
+        row = kept["jobs"].get(job, {})
         if not args.hand_only:
-            kept["jobs"][job] = tried(job, min(args.budget, left - 20), args.repeat, args.fixes)
+            row = tried(job, min(args.budget, left - 20), args.repeat, args.fixes)
         if args.hand:
-            kept["jobs"][job]["by_hand_ms"] = now_by_hand(job, args.hand, args.fixes)
+            row["by_hand_ms"] = now_by_hand(job, args.hand, args.fixes)
+        if args.again:
+            kept.setdefault("again", {}).setdefault(job, []).append(row)
+        else:
+            kept["jobs"][job] = row
         args.out.write_text(json.dumps(kept, indent=1) + "\n")
-        show({job: kept["jobs"][job]})
+        show({job: row})
     print()
     show(kept["jobs"])
+    for job, rows in kept.get("again", {}).items():
+        for row in rows:
+            show({job: row})
+    show_repeats(kept["jobs"], kept.get("again", {}))
 
 
 if __name__ == "__main__":
