@@ -66,3 +66,31 @@ def test_a_fix_that_cannot_be_applied_is_refused_before_the_job_starts(
     command = [sys.executable, "-m", "findwall", "run", "--apply", fixes, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and hint in done.stderr and "started" not in done.stdout
+
+
+TF32 = """
+import torch
+
+from findwall.fixes.tf32 import apply
+from findwall.measure.applying import Effect
+
+there, torch.cuda.is_available = torch.cuda.is_available, lambda: True
+effect = Effect()
+apply(torch, effect)
+torch.cuda.is_available = there
+switch, model = torch.backends.cuda.matmul, torch.nn.Linear(2, 2)
+print("made", switch.fp32_precision)
+switch.fp32_precision = "ieee"
+model(torch.ones(1, 2))
+print("called", switch.fp32_precision, effect.told().seen, sorted({one.kind for one in effect.places}))
+switch.fp32_precision = "ieee"
+print("later", effect.told())
+"""
+
+
+def test_tf32_comes_back_where_a_job_turns_it_off_by_the_newer_switch(tmp_path: Path) -> None:
+    """Reading the older one raises from then on. The switches are there without a GPU."""
+    _, said = run(tmp_path, "", TF32)
+    assert "made tf32" in said
+    assert "called tf32 TF32 is on for matmuls and convolutions at the end ['script', 'undone']" in said
+    assert "later AppliedFix(seen='', trouble='the job turns TF32 off itself')" in said

@@ -113,7 +113,7 @@ def apply(torch: Any, effect: Effect) -> None:
 
     def again(*_: Any) -> None:
         """A job that turned it off did so before its model is called."""
-        if not torch.backends.cuda.matmul.allow_tf32:
+        if not _is_on(torch):
             effect.at("undone")
             _turn_on(torch)
 
@@ -126,9 +126,21 @@ def _turn_on(torch: Any) -> None:
     torch.backends.cudnn.allow_tf32 = True
 
 
+def _is_on(torch: Any) -> bool:
+    """By the newer switches where torch has them: once a job has set those, reading the old ones raises."""
+    parts = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    new = (
+        getattr(parts[0], "fp32_precision", None),
+        getattr(getattr(parts[1], "conv", None), "fp32_precision", None),
+    )
+    if None in new:
+        return all(one.allow_tf32 for one in parts)
+    return new == ("tf32", "tf32")
+
+
 def _still_on(torch: Any, effect: Effect) -> str:
     """The job may have set it back."""
-    if torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32:
+    if _is_on(torch):
         return "TF32 is on for matmuls and convolutions at the end"
     effect.missed("the job turns TF32 off itself")
     return ""
