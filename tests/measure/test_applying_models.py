@@ -15,7 +15,7 @@ from applied_jobs import run
 from findwall.fixes import all_fixes
 from findwall.fixes.patch import patch_of
 from findwall.measure.applying import Effect
-from findwall.measure.autocasting import Span, kept_seen
+from findwall.measure.autocasting import Span, autocast_models, kept_seen
 from findwall.model.applied import AppliedFix
 from findwall.model.arms import ArmReport
 
@@ -487,6 +487,12 @@ def test_a_compiled_function_that_shows_nothing_of_autocast_proves_nothing() -> 
     assert effect.told() == AppliedFix("", "nothing that the compiled function gives or keeps is in bfloat16")
     called(torch.ones(2).bfloat16())
     assert effect.told().seen == "1 tensor that the compiled code gives or keeps: in bfloat16"
+
+
+def test_a_torch_that_is_too_old_for_autocast_is_told_so() -> None:
+    effect = Effect()
+    autocast_models(SimpleNamespace(is_autocast_enabled=lambda: False, __version__="2.3.1"), effect, None)
+    assert effect.told() == AppliedFix("", "torch 2.3.1 is too old for it: from 2.4 on it can be made")
 
 
 def test_layers_that_no_function_holds_alone_leave_the_compiler_nothing_to_fuse(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ LOOKS_AT_COMPILED = (
 
 def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
     """Every model that is in fp32. The number format that its products read is the proof."""
+    try:
+        torch.is_autocast_enabled("cpu")
+    except TypeError:  # before 2.4 it could be asked about GPUs alone
+        effect.cannot(f"torch {torch.__version__} is too old for it: from 2.4 on it can be made")
+        return
     span = Span(torch, dtype, effect)
     told = str(dtype).removeprefix("torch.")
 
