@@ -71,6 +71,7 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
             model.around(lambda call: kept_seen(torch, effect, call, dtype))
         # No loss follows a call in evaluation mode; where one does, its ops have the fp32 that they had.
         wants_loss, part = (lambda: trains and model.module.training), is_layer(model.module)
+        span.has_model = span.has_model or not part
         model.around(lambda call: span.around(call, kind, wants_loss, part))
         if part:
             roots(torch).around_functions.setdefault(
@@ -89,6 +90,7 @@ class Span:
     def __init__(self, torch: Any, dtype: Any, effect: Effect) -> None:
         self._torch, self._dtype, self._effect = torch, dtype, effect
         self._here = threading.local()
+        self.has_model = False  # of more than one layer
         self._enter = torch.autocast.__enter__  # as it was
         self._compiling = is_compiling_of(torch)
 
@@ -110,15 +112,15 @@ class Span:
     def around(
         self, call: Call, kind: str, trains: Callable[[], bool], part: bool, note: bool = True
     ) -> Call:
-        """`part`: one of several calls that make the forward pass, with the job's own code between them. It
-        lasts from the first to the loss then, and what they give stays as it is."""
+        """`part`: where the job has no model, one of the calls that make its forward pass, with its own code
+        between them. It lasts from the first to the loss then, and what they give stays as it is."""
         torch = self._torch
 
         def under_autocast(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._here, "inside", False):  # a model that is part of another one today
                 return call(*args, **kwargs)
             wants_loss = trains() and torch.is_grad_enabled() and not _in_backward(torch)
-            goes_on = part and wants_loss
+            goes_on = part and wants_loss and not self.has_model
             if not (goes_on and self.is_open and self._here.open.device == kind):
                 self.end()  # casts of weights are kept while it is on: none from before may be used
                 if torch.is_autocast_enabled(kind):
