@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from statistics import median_low
 
 import msgspec
 import numpy as np
@@ -110,7 +109,7 @@ def _picking(facts: Facts, heads: I64) -> Iterator[_Stretch]:
         for run in _rising(places):
             starts = [run[0][0], *(b for (_, a), (b, c) in pairwise(run) if c.index != a.index)]
             if len(starts) >= FEWEST_REPEATS:
-                body = median_low(later - earlier for earlier, later in pairwise(starts))
+                body = int(np.median(np.diff(starts)))
                 end = max(starts[-1] + body, run[-1][0] + 1)
                 yield _Stretch(starts[0], min(end, len(heads)), len(starts), run[0][1].elements)
 
