@@ -58,7 +58,7 @@ def compare_losses(
     if not base or not made:
         return Losses("not-checked")
     steps = min(COMPARED, *map(len, base), *map(len, made))
-    decided = _decided(base, other_seed, made, exact, steps)
+    decided = _Curves(base, other_seed, made, exact).decided(steps)
     found = Losses(
         decided.likeness,
         decided.apart,
@@ -80,44 +80,39 @@ class _Compared(msgspec.Struct, frozen=True):
     steps: int
 
 
-def _decided(
-    plain: Sequence[Sequence[float]],
-    other_seed: Sequence[Sequence[float]],
-    fixed: Sequence[Sequence[float]],
-    exact: bool,
-    steps: int,
-) -> _Compared:
-    """All steps and the first few: the worse counts. Where all of them are not told apart from noise, the
-    first few do, if no other seed is needed to explain them."""
-    first = min(FIRST, steps)
-    both = [_compared(plain, other_seed, fixed, exact, many) for many in {first, steps}]
-    worst = max(both, key=lambda one: (WORSE.index(one.likeness), one.apart / one.allowed))
-    if worst.likeness != "not-checked":
-        return worst
-    early = _compared(plain, (), fixed, exact, first)
-    return early if early.likeness == "same" and worst.steps > first else worst
+class _Curves(msgspec.Struct, frozen=True):
+    """The losses of all processes, and what the fix promises."""
 
+    plain: Sequence[Sequence[float]]
+    other_seed: Sequence[Sequence[float]]
+    fixed: Sequence[Sequence[float]]
+    exact: bool
 
-def _compared(
-    plain: Sequence[Sequence[float]],
-    other_seed: Sequence[Sequence[float]],
-    fixed: Sequence[Sequence[float]],
-    exact: bool,
-    steps: int,
-) -> _Compared:
-    """How far apart the first steps are, and how far they may be."""
-    base, made = ([one[:steps] for one in many] for many in (plain, fixed))
-    found = max(apart(one, two) for one in base for two in made)
-    noise = max((apart(one, two) for one, two in combinations(base, 2)), default=0.0)
-    explained = max(EXACT if exact else ROUNDED, TIMES_NOISE * noise)
-    if not exact and not found <= explained:
-        seeds = [one[:steps] for one in other_seed if len(one) >= steps]
-        between = max((apart(one, two) for one in base for two in seeds), default=0.0)
-        explained = max(explained, TIMES_NOISE * between)
-    if not found <= explained:  # also where it is not a number
-        return _Compared(found, explained, "differs", steps)
-    allowed = min(explained, MOST_ALLOWED)
-    return _Compared(found, allowed, "same" if found <= allowed else "not-checked", steps)
+    def decided(self, steps: int) -> _Compared:
+        """All steps and the first few: the worse counts. Where all of them are not told apart from noise, the
+        first few do, if no other seed is needed to explain them."""
+        first = min(FIRST, steps)
+        both = [self._over(many) for many in {first, steps}]
+        worst = max(both, key=lambda one: (WORSE.index(one.likeness), one.apart / one.allowed))
+        if worst.likeness != "not-checked":
+            return worst
+        early = replace(self, other_seed=())._over(first)
+        return early if early.likeness == "same" and worst.steps > first else worst
+
+    def _over(self, steps: int) -> _Compared:
+        """How far apart the first steps are, and how far they may be."""
+        base, made = ([one[:steps] for one in many] for many in (self.plain, self.fixed))
+        found = max(apart(one, two) for one in base for two in made)
+        noise = max((apart(one, two) for one, two in combinations(base, 2)), default=0.0)
+        explained = max(EXACT if self.exact else ROUNDED, TIMES_NOISE * noise)
+        if not self.exact and not found <= explained:
+            seeds = [one[:steps] for one in self.other_seed if len(one) >= steps]
+            between = max((apart(one, two) for one in base for two in seeds), default=0.0)
+            explained = max(explained, TIMES_NOISE * between)
+        if not found <= explained:  # also where it is not a number
+            return _Compared(found, explained, "differs", steps)
+        allowed = min(explained, MOST_ALLOWED)
+        return _Compared(found, allowed, "same" if found <= allowed else "not-checked", steps)
 
 
 def apart(one: Sequence[float], two: Sequence[float]) -> float:
