@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.model.diagnosis import Diagnosis
+from findwall.model.diagnosis import Diagnosis, Range
 from findwall.model.patch import Patch
 from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.verify.equivalence import Losses
 from findwall.verify.judge import Attempt
-from findwall.verify.search import Found, Stage, View
+from findwall.verify.search import EARLY, Candidate, Found, Stage, View
 from findwall.verify.statistics import Comparison
 
 
@@ -135,6 +135,16 @@ def test_what_there_was_no_time_to_prove_is_told_with_its_step(diagnosis: Diagno
     assert shown.trials[0].measured.mid == 5.0 and shown.trials[1].measured.mid is None
     text = " ".join(to_text(shown, tried, None, "train.py").split())
     assert "tf32 took 5.00 ms per step instead of 20.0 ms in the one process there was time for" in text
+
+
+def test_what_there_was_no_time_for_is_named(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    untried = [Candidate(("reduce-overhead",), False, Range(mid=7.5)), Candidate(("sdpa",), False)]
+    tried = replace(found(kept, stack=kept.fixes), ended=EARLY["deadline"], untried=untried)
+    text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py").split())
+    assert "no time left to try reduce-overhead (predicted 7.50 ms) or sdpa: --budget gives it more." in text
+    tried = replace(tried, ended=EARLY["interrupted"])
+    assert "--budget" not in to_text(with_trials(diagnosis, tried), tried, None, "train.py")
 
 
 def test_what_ended_before_a_fix_was_through_does_not_blame_the_fixes(diagnosis: Diagnosis) -> None:

@@ -140,6 +140,8 @@ def test_what_was_never_started_is_no_row() -> None:
 
     found = Short({"a": 2.0, "b": 1.5}, ended="deadline").search()
     assert [one.fixes for one in found.stages[0].attempts] == [("a",)] and found.noise is not None
+    assert [one.fixes for one in found.untried] == [("b",)]
+    assert Pretended({"a": 2.0, "b": 1.5}).search().untried == []
 
 
 def test_one_process_proves_nothing_and_no_likeness_either() -> None:

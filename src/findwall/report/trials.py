@@ -14,7 +14,7 @@ from findwall.report.patch_text import WIDTH, diff_text, to_keep
 from findwall.units import format_bytes, format_ms, format_share
 from findwall.verify.equivalence import plotted
 from findwall.verify.judge import NOT_SETTLED, Attempt, bare
-from findwall.verify.search import Found, joined
+from findwall.verify.search import EARLY, Found, joined
 from findwall.verify.statistics import Comparison
 
 WIDEST_NAME = 22  # of the table's columns
@@ -210,11 +210,18 @@ def _cost(found: Found, price: float | None) -> list[str]:
     lines = [f"  The trial took {found.seconds:.0f} s of this machine{noise}; {found.ended}."]
     if not found.stages:
         lines = [f"  Looking at the job took {found.seconds:.0f} s of this machine."]
+    if found.untried and found.ended == EARLY["deadline"]:
+        left = [joined(one.fixes) + _predicted(one.predicted) for one in found.untried]
+        lines.append(f"  There was no time left to try {' or '.join(left)}: --budget gives it more.")
     if found.total is not None and found.total.faster is not None and found.stack:
         saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
         worth = f": {saved * price:.2f} for each GPU, at {price:g} an hour" if price is not None else ""
         lines.append(f"  What takes a day takes {saved:.1f} hours less{worth}.")
     return lines
+
+
+def _predicted(step: Range) -> str:
+    return f" (predicted {format_ms(step.mid)})" if step.mid is not None else ""
 
 
 def _wrapped(line: str) -> str:

@@ -86,6 +86,7 @@ class Found(msgspec.Struct):
     plain_ms: float | None = None
     ended: str = ""
     seconds: float = 0.0
+    untried: list[Candidate] = []  # what there was no time for, the best first
 
 
 Settled = Callable[[Trial, str], bool]
@@ -206,6 +207,7 @@ class _Way:
         trial = self._measure(arms, lambda trial, name: self._settled(trial, arms, below, name))
         found.seconds += trial.seconds
         self._note_plain(trial, first)
+        found.untried = [one for name, one in tops.items() if not trial.arms[name].samples]
         tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
         lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
         attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
