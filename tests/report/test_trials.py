@@ -137,6 +137,20 @@ def test_what_there_was_no_time_to_prove_is_told_with_its_step(diagnosis: Diagno
     assert "tf32 took 5.00 ms per step instead of 20.0 ms in the one process there was time for" in text
 
 
+@pytest.mark.parametrize(
+    ("gpus", "told"),
+    [
+        (0, "The trial took 90 s of this machine; two plain"),
+        (1, "The trial took 90 GPU seconds (0.10 at 4 an hour); two plain"),
+        (8, "The trial took 90 s on 8 GPUs, 720 GPU seconds (0.80 at 4 an hour); two plain"),
+    ],
+)
+def test_what_the_trial_cost_is_told_in_gpu_seconds(diagnosis: Diagnosis, gpus: int, told: str) -> None:
+    machine, tried = replace(diagnosis.machine, count=gpus), found(Attempt(("tf32",), "failed"))
+    shown = with_trials(replace(diagnosis, machine=machine), tried)
+    assert told in " ".join(to_text(shown, tried, None, "train.py", price=4.0).split())
+
+
 def test_what_there_was_no_time_for_is_named(diagnosis: Diagnosis) -> None:
     kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
     untried = [Candidate(("reduce-overhead",), False, Range(mid=7.5)), Candidate(("sdpa",), False)]
@@ -166,7 +180,7 @@ def test_without_a_wall_it_says_what_to_do_to_find_one(diagnosis: Diagnosis) -> 
     tried = Found(ended="nothing is left to try", seconds=36.0)
     text = to_text(with_trials(blind, tried), tried, None, "train.py")
     assert text.startswith("Nothing was tried, because no wall was found. Run longer.")
-    assert "Looking at the job took 36 s" in text and "left to try" not in text
+    assert "Looking at the job took 36 GPU seconds" in text and "left to try" not in text
     assert all(line == line.rstrip() for line in text.splitlines())
 
 

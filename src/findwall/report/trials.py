@@ -21,6 +21,7 @@ WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
 LITTLE = 0.001  # of the losses: less is told as a number. Chosen by hand.
+S_PER_HOUR = 3600.0
 NO_WALL = "no wall that is known"
 WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
@@ -80,7 +81,7 @@ def to_text(
     `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named."""
     lines = textwrap.wrap(sentence(diagnosis, found, after, stand_ins, only), WIDTH)
     lines += _table(diagnosis.trials, stand_ins)
-    lines += [*_road(found, after), *_curves(found), "", *_cost(found, price)]
+    lines += [*_road(found, after), *_curves(found), "", *_cost(found, diagnosis.machine.count or 0, price)]
     run = None
     if found.stack:
         applied = [name for name in found.stack if name not in stand_ins]
@@ -205,11 +206,12 @@ def _curves(found: Found) -> list[str]:
     ]
 
 
-def _cost(found: Found, price: float | None) -> list[str]:
+def _cost(found: Found, gpus: int, price: float | None) -> list[str]:
+    """What the trial took and what the gain saves. `gpus`: that the job uses; `price`: of one for an hour."""
     noise = f"; two plain arms differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
-    lines = [f"  The trial took {found.seconds:.0f} s of this machine{noise}; {found.ended}."]
+    lines = [f"  The trial took {_spent(found.seconds, gpus, price)}{noise}; {found.ended}."]
     if not found.stages:
-        lines = [f"  Looking at the job took {found.seconds:.0f} s of this machine."]
+        lines = [f"  Looking at the job took {_spent(found.seconds, gpus, price)}."]
     if found.untried and found.ended == EARLY["deadline"]:
         left = [joined(one.fixes) + _predicted(one.predicted) for one in found.untried]
         lines.append(f"  There was no time left to try {' or '.join(left)}: --budget gives it more.")
@@ -218,6 +220,15 @@ def _cost(found: Found, price: float | None) -> list[str]:
         worth = f": {saved * price:.2f} for each GPU, at {price:g} an hour" if price is not None else ""
         lines.append(f"  What takes a day takes {saved:.1f} hours less{worth}.")
     return lines
+
+
+def _spent(seconds: float, gpus: int, price: float | None) -> str:
+    if not gpus:
+        return f"{seconds:.0f} s of this machine"
+    cost = f" ({seconds * gpus / S_PER_HOUR * price:.2f} at {price:g} an hour)" if price is not None else ""
+    if gpus == 1:
+        return f"{seconds:.0f} GPU seconds{cost}"
+    return f"{seconds:.0f} s on {gpus} GPUs, {seconds * gpus:.0f} GPU seconds{cost}"
 
 
 def _predicted(step: Range) -> str:
