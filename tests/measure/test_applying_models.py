@@ -450,6 +450,95 @@ def test_autocast_around_single_layers_lasts_from_the_first_to_the_loss(tmp_path
     assert "[('torch.bfloat16', False)] ['torch.bfloat16']" in said
 
 
+# Each job of layers does what ended the span too early, or let it last too long, and prints what it found.
+ODD_LAYERS = """
+import queue
+import threading
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+first, second, third = (nn.Linear(8, 8) for _ in range(3))
+matrix = nn.Parameter(torch.randn(8, 8))
+x = torch.randn(16, 8)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters(), matrix], lr=0.1)
+
+
+def trained(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+for step in range(2):
+    trained(second(first(x)).float().pow(2).mean())
+    CODE
+"""
+
+ODD_JOBS = {
+    # Weights that change while the loss of before is kept.
+    "two losses": """
+    before = first(x).sum()
+    first.weight.data.add_(1.0)
+    print(bool((first(x).sum() - before).abs() > 1))""",
+    # Another thread's span does not end with the backward pass of this one.
+    "threads": """
+    given, made = queue.Queue(), queue.Queue()
+    threading.Thread(target=lambda: [made.put(first(one)) for one in iter(given.get, None)]).start()
+    given.put(x)
+    before = trained(made.get().float().pow(2).mean())
+    given.put(x)
+    print(trained(made.get().float().pow(2).mean()) < before)
+    given.put(None)""",
+    # A layer without gradients in between, whether its weights or the job want none.
+    "frozen": """
+    hidden = first(x)
+    third.requires_grad_(False)
+    trained((third(hidden) + hidden @ matrix).float().pow(2).mean())
+    print(True)""",
+    "target": """
+    hidden = first(x)
+    with torch.no_grad():
+        target = first(x)
+    trained((hidden @ matrix - target).float().pow(2).mean())
+    print(bool(first.weight.grad.abs().sum() > 0))""",
+    # The graph of the last layer is gone, that of the others is not.
+    "probe": """
+    hidden = first(x)
+    third(hidden.detach()).max().item()
+    trained((hidden @ matrix).float().pow(2).mean())
+    print(True)""",
+    # What runs again in the backward pass, from the first layer on and behind one.
+    "checkpoint": """
+    block = lambda given: second(torch.relu(first(given)) @ matrix)
+    trained(checkpoint(block, x, use_reentrant=False).float().pow(2).mean())
+    trained(checkpoint(block, first(x), use_reentrant=False).float().pow(2).mean())
+    print(True)""",
+}
+
+
+@pytest.mark.parametrize("what", ODD_JOBS)
+def test_autocast_around_single_layers_leaves_odd_jobs_right(tmp_path: Path, what: str) -> None:
+    found, said = run(tmp_path, "bf16-autocast", ODD_LAYERS.replace("CODE", ODD_JOBS[what].strip()))
+    assert "ran in bfloat16" in found["bf16-autocast"]["seen"] and not found["bf16-autocast"]["trouble"]
+    assert said.split() == ["True", "True"]
+
+
+def test_a_compiled_function_of_layers_in_evaluation_mode_has_no_loss_after_it() -> None:
+    torch = pytest.importorskip("torch")
+    span, layer = Span(torch, torch.bfloat16, Effect()), torch.nn.Linear(2, 2)
+    span.layers.add(layer)
+    called = span.around_function(layer, "cpu")
+    kept = called(torch.ones(1, 2))
+    assert kept.dtype == torch.bfloat16 and span.is_open
+    span.end()
+    layer.eval()
+    kept = called(torch.ones(1, 2))
+    assert kept.dtype == torch.float32 and not span.is_open
+
+
 COMPILED_LAYERS = (
     LAYERS.replace("forward(torch.ones(4, 8), last=head)", "noted(forward(torch.ones(4, 8)))")
     .replace(

@@ -34,3 +34,8 @@ def test_single_steps_keep_the_devices_time():
 @pytest.mark.parametrize("device", [[None] * 4, [None, None, None, 7]])
 def test_where_the_device_knows_few_the_host_speaks(device):
     assert columns([1, 2, 3, 4], device).times() == [1, 2, 3, 4]
+
+
+def test_no_steps_have_no_times():
+    """A job that ends before a step was timed."""
+    assert columns([], []).times() == []

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.markdown import to_markdown
@@ -19,6 +20,12 @@ def test_verdict_comes_first_and_the_budget_is_a_table(document: Document) -> No
         text.index("What helps:") < text.index("| wall |") < text.index("✔ stable") < text.index("Evidence:")
     )
     assert "- pad-shapes, a step of 28.4 ms at best: pad the vocabulary" in text
+
+
+def test_without_a_verdict_nobody_knows_what_helps(document: Document) -> None:
+    full = document("full")
+    text = to_markdown(replace(full, wall=replace(full.wall, wall=None, cause=None)))
+    assert "Worth a trial:" in text and "What helps" not in text
 
 
 @pytest.mark.parametrize("name", ["no_verdict", "nothing_known", "cpu_only"])

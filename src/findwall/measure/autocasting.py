@@ -72,6 +72,8 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
         # No loss follows a call in evaluation mode; where one does, its ops have the fp32 that they had.
         wants_loss, part = (lambda: trains and model.module.training), is_layer(model.module)
         span.has_model = span.has_model or not part
+        if part and trains:
+            span.layers.add(model.module)
         model.around(lambda call: span.around(call, kind, wants_loss, part))
         if part:
             roots(torch).around_functions.setdefault(
@@ -91,6 +93,7 @@ class Span:
         self._torch, self._dtype, self._effect = torch, dtype, effect
         self._here = threading.local()
         self.has_model = False  # of more than one layer
+        self.layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that train
         self._enter = torch.autocast.__enter__  # as it was
         self._compiling = is_compiling_of(torch)
 
@@ -113,17 +116,25 @@ class Span:
         self, call: Call, kind: str, trains: Callable[[], bool], part: bool, note: bool = True
     ) -> Call:
         """`part`: where the job has no model, one of the calls that make its forward pass, with its own code
-        between them. It lasts from the first to the loss then, and what they give stays as it is."""
+        between them. It lasts from the first to the loss then, also over those without gradients, and what
+        they give stays as it is."""
         torch = self._torch
 
         def under_autocast(*args: Any, **kwargs: Any) -> Any:
             if getattr(self._here, "inside", False):  # a model that is part of another one today
                 return call(*args, **kwargs)
-            wants_loss = trains() and torch.is_grad_enabled() and not _in_backward(torch)
-            goes_on = part and wants_loss and not self.has_model
-            if not (goes_on and self.is_open and self._here.open.device == kind):
-                self.end()  # casts of weights are kept while it is on: none from before may be used
+            again = _in_backward(torch)
+            trained = trains() and torch.is_grad_enabled() and not again
+            alone = part and not self.has_model
+            wants_loss = trained and not (alone and _is_checkpointed(torch))
+            goes_on = alone and self.is_open and self._here.open.device == kind
+            if goes_on:  # casts of weights are kept while it is on: those may have changed since
+                torch.clear_autocast_cache()
+            else:
+                self.end()
                 if torch.is_autocast_enabled(kind):
+                    if again:  # as it was in the forward pass, which checkpoints bring back
+                        return _widened(torch, call(*args, **kwargs), self._dtype, deep=alone)
                     self._effect.cannot(OWN)
                     return call(*args, **kwargs)
                 self.begin(kind)
@@ -134,14 +145,17 @@ class Span:
                 done = True
             finally:
                 self._here.inside = False
-                if not (done and wants_loss):
+                if not (done and (wants_loss or goes_on)):
                     self.end()
-            wide = result if goes_on else _widened(torch, result, self._dtype, deep=not wants_loss)
+                elif not wants_loss:  # casts that were made without gradients
+                    torch.clear_autocast_cache()
+            as_is = alone and wants_loss
+            wide = result if as_is else _widened(torch, result, self._dtype, deep=not wants_loss)
             if note:
-                self._note(kind, wants_loss, wide is not result)
+                self._note(kind, trained, wide is not result)
             if wants_loss:
                 with contextlib.suppress(Exception):  # fail open: it ends later
-                    self._end_without(wide)
+                    self._end_without(wide, goes_on)
             return wide
 
         return under_autocast
@@ -151,13 +165,19 @@ class Span:
         what stands around each. What was seen in them before says nothing of it, and its lines are known."""
         self._effect.seen = ""
         self._effect.missed(NOT_COMPILED_SO.format(str(self._dtype).removeprefix("torch.")))
-        return self.around(call, kind, lambda: True, part=True, note=False)
+        return self.around(call, kind, self._has_layers_in_training, part=True, note=False)
 
-    def _end_without(self, result: Any) -> None:
+    def _has_layers_in_training(self) -> bool:
+        return any(layer.training for layer in self.layers)
+
+    def _end_without(self, result: Any, goes_on: bool) -> None:
         """End when the graph of what a model gave is gone: no loss comes of it then. What is in a node's
-        metadata is there as long as anything in the graph holds the node."""
+        metadata is there as long as anything in the graph holds the node. `goes_on`: what other layers gave
+        before counts as well."""
         nodes = list(_nodes(self._torch, result))
-        now, mark = self._here.open, _Mark()
+        if goes_on and not nodes:
+            return
+        now, mark = self._here.open, (self._here.left() if goes_on and self._here.left else None) or _Mark()
         for node in nodes:
             node.metadata[_Mark] = mark
 
@@ -258,6 +278,15 @@ def _nodes(torch: Any, result: Any) -> Iterator[Any]:
 def _in_backward(torch: Any) -> bool:
     """A forward pass that is recomputed there."""
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _is_checkpointed(torch: Any) -> bool:
+    """Whether the backward pass runs this part of the forward pass once more, when no loss follows it: what
+    it gives must have the same number formats here and there."""
+    with contextlib.suppress(Exception):  # fail open: other torches may not tell
+        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        return hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint"
+    return False
 
 
 def _wide(torch: Any, value: Any, dtype: Any) -> Any:

@@ -72,7 +72,7 @@ class StepColumns(msgspec.Struct):
         a device-bound job lets run ahead.
         """
         timed = self.timed(range(len(self)) if rows is None else rows)
-        if any(self.device_ns[row] is None for row in timed):
+        if not timed or any(self.device_ns[row] is None for row in timed):
             return [self.host_ns[row] for row in timed]
         return self._told_apart(timed)
 

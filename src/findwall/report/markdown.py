@@ -70,7 +70,7 @@ def _helps(diagnosis: Diagnosis) -> str:
         gain = phrases.gain(item)
         lines.append(f"{' + '.join(item.fixes)}{f', {gain}' if gain else ''}: {item.how}")
     said = "; ".join(text for text in (phrases.basis(shown), phrases.safety(shown)) if text)
-    return _list("What helps", lines) + (f"\n\n({escape(said)})" if said else "")
+    return _list(phrases.advised(diagnosis), lines) + (f"\n\n({escape(said)})" if said else "")
 
 
 def _refused(diagnosis: Diagnosis) -> str:

@@ -300,6 +300,11 @@ def gain(prescription: Prescription) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def advised(diagnosis: Diagnosis) -> str:
+    """What to call the fixes: whether they help nobody knows without a verdict."""
+    return "What helps" if diagnosis.wall.cause or not diagnosis.prescriptions else "Worth a trial"
+
+
 def safety(prescriptions: list[Prescription]) -> str:
     """What the warnings beside these fixes mean."""
     found = {item.safety for item in prescriptions}

@@ -216,7 +216,8 @@ def _verdict(diagnosis: Diagnosis, glyphs: Glyphs) -> Panel:
 def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _list("evidence", [Text(brief(line, 200)) for line in phrases.evidence(diagnosis)], 3)
     said = {item.safety for item in diagnosis.prescriptions[:TRIED_FIRST]}
-    yield from _fixes("what else helps", diagnosis.prescriptions[TRIED_FIRST:], said)
+    others = "what else helps" if diagnosis.wall.cause else "also worth a trial"
+    yield from _fixes(others, diagnosis.prescriptions[TRIED_FIRST:], said)
     refused = [
         Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {brief(item.why, 130)}")
         for item in phrases.refused(diagnosis)

@@ -34,9 +34,8 @@ def fixes(diagnosis: Diagnosis) -> Markup:
         for part in (phrases.basis(diagnosis.prescriptions), phrases.safety(diagnosis.prescriptions))
         if part
     )
-    return section(
-        "fixes", "What helps", table, element("p", said, class_="note") if said else None, _tried(diagnosis)
-    )
+    note = element("p", said, class_="note") if said else None
+    return section("fixes", phrases.advised(diagnosis), table, note, _tried(diagnosis))
 
 
 def _fix(item: Prescription, today_ms: float | None) -> Markup:
