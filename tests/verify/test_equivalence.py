@@ -58,6 +58,14 @@ def test_the_first_steps_decide_where_plain_runs_go_far_apart_later() -> None:
     assert compare_losses([plain], [seeded], [[90.0] * 12], exact=False).likeness == "differs"
 
 
+def test_first_steps_in_which_nothing_is_learned_decide_nothing() -> None:
+    """A warm-up of the learning rate: a job that never trains is as near there as one that does."""
+    later, seeds = [9.0, 14.0, 6.0, 15.0, 7.0, 13.0, 5.0], [14.0, 7.0, 13.0, 6.0, 14.0, 6.0, 12.0]
+    plain, seeded = [7.1, 7.1, 7.09, 7.1, 7.08, *later], [7.11, 7.09, 7.1, 7.09, 7.08, *seeds]
+    still = [7.1, 7.11, 7.09, 7.1, 7.1, *[7.1] * 7]
+    assert compare_losses([plain], [seeded], [still], exact=False).likeness == "not-checked"
+
+
 def test_as_much_as_two_seeds_differ_is_allowed() -> None:
     plain, seeded, fixed = [1.0, 0.9, 0.8, 0.7], [1.2, 1.0, 0.7, 0.6], [1.1, 0.95, 0.75, 0.65]
     assert compare_losses([plain], [seeded], [fixed], exact=False).likeness == "same"

@@ -30,6 +30,7 @@ EXACT, ROUNDED = 1e-5, 0.02
 TIMES_NOISE = 2.0  # how much more than two plain runs a fix may differ
 # Of the loss: where plain runs differ by more, what lies further apart is not known to be the same. By hand.
 MOST_ALLOWED = 0.2
+TIMES_ALLOWED = 2.0  # that a job which learns nothing would lie off in the first steps. Chosen by hand.
 PLAIN_DIFFER = "plain processes differ by too much to tell"
 
 
@@ -90,14 +91,17 @@ class _Curves(msgspec.Struct, frozen=True):
 
     def decided(self, steps: int) -> _Compared:
         """All steps and the first few: the worse counts. Where all of them are not told apart from noise, the
-        first few do, if no other seed is needed to explain them."""
+        first few decide of a fix that rounds, if no other seed is needed to explain them, and if the plain
+        job learns so much in them that one which does not would show."""
         first = min(FIRST, steps)
         both = [self._over(many) for many in {first, steps}]
         worst = max(both, key=lambda one: (WORSE.index(one.likeness), one.apart / one.allowed))
-        if worst.likeness != "not-checked":
+        if worst.likeness != "not-checked" or worst.steps == first or self.exact:
             return worst
         early = replace(self, other_seed=())._over(first)
-        return early if early.likeness == "same" and worst.steps > first else worst
+        still = [apart(one[:first], [one[0]] * first) for one in self.plain]
+        tells = min(still) > TIMES_ALLOWED * early.allowed
+        return early if early.likeness == "same" and tells else worst
 
     def _over(self, steps: int) -> _Compared:
         """How far apart the first steps are, and how far they may be."""
