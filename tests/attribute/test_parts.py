@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.loops import loops, without_layers
+from findwall.attribute.loops import is_backward, loops, without_layers
 from findwall.attribute.parts import part_loops
 from findwall.fixes import Use
 from findwall.fixes.prescribe import step_at_best
@@ -157,3 +157,10 @@ def test_layers_that_are_alike_are_no_loop(tmp_path: Path, product: bool) -> Non
     facts = traced(tmp_path, nn.Sequential(*layers), plain)
     assert loops(facts) and without_layers(facts, loops(facts)) == []
     assert not isinstance(FIX.advise(facts), Use)
+
+
+def test_what_the_backward_pass_repeats_is_no_loop_of_the_job(tmp_path: Path) -> None:
+    facts = traced(tmp_path, Scaled(), plain)
+    assert any(is_backward(facts, one) for one in loops(facts))
+    said = FIX.advise(facts)
+    assert not (isinstance(said, Use) and "backward" in said.how)

@@ -72,6 +72,12 @@ def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:
     return list(zip(start[long].tolist(), end[long].tolist(), strict=True))
 
 
+def is_backward(facts: Facts, loop: Loop) -> bool:
+    """Whether autograd repeats it, not the job: then it is no more than another loop's gradient."""
+    op = facts.kernels.op[facts.atoms.index[loop.atoms[: loop.body]]]
+    return bool((op >= 0).any()) and bool(facts.links.backward[op[op >= 0]].all())
+
+
 def multiplies(facts: Facts, loop: Loop) -> bool:
     """Whether a round of the loop holds a product."""
     return bool(of_class(facts, *MATRIX_CLASSES)[loop.atoms].any())

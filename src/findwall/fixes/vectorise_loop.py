@@ -27,7 +27,7 @@ from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
-from findwall.attribute.loops import NONE, Loop, loop_line, loops, multiplies, without_layers
+from findwall.attribute.loops import NONE, Loop, is_backward, loop_line, loops, multiplies, without_layers
 from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
@@ -58,12 +58,13 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     found = [*over_parts, *alike]
     atoms, merged = _atoms(found), _atoms(over_parts)
     launches = small_kernels(facts) * facts.steps.count
-    if len(atoms) <= WORTH_IT * launches:
+    own = [one for one in found if not is_backward(facts, one)]
+    if not own or len(atoms) <= WORTH_IT * launches:
         return None
     # Where most of the step is such a loop, so is most of the Python between its ops.
     mostly = len(merged) > MAJORITY_SHARE * launches
     moves = ("launch-bound", "host-work") if mostly else ("launch-bound",)
-    longest = max(found, key=lambda one: len(one.all_atoms))
+    longest = max(own, key=lambda one: len(one.all_atoms))
     op = facts.op_name(int(longest.atoms[0])) or "the same op"
     small, place = "op" if longest.body == 1 else "ops", _place(facts, longest, mostly)
     return use(
