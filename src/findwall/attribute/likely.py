@@ -65,7 +65,8 @@ def issuing_ns(facts: Facts, rows: I64) -> F64:
     cause = facts.graph.cause[nodes]
     found = np.zeros(len(rows))
     found[known] = np.where((cause >= 0) & (facts.graph.kind[cause] == Node.ISSUE), parts[cause], 0.0)
-    return found
+    usual = found[found > 0]
+    return np.minimum(found, LONG_LAUNCH * np.median(usual)) if len(usual) else found
 
 
 def calls_a_step(facts: Facts) -> int:
