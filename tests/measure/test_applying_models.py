@@ -121,7 +121,7 @@ def test_autocast_spans_the_model_and_its_loss_and_ends_with_the_backward_pass(t
     found, said = run(tmp_path, "bf16-autocast,sdpa", DENSE)
     assert found["sdpa"] == {"seen": "", "trouble": "attention that a job writes out needs an edit"}
     assert found["bf16-autocast"] == {
-        "seen": "2 products ran in bfloat16 in the first forward pass",
+        "seen": "2 products ran in bfloat16 in the first call",
         "trouble": "",
     }
     assert "inner torch.bfloat16\n" in said  # with gradients, without, and in inference mode
@@ -569,7 +569,7 @@ def test_autocast_holds_in_a_function_that_is_compiled_for_its_layers(tmp_path: 
 
 def test_a_compiled_function_that_shows_nothing_of_autocast_proves_nothing() -> None:
     torch, effect = pytest.importorskip("torch"), Effect()
-    effect.saw("1 product ran in bfloat16 in the first forward pass")
+    effect.saw("1 product ran in bfloat16 in the first call")
     kept = partial(kept_seen, torch, effect, dtype=torch.bfloat16)
     called = Span(torch, torch.bfloat16, effect).around_function(kept(call=lambda given: given), "cpu")
     called(torch.ones(2))

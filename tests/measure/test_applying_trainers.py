@@ -139,7 +139,7 @@ def test_fixes_reach_through_a_trainer(package: str, tmp_path: Path, monkeypatch
     if images:
         assert "convolution weights and the first convolution's input" in found["channels-last"]["seen"]
     else:
-        assert found["bf16-autocast"]["seen"].endswith("ran in bfloat16 in the first forward pass")
+        assert found["bf16-autocast"]["seen"].endswith("ran in bfloat16 in the first call")
         assert found["channels-last"]["trouble"] == "the model has no Conv2d"
 
 

@@ -16,7 +16,8 @@ feeds stay fp32 as well; such data must be made bfloat16 itself.
 
 Risk:
 8 bits of mantissa instead of 24 in what autocast covers. Most training is indifferent; check the
-loss curve. GPUs without bfloat16 (V100, T4) need float16 and a scaler: fp16-autocast.
+loss curve. GPUs without bfloat16 (V100, T4) need float16 and a scaler: fp16-autocast. Code that goes on with
+what layers give in training, numpy first of all, may know no bfloat16: `.float()` before it.
 """
 
 from __future__ import annotations

@@ -332,7 +332,7 @@ def _products_seen(torch: Any, effect: Effect, told: str) -> Iterator[None]:
         effect.cannot(OWN)
     elif narrow:
         products = "product" if narrow == 1 else "products"
-        effect.saw(f"{narrow:,} {products} ran in {told} in the first forward pass")
+        effect.saw(f"{narrow:,} {products} ran in {told} in the first call")
 
 
 def _note(formats: list[str]) -> Callable[[str, str], None]:
