@@ -174,6 +174,10 @@ def test_what_is_slower_by_less_than_the_noise_is_told_so() -> None:
     found = judge(("a",), Outcome("a", samples), plain, True, 0.8)
     assert found.verdict == "no-difference"
     assert found.why.startswith("no more than the 80 % that two plain arms may differ by")
+    faster = [Sample(0, 1.0, ms, report=ArmReport(ms, 10, LOSSES, None, seen)) for ms in (61, 62, 61.5)]
+    found = judge(("a",), Outcome("a", faster), plain, True, 0.8)
+    assert found.verdict == "no-difference"
+    assert found.why.startswith("not settled, no more than the 80 % that two plain arms may differ by: --rep")
 
 
 def test_a_job_with_nothing_to_gain_is_told_so() -> None:

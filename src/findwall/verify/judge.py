@@ -125,7 +125,8 @@ def unsettled(
     if found != "no-difference" or faster is None:
         return ""
     if faster.low > 1 or faster.high < 1:
-        return f"no more than the {format_share(floor)} that two plain arms may differ by"
+        noise = f"no more than the {format_share(floor)} that two plain arms may differ by"
+        return f"{NOT_SETTLED}, {noise}: {MORE_TIME}" if faster.ratio > COULD_BE else noise
     if faster.high <= COULD_BE:
         return ""
     if faster.high > FAR_APART * faster.low:  # an end of such an interval is no promise
