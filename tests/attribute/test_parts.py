@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.loops import is_backward, loops, without_layers
-from findwall.attribute.parts import part_loops
-from findwall.fixes import Use
+from findwall.attribute.parts import mostly_over_parts, part_loops
+from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.fixes.vectorise_loop import FIX
 from findwall.model.run import HostLine
@@ -164,3 +164,11 @@ def test_what_the_backward_pass_repeats_is_no_loop_of_the_job(tmp_path: Path) ->
     assert any(is_backward(facts, one) for one in loops(facts))
     said = FIX.advise(facts)
     assert not (isinstance(said, Use) and "backward" in said.how)
+
+
+def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> None:
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_index)
+    assert mostly_over_parts(facts)
+    said = all_fixes()["larger-batch"].advise(facts)
+    assert isinstance(said, NoUse) and "more rounds" in said.why
+    assert not mostly_over_parts(traced(tmp_path, Layers(), plain))

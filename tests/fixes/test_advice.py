@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.fixes import CannotTell, Use, all_fixes
+from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.foreach_optimizer import in_lists
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
@@ -635,6 +635,20 @@ def test_no_thread_takes_a_loop_of_python_off_the_step() -> None:
     assert isinstance(looping, Use) and looping.likely is None and "process" in looping.how
     saving = move.advise(stood_on(("log.py:12", "encoder.py:iterencode")))
     assert isinstance(saving, Use) and saving.likely is not None and "thread" in saving.how
+
+
+def test_no_line_that_runs_ops_is_moved_off_the_step() -> None:
+    """As of a loop over many small tensors in an optimizer: between its ops there is nothing to move."""
+    move = FIXES["move-io-off-step"]
+    facts = stood_on(
+        ("train.py:48", "adam.py:_single_tensor_adam"), ("train.py:47", "graph.py:_engine_run_backward")
+    )
+    mostly = replace(facts.rank, host_lines=(*facts.rank.host_lines, HostLine("train.py:48", "step", 0.05)))
+    said = move.advise(replace(facts, rank=mostly))
+    assert isinstance(said, NoUse) and "where ops run" in said.why
+    saves = HostLine("train.py:52", "save", 0.5, "serialization.py:save")
+    said = move.advise(replace(facts, rank=replace(mostly, host_lines=(*mostly.host_lines, saves))))
+    assert isinstance(said, Use) and "train.py:52" in said.how
 
 
 @pytest.mark.parametrize(("cpu", "gpu", "together"), [("os  ", "kb  ", True), ("osss", "kbbb", False)])

@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import of_class, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, multiplies, without_layers
 from findwall.attribute.shapes import tensors_of
@@ -76,6 +76,13 @@ def part_loops(facts: Facts) -> list[Loop]:
         if enough and _works_on_parts(facts, loop, one.elements):
             found.append(loop)
     return without_layers(facts, found)
+
+
+def mostly_over_parts(facts: Facts) -> bool:
+    """Whether most of what the step launches is launched by such loops: then the job's Python is theirs, and
+    a larger tensor has more rounds."""
+    atoms = [one.all_atoms for one in part_loops(facts)]
+    return sum(map(len, atoms)) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 
 def _heads(facts: Facts) -> I64:

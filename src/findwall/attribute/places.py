@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from findwall.attribute.facts import Facts
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
@@ -85,6 +86,14 @@ def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
     `between_ops`: where no op was running, as far as the samples tell.
     """
     return next(iter(_sampled(facts, between_ops)), None)
+
+
+def seen_at_ops(facts: Facts, needed: float) -> bool:
+    """Whether a sampler saw the host mostly on lines that run ops, and on others less than this share."""
+    lines = facts.rank.host_lines
+    runs_ops = {line.place for line in lines if _RUNS_OPS.search(line.inside)}
+    at_ops = sum(line.share for line in lines if line.place in runs_ops)
+    return at_ops > MAJORITY_SHARE and sum(line.share for line in lines) - at_ops < needed
 
 
 def pure_python(facts: Facts) -> list[HostLine]:

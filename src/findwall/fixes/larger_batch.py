@@ -21,6 +21,7 @@ from findwall.attribute.device_time import busy_share, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.job import is_training
+from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.waits import launch_idle
 from findwall.fixes import Fix, NoUse, Outcome, Use
 from findwall.model.catalogue import WORTH_IT
@@ -32,6 +33,8 @@ MOVES = ("memory-roof", "launch-bound")
 def advise(facts: Facts) -> Outcome:
     share = format_share(busy_share(facts))
     if launch_idle(facts) > WORTH_IT * step_ms(facts):
+        if mostly_over_parts(facts):
+            return NoUse("a Python loop goes over the samples, so that a larger batch has more rounds")
         how = (
             f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step "
             f"whatever its size, and the {device_word(facts)} is busy only {share} of that time. "

@@ -19,7 +19,8 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
-from findwall.attribute.places import loops_in_python, sampled
+from findwall.attribute.parts import mostly_over_parts
+from findwall.attribute.places import loops_in_python, sampled, seen_at_ops
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, Use, surely
 from findwall.replay.change import Change, Drop
@@ -28,6 +29,7 @@ from findwall.units import format_bytes
 MOVES = ("host-work", "host-sync", "unstable-steps")
 # Of the step: with less of its own work the host is not why steps vary. Chosen by hand, not calibrated.
 HOST_AT_FAULT_SHARE = 0.01
+LEAST_SEEN = 0.5  # of its time: a sampler that saw it so little saw something else. Chosen by hand.
 
 
 def advise(facts: Facts) -> Outcome:
@@ -37,13 +39,17 @@ def advise(facts: Facts) -> Outcome:
     copied = downloads(facts).nbytes
     # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
     bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
-    line = sampled(facts)
+    if not bulk and seen_at_ops(facts, LEAST_SEEN * spent / step_ms(facts)):
+        return NoUse("the host was seen where ops run, not at work of its own that could be moved")
+    line = sampled(facts, between_ops=True)
     at = f" at {line.place}" if line is not None else ""
     also = f"; {format_bytes(copied)} per step is copied out, as for a checkpoint" if bulk else ""
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     best = _best(facts, bulk, causes)
     waits = f"the device waits {a_step(spent)} while no op runs{at}{also}"
     if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
+        if not bulk and mostly_over_parts(facts):
+            return NoUse("the Python in the step is that of a loop which launches its ops")
         way = "Do it every n steps or in another process (a thread that runs Python holds the interpreter)"
         return Use(f"{way}: {waits}.", best, causes, after_others=True)
     return surely(
