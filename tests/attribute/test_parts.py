@@ -20,6 +20,7 @@ from findwall.fixes.vectorise_loop import FIX
 from findwall.model.run import HostLine
 from findwall.readers import read_trace
 from findwall.report.by_hand import LONGEST_HOW
+from findwall.walls import launch_bound
 from sketch import facts_of
 
 SAMPLES, WIDE = 24, 16
@@ -171,4 +172,6 @@ def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> Non
     assert mostly_over_parts(facts)
     said = all_fixes()["larger-batch"].advise(facts)
     assert isinstance(said, NoUse) and "more rounds" in said.why
+    sentence = launch_bound.sentence(facts)
+    assert "Do in one call on the whole batch" in sentence and "larger batch" not in sentence
     assert not mostly_over_parts(traced(tmp_path, Layers(), plain))

@@ -32,6 +32,7 @@ from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, times_text, told, waiting
 from findwall.attribute.job import graph_share, is_compiled
+from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -62,6 +63,8 @@ def sentence(facts: Facts) -> str:
 
 def _advice(facts: Facts) -> str:
     """What the job does not do already."""
+    if mostly_over_parts(facts):
+        return "do in one call on the whole batch what a Python loop does sample by sample"
     ways = []
     replayed = graph_share(facts) > MAJORITY_SHARE
     if not on_cores(facts) and not replayed and "cuda-graphs" not in facts.refused:
