@@ -558,10 +558,9 @@ def main():""",
 )
 
 
-@pytest.mark.parametrize("fixes", ["torch-compile,bf16-autocast"])
-def test_autocast_holds_in_a_function_that_is_compiled_for_its_layers(tmp_path: Path, fixes: str) -> None:
+def test_autocast_holds_in_a_function_that_is_compiled_for_its_layers(tmp_path: Path) -> None:
     """The compiler goes past what stands around each layer; and what was seen there before is no proof."""
-    found, said = run(tmp_path, fixes, COMPILED_LAYERS)
+    found, said = run(tmp_path, "torch-compile,bf16-autocast", COMPILED_LAYERS)
     assert "that the compiled code gives or keeps: in bfloat16" in found["bf16-autocast"]["seen"]
     assert ", of forward at job.py:15" in found["torch-compile"]["seen"]
     assert "True {'torch.bfloat16'}" in said
