@@ -354,8 +354,18 @@ def test_stacks_shorten_the_step_further_with_each_of_their_fixes(name: str) -> 
         assert one.safety == max((FIXES[fix].safety for fix in one.fixes), key=SAFETIES.index)
         for fewer, step in steps.items():
             assert step is None or not set(fewer) < set(one.fixes) or one.step_ms.mid < step, one.fixes
+    # The second may be another way to the first: no longer by the replay, and no better by what is known.
+    ways = len(stacks) > 1 and any(set(stacks[0].fixes) ^ set(stacks[1].fixes) == pair for pair in APART)
     mids = [one.step_ms.mid or 0.0 for one in stacks]
-    assert mids == sorted(mids)
+    ranked = [mids[0], *mids[2:]] if ways else mids
+    assert ranked == sorted(ranked) and (not ways or mids[1] <= mids[0])
+
+
+def test_the_best_stack_comes_with_another_way_that_is_as_good() -> None:
+    """The compiled step of checkpointed blocks waits for its device: graphs change next to nothing, by what
+    is known, so both ways are worth a trial, the plainer one named first."""
+    first, second = (set(one.fixes) for one in together(job("checkpointed_blocks"))[:2])
+    assert first ^ second == {"torch-compile", "reduce-overhead"} and "torch-compile" in first
 
 
 def test_what_a_compiler_does_anyway_is_not_stacked_on_it() -> None:

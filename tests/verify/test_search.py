@@ -323,6 +323,36 @@ def test_two_ways_that_give_the_same_are_not_changed_for_each_other() -> None:
     assert len(job.search().stack) == 1 and len(job.trials) == 1
 
 
+class BothWays(TwoWays):
+    """A look that also offers both ways together with `b`, predicted alike, the first a little longer."""
+
+    def look(self, stack: Stack) -> View:
+        view = super().look(stack)
+        if stack:
+            return view
+        stacks = [Candidate((way, "b"), True, Range(mid=mid)) for way, mid in (("a", 33.0), ("A", 32.5))]
+        return View(view.wall, view.step_ms, [*view.candidates, *stacks])
+
+
+def test_both_ways_to_a_stack_are_tried_at_once_where_they_are_predicted_alike() -> None:
+    job = BothWays({"a": 2.1, "A": 2.0, "b": 1.5})
+    assert job.search().stack == ("A", "b")
+    # No other trial: `b` is proven by what it adds to `a`, and `A` by `a`, which is proven alone.
+    assert job.trials == [[PLAIN, AGAIN, "a", "a + b", "A + b"]]
+
+
+def test_of_stacks_that_are_as_good_the_first_is_kept() -> None:
+    job = BothWays({"a": 2.0, "A": 1.003, "b": 1.5})  # A + b: half a percent faster than a + b
+    found = job.search()
+    assert found.stack == ("a", "b") and len(found.stages[0].attempts) == 3
+
+
+def test_another_way_that_fails_leaves_the_stack_to_the_first() -> None:
+    job = BothWays({"a": 2.1, "A": 2.0, "b": 1.5})
+    job.broken = "A"
+    assert job.search().stack == ("a", "b")
+
+
 def test_what_else_changed_is_said() -> None:
     plain, hot = Around(clock_mhz=1980.0), Around(clock_mhz=1600.0, neighbours=2, others_busy=3.5)
     said = disturbed([plain, plain], [hot])

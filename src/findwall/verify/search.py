@@ -10,6 +10,7 @@ and who looks at the job is the caller's matter.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from statistics import median
 
 import msgspec
@@ -33,8 +34,10 @@ from findwall.verify.trial import Outcome, Trial
 
 # All chosen by hand.
 AT_ONCE = 3  # candidates in one trial, so that each turn of the arms stays short
+MOST_STACKS = 2  # of those
 FEWEST = 2  # processes of an arm: one has no spread
 CLEAR = 1.05  # times: a gain proven to be more needs no further processes
+AS_GOOD = 0.99  # of the best gain: of such the first is taken, which takes less
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
@@ -148,13 +151,21 @@ class _Way:
         self.found.ended = NO_LOOK
 
     def _wanted(self, view: View) -> list[Candidate]:
-        """The stack that is predicted best, if there is one, and the best fixes."""
+        """The stack that is predicted best, if there is one, another way to it that is predicted as good, and
+        the best fixes."""
         free = [one for one in view.candidates if self._may_be_tried(one, view)]
         singles = self._one_way_each([one for one in free if len(one.fixes) == 1])
         stacks = [one for one in free if len(one.fixes) > 1 and one.predicted.mid is not None]
-        best = sorted(stacks, key=lambda one: one.predicted.mid or 0.0)[:1]
+        stacks.sort(key=lambda one: one.predicted.mid or 0.0)
+        best = [one for one in stacks if self._is_as_good(one, stacks[0])][:MOST_STACKS]
         chosen = {*(one.fixes for one in best), *(one.fixes for one in singles[: AT_ONCE - len(best)])}
         return [one for one in free if one.fixes in chosen]
+
+    def _is_as_good(self, one: Candidate, best: Candidate) -> bool:
+        """Whether a stack is the best one, or that with one fix done in another way, and no slower."""
+        others = set(one.fixes) - set(best.fixes)
+        ways = all(self._rivals(best.fixes, name) for name in others) and len(one.fixes) == len(best.fixes)
+        return ways and WORTH_AGAIN * (one.predicted.mid or inf) <= (best.predicted.mid or 0.0)
 
     def _one_way_each(self, singles: list[Candidate]) -> list[Candidate]:
         """Of several ways to the same the one that is predicted best: another is tried if that fails, or in
@@ -219,7 +230,7 @@ class _Way:
         fresh = {one.fixes for one, made in judged if made.verdict == "faster"}
         self._proven |= {fixes[0] for fixes in fresh if len(fixes) == 1}
         if proven:
-            best = max(proven, key=_gain)
+            best = next(made for made in proven if _gain(made) >= max(map(_gain, proven)) * AS_GOOD)
             found.stack, found.total = best.fixes, best
             self._replaced |= set(base) - set(best.fixes)
             self._proven |= self._proven_inside(best.fixes, trial, arms)
@@ -255,15 +266,28 @@ class _Way:
         self.found.stack, self.found.total = rest.fixes, rest
 
     def _proven_inside(self, stack: Stack, trial: Trial, arms: dict[str, Stack]) -> set[str]:
-        """Fixes of a stack that is faster than an arm of the same trial which lacks them alone."""
-        names = {frozenset(made): name for name, made in arms.items()}
-        proven = set()
-        for one in stack:
-            fewer, whole = names.get(frozenset(stack) - {one}), names[frozenset(stack)]
-            if fewer is not None:
-                found = prove(trial.arms[fewer].runs_ms, trial.arms[whole].runs_ms)
-                proven |= {one} if verdict(found, self._floor) == "faster" else set()
-        return proven
+        """Fixes of a stack that is faster than an arm of the same trial which lacks them alone.
+
+        The same stack with another way to one of its fixes says as much of the others; and of that fix, if
+        its other way is proven: the stack was chosen over it.
+        """
+        runs = {frozenset(made): trial.arms[name].runs_ms for name, made in arms.items()}
+        whole = frozenset(stack)
+        found = self._faster_with(whole, runs)
+        for same in [made for made in runs if len(made) == len(whole) == len(made & whole) + 1]:
+            (one,), (other,) = whole - same, same - whole
+            if self._rivals((one,), other) and len(runs[same]) >= FEWEST:
+                inside = self._faster_with(same, runs)
+                found |= inside & whole
+                found |= {one} if other in inside | self._proven else set()
+        return found
+
+    def _faster_with(self, stack: frozenset[str], runs: dict[frozenset[str], list[float]]) -> set[str]:
+        """Those of a stack that it was measured without, and is faster with."""
+        fewer = {one: runs[stack - {one}] for one in stack if stack - {one} in runs}
+        return {
+            one for one, base in fewer.items() if verdict(prove(base, runs[stack]), self._floor) == "faster"
+        }
 
     def _note_plain(self, trial: Trial, first: bool) -> None:
         plain = trial.arms[PLAIN]
