@@ -54,7 +54,7 @@ def advise(facts: Facts) -> Outcome:
         return replace(
             use(
                 'Use `torch.compile(model, mode="reduce-overhead")`: it gives what the default mode gives, '
-                "as the device never waits for launches.",
+                "as the device never waits for launches today.",
                 _best(facts),
                 likely=lambda made: _likely(facts, made),
             ),
