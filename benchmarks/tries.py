@@ -29,6 +29,7 @@ from statistics import fmean
 from typing import Any
 
 from findwall.fixes import all_fixes
+from findwall.verify.judge import NOT_SETTLED
 from fix_names import FIX_OF
 
 HERE = Path(__file__).resolve().parent
@@ -134,8 +135,10 @@ def show(rows: dict[str, Any]) -> None:
 
 
 def verdicts(row: dict[str, Any]) -> dict[str, str]:
-    """Of the fixes that went through: a process that had no time to end says nothing of a fix."""
-    return {one["fix"]: one["verdict"] for one in row.get("trials", ()) if one["verdict"] != "failed"}
+    """Of the fixes that went through: a process that had no time to end says nothing of a fix. What is not
+    settled is called so by `try` itself: it asks for more time."""
+    made = [one for one in row.get("trials", ()) if one["verdict"] != "failed"]
+    return {one["fix"]: NOT_SETTLED if NOT_SETTLED in one["why"] else one["verdict"] for one in made}
 
 
 def show_repeats(first: dict[str, Any], again: dict[str, list[dict[str, Any]]]) -> None:
@@ -147,7 +150,9 @@ def show_repeats(first: dict[str, Any], again: dict[str, list[dict[str, Any]]]) 
         if fix in verdicts(row)
     ]
     other = [one for one in pairs if one[2] != one[3]]
-    print(f"tried again: {len(pairs)} fixes on {len(again)} jobs, {len(other)} with another verdict")
+    wrong = [one for one in other if NOT_SETTLED not in one]
+    still_open = f"{len(other) - len(wrong)} not settled once and settled once"
+    print(f"tried again: {len(pairs)} on {len(again)} jobs, {len(wrong)} with another verdict, {still_open}")
     for job, fix, before, now in other:
         print(f"  {job}: {fix} was {before}, and {now} when it was tried again")
 
