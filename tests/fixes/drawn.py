@@ -159,9 +159,10 @@ def starved(
     workers: int | None = None,
     busy: float | None = None,
     in_line: float | None = None,
+    children: float | None = None,
 ) -> Facts:
     """The device waits four of six ms for the loader; `inside`: what the loader calls."""
-    cpu = CpuUse(cores=16, own_busy=busy, others_busy=0.0, in_line_share=in_line)
+    cpu = CpuUse(16, others_busy=0.0, own_busy=busy, children_wanted=children, in_line_share=in_line)
     iterator = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
     loader = (Kind.ANNOTATION, f"enumerate(DataLoader)#{iterator}.__next__")
     drawing = f"{host * 3}\n{inside * 3}"

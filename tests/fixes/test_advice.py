@@ -593,6 +593,13 @@ def test_cores_limit_workers_that_compute_not_those_that_wait(busy: float | None
     assert enough or "num_workers=32" in advice.how
 
 
+@pytest.mark.parametrize(("children", "enough"), [(15.8, True), (0.3, False)])
+def test_threads_of_the_training_process_are_no_work_of_its_workers(children: float, enough: bool) -> None:
+    """They keep most cores busy either way, in the ops of the step."""
+    advice = FIXES["loader-workers"].advise(drawn.starved(workers=16, busy=16.0, children=children))
+    assert isinstance(advice, Use) != enough
+
+
 @pytest.mark.parametrize(("busy", "workers"), [(1.0, 4), (0.4, 2), (None, 4)])
 def test_a_loader_that_only_waits_loses_nothing_in_a_worker(busy: float | None, workers: int) -> None:
     """The step has 2 ms left for it, and making a batch takes 4."""

@@ -54,12 +54,13 @@ def cores_while_loading(facts: Facts) -> float | None:
 def only_waits(facts: Facts) -> bool:
     """Whether making batches is waiting, for storage or for a server: cores are no limit to that. Waiting for
     a core that another process has is none of it, whoever that is."""
-    busy = cores_while_loading(facts)
-    if busy is None:
+    busy, cpu, workers = cores_while_loading(facts), facts.rank.telemetry.cpu, facts.rank.loader_workers
+    if busy is None or cpu is None:
         return False
-    cpu = facts.rank.telemetry.cpu
-    wanted = busy + ((cpu.in_line_share if cpu is not None else None) or 0.0)
-    return wanted < WAITS_CORES * max(facts.rank.loader_workers or 0, 1)
+    wanted = busy + (cpu.in_line_share or 0.0)
+    if workers and cpu.children_wanted is not None:  # of them alone: other threads' work is none of theirs
+        wanted = min(wanted, cpu.children_wanted)
+    return wanted < WAITS_CORES * max(workers or 0, 1)
 
 
 def workers_a_core(facts: Facts) -> int:

@@ -29,6 +29,7 @@ class Look:
     cores: int  # that this process may use
     busy: float  # spent on them by anyone
     own: float  # spent by this process and its children
+    children: float  # by its children, those that have ended as well, or in line for a core
     thread: int  # the calling one
     in_line: float | None  # it could have run and had no core
 
@@ -38,14 +39,16 @@ def look(root: Path = Path("/")) -> Look | None:
     thread = threading.get_native_id()
     try:
         cores, busy = _totals((root / "proc/stat").read_text(), _usable())
-        own = _seconds((root / "proc/self/stat").read_text())
-        own += sum(_spent(root / "proc" / name / "stat") for name in _children(root))
+        alone, ended = _seconds((root / "proc/self/stat").read_text())
+        there = [root / "proc" / name for name in _children(root)]
+        children = ended + sum(_spent(path / "stat") for path in there)
     except (OSError, ValueError, IndexError):
         return None
     if not cores:
         return None
     waited = _in_line(root / f"proc/self/task/{thread}/schedstat")
-    return Look(monotonic(), cores, busy, own, thread, waited)
+    wanted = children + sum(_in_line(path / "schedstat") or 0.0 for path in there)
+    return Look(monotonic(), cores, busy, alone + children, wanted, thread, waited)
 
 
 def between(first: Look | None, last: Look | None) -> CpuUse | None:
@@ -62,6 +65,7 @@ def between(first: Look | None, last: Look | None) -> CpuUse | None:
         cores=last.cores,
         others_busy=min(max(others, 0.0), float(last.cores)),
         own_busy=own,
+        children_wanted=max(last.children - first.children, 0.0) / seconds,
         in_line_share=waited,
         seconds=seconds,
     )
@@ -110,14 +114,15 @@ def _ticks_per_s() -> int:
     return os.sysconf("SC_CLK_TCK")
 
 
-def _seconds(stat: str) -> float:
-    """CPU seconds of a process and of those of its children that have ended."""
-    return sum(int(field) for field in stat.rpartition(")")[2].split()[11:15]) / _ticks_per_s()
+def _seconds(stat: str) -> tuple[float, float]:
+    """CPU seconds of a process, and of those of its children that have ended."""
+    fields = [int(field) / _ticks_per_s() for field in stat.rpartition(")")[2].split()[11:15]]
+    return sum(fields[:2]), sum(fields[2:])
 
 
 def _spent(path: Path) -> float:
     try:
-        return _seconds(path.read_text())
+        return sum(_seconds(path.read_text()))
     except (FileNotFoundError, ProcessLookupError):  # it has ended: its parent has its time now
         return 0.0
 

@@ -75,6 +75,8 @@ class CpuUse(msgspec.Struct, frozen=True):
     own_busy: float | None = None  # how many the job and its children did
     in_line_share: float | None = None  # of the time: the training thread could have run and had no core
     seconds: float | None = None
+    # How many its children, loader workers most of all, kept busy or waited for in line.
+    children_wanted: float | None = None
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
