@@ -207,6 +207,13 @@ def test_a_look_that_fails_says_what_findwall_said(tmp_path: Path) -> None:
         look_at([sys.executable, "-c", code], tmp_path, tmp_path / "none.json", None, {})
 
 
+def test_a_look_that_had_no_time_asks_for_more_and_blames_nothing(tmp_path: Path) -> None:
+    waits = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(FindwallError, match=r"too short for another look .*--budget") as told:
+        look_at(waits, tmp_path, tmp_path / "none.json", None, {}, left_s=1.0)
+    assert "findwall run" not in str(told.value)
+
+
 @pytest.mark.usefixtures("script")
 def test_a_job_with_nothing_to_gain_is_told_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.model.diagnosis import Diagnosis, Range
+from findwall.model.diagnosis import Diagnosis, Range, Wall
 from findwall.model.patch import Patch
 from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.verify.equivalence import Losses
@@ -42,10 +42,22 @@ def test_what_is_kept_is_told_first_with_its_interval(diagnosis: Diagnosis) -> N
     assert "same losses, 0.4 % apart, 2.0 % allowed; its longer start is made up for" in rows
     assert "after 2,000 steps (20 s)" in " ".join(rows)
     assert rows[rows.index("plain █▄▁") + 1] == "with it █▄▁"
-    assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: its wall is not known" in rows
+    assert "20.0 ms today: data / loader-starved" in rows and "10.0 ms tf32: not looked at again" in rows
     assert "What takes a day takes 12.0 hours less." in rows
     assert "findwall run --apply tf32 train.py --lr 1" in text
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_a_wall_that_is_not_known_comes_with_its_reason(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    why = "Only its own work takes the step's time. Run `findwall ceilings` (under 30 s)."
+    after = replace(diagnosis, wall=Wall(None, None, why))
+    text = to_text(with_trials(diagnosis, tried), tried, after, "train.py")
+    assert f"tf32: its wall is not known\n  {why}\n" in text
+    short = replace(tried, ended=EARLY["deadline"])
+    text = to_text(with_trials(diagnosis, short), short, None, "train.py")
+    assert "tf32: not looked at again, as the budget is spent" in text
 
 
 def test_the_steps_and_the_ratio_agree_whatever_a_later_trial_measured(diagnosis: Diagnosis) -> None:

@@ -34,6 +34,11 @@ def look_at(
     limit_s = min(left_s, LIMIT_S)
     with own_folder(cwd) as own:
         code = _run(command, folder, own, env, limit_s)
+    if code is None and limit_s < LIMIT_S:
+        raise FindwallError(
+            f"The {limit_s:.0f} s that were left were too short for another look at the job.",
+            "--budget gives it more.",
+        )
     if code is None:
         raise FindwallError(
             f"The job gave no diagnosis in {limit_s:.0f} s.",

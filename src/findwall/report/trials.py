@@ -180,14 +180,22 @@ def _road(found: Found, after: Diagnosis | None) -> list[str]:
         for before, stage in pairwise(found.stages)
         if stage.stack != before.stack
     ]
+    why = ""
     if found.stages[-1].stack != found.stack:
-        wall = (
-            f"{after.wall.wall} / {after.wall.cause}"
-            if after is not None and after.wall.cause
-            else "its wall is not known"
-        )
+        wall, why = _wall_left(found, after)
         stops.append((found.total.step_ms if found.total else None, joined(found.stack), wall))
-    return ["", *(f"  {format_ms(step):>9}  {made}: {wall}" for step, made, wall in stops)]
+    told = [f"  {format_ms(step):>9}  {made}: {wall}" for step, made, wall in stops]
+    return ["", *told, *([f"  {why}"] if why else [])]
+
+
+def _wall_left(found: Found, after: Diagnosis | None) -> tuple[str, str]:
+    """Where the job stands with all that is kept, and why nobody knows, where that is so."""
+    if after is None:
+        early = f", as {found.ended}" if found.ended == EARLY["deadline"] else ""
+        return f"not looked at again{early}", ""
+    if after.wall.cause:
+        return f"{after.wall.wall} / {after.wall.cause}", ""
+    return "its wall is not known", after.wall.sentence
 
 
 def _curves(found: Found) -> list[str]:
