@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from math import inf, log
+from math import log
 from typing import get_args
 
 import msgspec
@@ -295,19 +295,28 @@ def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Pre
 def _another_way(
     facts: Facts, best: Prescription, chosen: list[_Candidate], ledger: _Ledger
 ) -> Prescription | None:
-    """The best stack with another way to what one of its fixes does, where the replay finds that no longer.
-    What a trace says least about, the host once the device is faster, may make it the shorter one by far."""
+    """The best stack with another way to what one of its fixes does, where the replay finds that as good.
+
+    What a trace says least about, the host once the device is faster, may make it the shorter one by far: so
+    a trial has both, and nobody promises a step that only the other way would make so much shorter.
+    """
     named = {one.name: one for one in chosen}
-    group = [named[name] for name in best.fixes]
+    group, step = [named[name] for name in best.fixes], best.step_ms.mid or 0.0
     for at, one in enumerate(group):
         for other in chosen:
             made = (*group[:at], other, *group[at + 1 :])
             if {one.name, other.name} not in APART or _exclude_each_other(made) or not _is_alike(one, other):
                 continue
             found = _together(facts, made, ledger)
-            if found is not None and (found.step_ms.mid or inf) <= (best.step_ms.mid or 0.0):
+            most = min(step, *((1.0 - WORTH_IT) * (fix.mid or 0.0) for fix in made))  # each adds to it
+            if found is not None and step / ALIKE <= (found.step_ms.mid or 0.0) <= most:
                 return found
     return None
+
+
+def is_another_way(one: Prescription, other: Prescription) -> bool:
+    """Whether two stacks are one, with another way to what one of its fixes does."""
+    return len(one.fixes) > 1 and set(one.fixes) ^ set(other.fixes) in APART
 
 
 def _exclude_each_other(group: tuple[_Candidate, ...]) -> bool:

@@ -7,7 +7,8 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed
-from findwall.model.catalogue import WALL_OF, WORTH_IT
+from findwall.fixes.prescribe import is_another_way
+from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Prescription, Range, Stage
 from findwall.units import NS_PER_MS, ms
 
@@ -15,11 +16,10 @@ from findwall.units import NS_PER_MS, ms
 def road(facts: Facts, cause: str | None, prescriptions: list[Prescription]) -> list[Stage]:
     """Empty where no fix has a prediction: then there is nowhere to go that anybody could name."""
     known = [one for one in prescriptions if one.step_ms.mid is not None]
+    known = [one for at, one in enumerate(known) if not any(is_another_way(one, to) for to in known[:at])]
     if cause is None or not known:
         return []
-    shortest = min(one.step_ms.mid or 0.0 for one in known)
-    # What is no better by what a fix must be worth stands behind what asks for less.
-    best = next(one for one in known if (one.step_ms.mid or 0.0) * (1.0 - WORTH_IT) <= shortest)
+    best = min(known, key=lambda one: one.step_ms.mid or 0.0)
     stops = [Stage([], "today", Range(mid=step_ms(facts)), WALL_OF[cause], cause)]
     then = _then(facts, best)
     stops.append(Stage(best.fixes, "predicted", best.step_ms, WALL_OF.get(then or ""), then))

@@ -10,7 +10,6 @@ and who looks at the job is the caller's matter.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from statistics import median
 
 import msgspec
@@ -151,21 +150,19 @@ class _Way:
         self.found.ended = NO_LOOK
 
     def _wanted(self, view: View) -> list[Candidate]:
-        """The stack that is predicted best, if there is one, another way to it that is predicted as good, and
-        the best fixes."""
+        """The stack that is predicted best, if there is one, another way to it, and the best fixes."""
         free = [one for one in view.candidates if self._may_be_tried(one, view)]
         singles = self._one_way_each([one for one in free if len(one.fixes) == 1])
         stacks = [one for one in free if len(one.fixes) > 1 and one.predicted.mid is not None]
         stacks.sort(key=lambda one: one.predicted.mid or 0.0)
-        best = [one for one in stacks if self._is_as_good(one, stacks[0])][:MOST_STACKS]
+        best = [one for one in stacks if self._is_a_way_to(stacks[0], one)][:MOST_STACKS]
         chosen = {*(one.fixes for one in best), *(one.fixes for one in singles[: AT_ONCE - len(best)])}
         return [one for one in free if one.fixes in chosen]
 
-    def _is_as_good(self, one: Candidate, best: Candidate) -> bool:
-        """Whether a stack is the best one, or that with one fix done in another way, and no slower."""
+    def _is_a_way_to(self, best: Candidate, one: Candidate) -> bool:
+        """Whether a stack is the best one, or that with a fix made in another way."""
         others = set(one.fixes) - set(best.fixes)
-        ways = all(self._rivals(best.fixes, name) for name in others) and len(one.fixes) == len(best.fixes)
-        return ways and WORTH_AGAIN * (one.predicted.mid or inf) <= (best.predicted.mid or 0.0)
+        return len(one.fixes) == len(best.fixes) and all(self._rivals(best.fixes, name) for name in others)
 
     def _one_way_each(self, singles: list[Candidate]) -> list[Candidate]:
         """Of several ways to the same the one that is predicted best: another is tried if that fails, or in
