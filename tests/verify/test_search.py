@@ -353,6 +353,18 @@ def test_another_way_that_fails_leaves_the_stack_to_the_first() -> None:
     assert job.search().stack == ("a", "b")
 
 
+def test_a_way_that_did_not_get_through_says_nothing_of_the_other() -> None:
+    class Crashing(BothWays):
+        def arm(self, name: str, stack: Stack) -> Outcome:
+            if stack == ("a", "b"):
+                return Outcome(name, [Sample(0, 1.0, failure=Failure("out-of-memory", "no more"))])
+            return super().arm(name, stack)
+
+    job = Crashing({"a": 2.1, "A": 2.0, "b": 1.5})
+    assert job.search().stack == ("A", "b")
+    assert {"A + b without A", "A + b without b"} <= set(job.trials[1])  # both prove themselves
+
+
 def test_what_else_changed_is_said() -> None:
     plain, hot = Around(clock_mhz=1980.0), Around(clock_mhz=1600.0, neighbours=2, others_busy=3.5)
     said = disturbed([plain, plain], [hot])
