@@ -128,6 +128,42 @@ def test_a_fix_that_did_nothing_has_failed_whatever_the_clock_says() -> None:
     assert found.verdict == "failed" and found.why == "a did not take effect"
 
 
+def test_what_did_nothing_once_is_in_no_other_arm() -> None:
+    """Both ways to a stack hold `b`, which does nothing in this job: the second is never started, and later
+    looks may offer what they like."""
+
+    class Idle(Pretended):
+        def look(self, stack: Stack) -> View:
+            left = [name for name in ("a", "A", "b") if name.lower() not in map(str.lower, stack)]
+            singles = [Candidate((name,), True, Range(mid=50.0)) for name in left]
+            stacks = [Candidate((way, "b"), True, Range(mid=30.0)) for way in "aA" if not stack]
+            return View("data", self.step(stack), [*singles, *stacks])
+
+        def rivals(self, stack: Stack, name: str) -> Stack:
+            return tuple(one for one in stack if one.lower() == name.lower())
+
+        def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
+            trial = Trial({name: Outcome(name) for name in arms})
+            for name, stack in arms.items():
+                if not settled(trial, name):
+                    trial.arms[name] = self.arm(name, stack)
+                    self.trials.append([name])
+            return trial
+
+        def arm(self, name: str, stack: Stack) -> Outcome:
+            made = super().arm(name, stack)
+            for one in made.samples:
+                assert one.report is not None
+                one.report.applied.fixes.pop("b", None)
+            return made
+
+    job = Idle({"a": 2.0, "A": 2.0, "b": 1.0})
+    found = job.search()
+    assert found.stack == ("a",) and found.untried == []
+    assert [name for (name,) in job.trials] == [PLAIN, AGAIN, "a", "a + b"]
+    assert found.stages[0].attempts[1].why == "b did not take effect"
+
+
 def test_what_was_measured_before_the_budget_ended_counts() -> None:
     found = Pretended({"a": 2.0, "b": 1.5}, ended="deadline").search()
     assert found.stack == ("a",) and found.ended == "the budget is spent"

@@ -191,6 +191,14 @@ def test_a_trial_stops_when_it_has_enough() -> None:
     assert {name: len(arm.samples) for name, arm in trial.arms.items()} == {"a": 2, "b": 3}
 
 
+def test_an_arm_is_spared_by_what_others_told_in_the_same_round() -> None:
+    def spared(trial: Trial, name: str) -> bool:
+        return name == "b" and bool(trial.arms["a"].samples)
+
+    trial = run_trial([telling("a", 1.0), telling("b", 2.0)], Plan(rounds=2, settled=spared))
+    assert len(trial.arms["a"].runs_ms) == 2 and not trial.arms["b"].samples
+
+
 def test_nothing_a_process_started_outlives_it(tmp_path: Path) -> None:
     """A loader worker whose parent crashed."""
     note = tmp_path / "pid"

@@ -192,9 +192,16 @@ def trouble_of(fixes: tuple[str, ...], arm: Outcome) -> str:
     if not arm.runs_ms:
         first = arm.failures[0] if arm.failures else None
         return f"{first.trouble}: {first.what}" if first else "no process was run"
+    name = did_nothing(fixes, arm)
+    told = [one.applied.fixes.get(bare(name)) for one in arm.reports] if name else []
+    why = next((one.trouble for one in told if one is not None and one.trouble), "")
+    return f"{name} did not take effect{f': {why}' if why else ''}" if name else ""
+
+
+def did_nothing(fixes: tuple[str, ...], arm: Outcome) -> str:
+    """The first of the fixes that processes of an arm went through without; empty if there is none."""
     for name in fixes:
         told = [one.applied.fixes.get(bare(name)) for one in arm.reports]
         if not all(one is not None and one.took_effect for one in told):
-            why = next((one.trouble for one in told if one is not None and one.trouble), "")
-            return f"{name} did not take effect{f': {why}' if why else ''}"
+            return name
     return ""

@@ -21,6 +21,7 @@ from findwall.verify.judge import (
     Plain,
     around_of,
     bare,
+    did_nothing,
     judge,
     losses_of,
     same_order,
@@ -118,6 +119,7 @@ class _Way:
         self._measure, self._rivals, self._rounds = measure, rivals, rounds
         self._tried: set[Stack] = set()
         self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
+        self._idle: set[str] = set()  # fixes that a process went through without: they do nothing in this job
         self._replaced: set[str] = set()  # by another way to the same: they do not come back
         self._proven: set[str] = set()  # fixes that made the job faster by themselves
         self._needed: set[str] = set()  # others of the stack, without which it was not seen to be as good
@@ -177,7 +179,7 @@ class _Way:
         return found
 
     def _may_be_tried(self, one: Candidate, view: View) -> bool:
-        if one.fixes in self._tried:
+        if one.fixes in self._tried or not self._idle.isdisjoint(one.fixes):
             return False
         base = self.found.stack
         lost = set(base) - set(self._with(one))
@@ -215,7 +217,9 @@ class _Way:
         trial = self._measure(arms, lambda trial, name: self._settled(trial, arms, below, name))
         found.seconds += trial.seconds
         self._note_plain(trial, first)
-        found.untried = [one for name, one in tops.items() if not trial.arms[name].samples]
+        self._idle |= _idle_in(trial, arms)
+        left = [one for name, one in tops.items() if not trial.arms[name].samples]
+        found.untried = [one for one in left if self._idle.isdisjoint(one.fixes)]
         tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
         lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
         attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
@@ -346,6 +350,8 @@ class _Way:
             others = [one for one in arms if one not in shared]
             return bool(others) and all(self._settled(trial, arms, below, one) for one in others)
         arm, runs = trial.arms[name], trial.arms[below].runs_ms
+        if not arm.samples and not _idle_in(trial, arms).isdisjoint(arms[name]):
+            return True
         if arm.hopeless or (arm.runs_ms and trouble_of(arms[name], arm)):
             return True
         if len(arm.runs_ms) < FEWEST:
@@ -375,6 +381,11 @@ class _Way:
             for one in view.candidates
             if one.predicted.mid is not None and one.predicted.mid < limit and one.fixes not in self._never
         }
+
+
+def _idle_in(trial: Trial, arms: dict[str, Stack]) -> set[str]:
+    """Fixes that did nothing in a process of this trial, whatever else was made there."""
+    return {did_nothing(stack, trial.arms[name]) for name, stack in arms.items()} - {""}
 
 
 def _plain_runs(trial: Trial) -> list[float]:

@@ -201,6 +201,8 @@ def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: Stop, until: 
         if not left:
             return "enough"
         for name in left:
+            if not trial.arms[name].samples and plan.settled(trial, name):
+                continue  # what others told in this round spares it
             patience = _patience(trial, name, plan, until)
             sample = _sample(known[name], plan, patience, turn, stop, until)
             if sample is None:
