@@ -13,6 +13,7 @@ FIX_OF = {
     "compile": "torch-compile",
     "compile_bf16": "torch-compile,bf16-autocast",
     "compile_bf16_channels_last": "torch-compile,bf16-autocast,channels-last",
+    "compile_bf16_fused": "torch-compile,bf16-autocast,fused-optimizer",
     "compile_fused": "torch-compile,fused-optimizer",
     "compile_tf32": "torch-compile,tf32",
     "cuda_graph": "cuda-graphs",

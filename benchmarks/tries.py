@@ -48,6 +48,7 @@ JOBS = (
     "layout_flips",
     "graph_messages",
     "upcast_tower",
+    "gpt2_fp32",
 )
 HAND_S, HAND_RUNS = 6.0, 2  # seconds that an arm made by hand is timed, and processes of it
 TOLD = re.compile(r"mean step ms ([0-9.]+)")
