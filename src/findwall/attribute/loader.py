@@ -7,10 +7,15 @@ from math import ceil
 
 import numpy as np
 
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
+from findwall.attribute.figures import NOTICED_RATIO, gain, step_ms
+from findwall.attribute.job import range_names
+from findwall.attribute.whatif import best_step, ideal, to_floor
 from findwall.model.events import Kind
 from findwall.model.intervals import union
+from findwall.replay.change import Change
+from findwall.units import format_ms, ms
 
 UNSEEN = "the recording does not show whether the host waits for the loader"
 AS_MANY_AS_CORES = "num_workers=os.cpu_count()"
@@ -101,6 +106,30 @@ def cores_of(facts: Facts) -> int | None:
     """Cores that the job may use, where somebody counted."""
     cpu = facts.rank.telemetry.cpu
     return cpu.cores if cpu is not None else None
+
+
+def shares_its_cores(facts: Facts) -> bool:
+    """Whether the training process of a CPU job makes the batches itself, on the cores of its ops."""
+    single = any("_SingleProcessDataLoaderIter" in name for name in range_names(facts))
+    return on_cores(facts) and single
+
+
+def without_loader(facts: Facts) -> Change:
+    """Every batch is there when the step asks for it. Ops that shared their cores with the loader then have
+    the caches and the threads for themselves: how much faster that makes them nobody knows, but not faster
+    than they can be."""
+    change = ideal(facts, "loader-starved")
+    if shares_its_cores(facts):
+        change += to_floor(facts, np.arange(len(facts.atoms.own)))
+    return change
+
+
+def saved_without_loader(facts: Facts) -> str:
+    """The most that it gives, as the end of a sentence."""
+    saved = ms(facts.step - best_step(facts, without_loader(facts), ("loader-starved",)))
+    if not shares_its_cores(facts) or saved < NOTICED_RATIO * facts.spent_ms("loader-starved"):
+        return gain(facts, "loader-starved")
+    return f"that saves up to {format_ms(saved)}, counting what the ops may gain once the cores are theirs"
 
 
 def computing_share(facts: Facts) -> float:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
-from findwall.attribute.loader import UNSEEN, is_unseen
+from findwall.attribute.loader import UNSEEN, is_unseen, without_loader
 from findwall.attribute.places import sampled
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import WAITED_FOR_SHARE
@@ -36,7 +36,8 @@ def advise(facts: Facts) -> Outcome:
     return use(
         "Do once what every epoch repeats (decode, resize, tokenise) and store it; read large shards "
         "(WebDataset, FFCV) instead of many files: the device waits "
-        f"{a_step(waited)} for the loader.{at}"
+        f"{a_step(waited)} for the loader.{at}",
+        without_loader(facts),
     )
 
 

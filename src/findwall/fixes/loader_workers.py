@@ -40,6 +40,7 @@ from findwall.attribute.loader import (
     cores_of,
     is_unseen,
     share_of_worker,
+    without_loader,
     workers_a_core,
     workers_busy,
     workers_needed,
@@ -83,6 +84,7 @@ def advise(facts: Facts) -> Outcome:
             f"Use `DataLoader(…, {workers_text(facts, 0)}, {rest})`: without workers, each batch is made "
             "between "
             f"two steps ({a_step(waited)}).",
+            without_loader(facts),
             likely=(lambda made: _beside(facts, workers or 1, _share(facts))) if sure else None,
         )
     if "_MultiProcessingDataLoaderIter" in names:

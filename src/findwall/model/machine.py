@@ -75,6 +75,7 @@ class CpuUse(msgspec.Struct, frozen=True):
     own_busy: float | None = None  # how many the job and its children did
     in_line_share: float | None = None  # of the time: the training thread could have run and had no core
     seconds: float | None = None
+    threads: int | None = None  # that torch's ops may use in the training process
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):

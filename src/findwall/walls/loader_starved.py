@@ -25,7 +25,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import told, waiting
 from findwall.attribute.kinds_told import often_text, restarts
-from findwall.attribute.loader import cores_of, workers_text
+from findwall.attribute.loader import cores_of, saved_without_loader, workers_text
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
@@ -50,7 +50,8 @@ def sentence(facts: Facts) -> str:
     calls = _calls(facts)
     where = next((f" at {wait.line}" for wait in calls if wait.line), "")
     why, advice = _why(facts, calls)
-    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} for the next batch{where} because {why}", advice)
+    fact = f"{waiting(facts, CAUSE)} for the next batch{where} because {why}"
+    return told(facts, CAUSE, fact, advice, saved_without_loader(facts))
 
 
 def _why(facts: Facts, calls: list[Wait]) -> tuple[str, str]:
