@@ -22,6 +22,7 @@ from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
+from findwall.replay.curves import curves
 from findwall.units import ms
 from findwall.walls.verdict import decide
 from fixes import drawn
@@ -222,6 +223,16 @@ def test_it_applies_and_says_how(fix: str) -> None:
     assert words in advice.how, advice.how
     assert advice.how.endswith(".")
     assert step_at_best(FIXES[fix], advice, facts()) <= facts().step + 1
+
+
+@pytest.mark.parametrize("fix", HELPS)
+def test_what_is_said_to_need_no_curve_reads_none(fix: str) -> None:
+    advice = FIXES[fix].advise(HELPS[fix][0]())
+    assert isinstance(advice, Use)
+    before = curves.cache_info()
+    if advice.likely is not None and advice.uncurved:
+        advice.likely(frozenset({fix}))
+    assert curves.cache_info() == before
 
 
 @pytest.mark.parametrize("fix", CANNOT_HELP)

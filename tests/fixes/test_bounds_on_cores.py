@@ -12,6 +12,7 @@ from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
+from findwall.report.phrases import basis
 from findwall.units import ms
 from findwall.walls.slow_kernels import sentence
 from sketch import Drawn, facts_of, hosts_own, sketch
@@ -79,6 +80,14 @@ def test_a_loader_that_leaves_the_cores_of_the_ops_may_make_them_faster() -> Non
     wall = diagnose_device(facts.run, [facts]).wall
     assert wall.cause == "loader-starved" and promised(wall.sentence) == pytest.approx(step - best, abs=0.01)
     assert "counting what the ops may gain" in wall.sentence
+
+
+def test_workers_of_a_cpu_job_are_predicted_from_no_curve_of_a_gpu() -> None:
+    facts = on_cores("ddoooooooo", "  pPpPpPsS")
+    found = diagnose_device(facts.run, [facts]).prescriptions
+    workers = next(one for one in found if one.fixes == ["loader-workers"])
+    assert workers.step_ms.mid is not None and workers.basis == "replay"
+    assert "H200" not in basis([workers]) and "replaying the trace" in basis([workers])
 
 
 @pytest.mark.parametrize("own_busy", [1.0, 1.9])  # one core is idle, or none is
