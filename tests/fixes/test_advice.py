@@ -55,6 +55,14 @@ def through_gloo(device_kind: str = "gpu") -> Facts:
     return replace(facts, rank=replace(facts.rank, device_kind=device_kind))
 
 
+def on_few_threads(threads: int) -> Facts:
+    """Seven workers and a training process on 16 cores: two for each."""
+    facts = drawn.crowded()
+    cpu = facts.rank.telemetry.cpu
+    assert cpu is not None
+    return replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=replace(cpu, threads=threads))))
+
+
 def on_one_core(used: float = 1.0) -> Facts:
     """Products of a CPU job on one of eight cores."""
     product = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
@@ -412,6 +420,12 @@ def test_channels_last_already(shared: Path) -> None:
     timeline = read_trace(shared / "zoo" / "resnet_starved.json.gz")
     advice = FIXES["channels-last"].advise(facts_of(timeline, step_ms=525))
     assert advice.why == "the convolutions already read channels-last tensors"
+
+
+def test_threads_that_leave_the_workers_their_cores_are_not_taken_away() -> None:
+    told = [FIXES["omp-threads"].advise(on_few_threads(threads)) for threads in (1, 2, 3)]
+    assert [isinstance(one, NoUse) for one in told] == [True, True, False]
+    assert told[0].why == "torch's ops have one thread as it is, which leaves the others their cores"
 
 
 def test_idle_cores_come_before_other_kernels() -> None:
