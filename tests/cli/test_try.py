@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,16 +24,19 @@ from msgspec.structs import replace
 
 import warm
 from captures import FIXTURES
-from findwall import cli
-from findwall.cli import trying
+from findwall import api, cli
+from findwall.cli import looking, trying
 from findwall.cli.launchers import launch_of
 from findwall.cli.looking import look_at
 from findwall.cli.run import chosen
 from findwall.errors import FindwallError
 from findwall.examine.device import diagnose_device
+from findwall.measure import ceilings
+from findwall.measure.ceilings import CeilingsReport, cached_report, cores, store
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
+from findwall.model.machine import Ceilings
 from findwall.verify.trial import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
 from fixes.drawn import on_cores_without_floor
 
@@ -296,6 +300,115 @@ def test_overhead_goes_and_ctrl_c_keeps_what_was_proven(tmp_path: Path) -> None:
     assert "times faster" in said and re.search(r"freeze-gc .* faster, kept\n", said)
     assert "interrupted." in said
     assert "findwall run --apply freeze-gc job.py" in said and left(tmp_path) == []
+
+
+def of_cores(name: str) -> CeilingsReport:
+    return CeilingsReport(Ceilings(name, "measured", "here", {"fp32": 1e11}, bandwidth=1e10), torch="2")
+
+
+@pytest.fixture
+def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trying.Job:
+    """A job that was looked at on cores that nobody has measured, which are this machine's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cores, "core_name", lambda: "Some CPU, 2 cores")
+    folder = tmp_path / "run"
+    shutil.copytree(FIXTURES / "runs" / "late_rank", folder)
+    monkeypatch.setattr(trying, "_diagnosis", lambda *_: api.look([str(folder)])[1].diagnosis)
+    return trying.Job("job.py", folder=folder)
+
+
+def test_a_cpu_that_nobody_measured_is_measured_once_and_the_look_read_again(
+    unmeasured: trying.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def measured() -> bool:
+        told.append("measured")
+        return store(of_cores("Some CPU, 2 cores")) is not None
+
+    monkeypatch.setattr(trying, "measure_cores", measured)
+    seen = trying.first_look(unmeasured, told.append)
+    assert told == ["looking at the job", "measuring this CPU's ceilings, once: about 13 s", "measured"]
+    assert (seen.machine.ceilings["source"], seen.machine.ceilings["fp32_tflops"]) == ("measured", 0.1)
+    assert unmeasured.folder is not None
+    kept = json.loads((unmeasured.folder / "diagnosis.json").read_text())
+    assert kept["machine"]["ceilings"]["source"] == "measured"
+    assert "measured" in (unmeasured.folder / "report.html").read_text()
+    assert trying.first_look(unmeasured, told.append) == seen and told[3:] == ["looking at the job"]
+
+
+def test_a_cpu_that_cannot_be_measured_is_told_and_the_first_look_stands(
+    unmeasured: trying.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(trying, "measure_cores", lambda: False)
+    seen = trying.first_look(unmeasured, told.append)
+    assert seen.wall.cause == "straggler" and seen.machine.ceilings["source"] == "unknown"
+    assert told[2:] == ["they are not known now either: `findwall ceilings` says why"]
+    monkeypatch.setattr(trying, "measure_cores", lambda: True)  # but nothing can be read
+    monkeypatch.setattr(trying, "_diagnosis", lambda *_: seen)
+    shutil.rmtree(str(unmeasured.folder))
+    assert trying.first_look(unmeasured, told.append) == seen and told[-1] == told[2]
+
+
+def test_a_cpu_is_not_measured_where_no_trial_could_follow_nor_for_other_cores(
+    unmeasured: trying.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    trying.first_look(replace(unmeasured, budget_s=30.0), told.append)
+    monkeypatch.setattr(cores, "core_name", lambda: "Some CPU, 1 cores")  # the job chose its own
+    trying.first_look(unmeasured, told.append)
+    assert told == ["looking at the job"] * 2
+
+
+def test_a_cpu_is_measured_on_all_its_cores_and_kept_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command that a person has for it, whatever number of threads the job is given."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    given: list[tuple[str | None, float, str | None]] = []
+
+    def measured(device: str | None, budget_s: float, _shapes: object) -> CeilingsReport:
+        given.append((device, budget_s, os.environ.get("OMP_NUM_THREADS")))
+        return of_cores(cores.core_name())
+
+    monkeypatch.setattr(ceilings, "measure_ceilings", measured)
+    monkeypatch.setattr(looking, "_run", lambda words, *_: cli._run(list(words[3:])))
+    assert looking.measure_cores() and given == [("cpu", 30.0, None)]
+    assert cached_report(cores.core_name()) is not None
+
+
+MEASURES = """
+import signal
+import sys
+from pathlib import Path
+import msgspec
+from findwall.cli import main, trying
+from findwall.model.diagnosis import Diagnosis
+
+trying._diagnosis = lambda *_: msgspec.json.decode(Path("look.json").read_bytes(), type=Diagnosis)
+trying.lacks_ceilings = lambda _seen: True
+sys.executable = sys.argv[1]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where a shell began it with &
+main(["try", "job.py"])
+"""
+
+
+def test_ctrl_c_while_the_cpu_is_measured_ends_that_as_it_ends_a_look(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(COLLECTS)
+    (tmp_path / "look.json").write_bytes(msgspec.json.encode(prescribing({"freeze-gc": "Do it."})))
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\ntouch begun\nsleep 600\n")
+    slow.chmod(0o755)
+    job = begun(tmp_path, "-c", MEASURES, str(slow))
+    while not (tmp_path / "begun").exists():
+        assert job.poll() is None, job.communicate()
+        time.sleep(0.05)
+    job.send_signal(signal.SIGINT)
+    _, told = job.communicate(timeout=60)
+    assert job.returncode == -signal.SIGINT and "measuring this CPU's ceilings" in told
+    assert "findwall: interrupted before anything was measured\n" in told and left(tmp_path) == []
 
 
 def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(

@@ -22,6 +22,7 @@ from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
+from findwall.replay.curves import curves
 from findwall.units import ms
 from findwall.walls.verdict import decide
 from fixes import drawn
@@ -52,6 +53,14 @@ def through_gloo(device_kind: str = "gpu") -> Facts:
     )
     facts = facts_of(timeline, step_ms=11)
     return replace(facts, rank=replace(facts.rank, device_kind=device_kind))
+
+
+def on_few_threads(threads: int) -> Facts:
+    """Seven workers and a training process on 16 cores: two for each."""
+    facts = drawn.crowded()
+    cpu = facts.rank.telemetry.cpu
+    assert cpu is not None
+    return replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=replace(cpu, threads=threads))))
 
 
 def on_one_core(used: float = 1.0) -> Facts:
@@ -222,6 +231,16 @@ def test_it_applies_and_says_how(fix: str) -> None:
     assert words in advice.how, advice.how
     assert advice.how.endswith(".")
     assert step_at_best(FIXES[fix], advice, facts()) <= facts().step + 1
+
+
+@pytest.mark.parametrize("fix", HELPS)
+def test_what_is_said_to_need_no_curve_reads_none(fix: str) -> None:
+    advice = FIXES[fix].advise(HELPS[fix][0]())
+    assert isinstance(advice, Use)
+    before = curves.cache_info()
+    if advice.likely is not None and advice.uncurved:
+        advice.likely(frozenset({fix}))
+    assert curves.cache_info() == before
 
 
 @pytest.mark.parametrize("fix", CANNOT_HELP)
@@ -401,6 +420,12 @@ def test_channels_last_already(shared: Path) -> None:
     timeline = read_trace(shared / "zoo" / "resnet_starved.json.gz")
     advice = FIXES["channels-last"].advise(facts_of(timeline, step_ms=525))
     assert advice.why == "the convolutions already read channels-last tensors"
+
+
+def test_threads_that_leave_the_workers_their_cores_are_not_taken_away() -> None:
+    told = [FIXES["omp-threads"].advise(on_few_threads(threads)) for threads in (1, 2, 3)]
+    assert [isinstance(one, NoUse) for one in told] == [True, True, False]
+    assert told[0].why == "torch's ops have one thread as it is, which leaves the others their cores"
 
 
 def test_idle_cores_come_before_other_kernels() -> None:

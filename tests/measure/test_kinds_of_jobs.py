@@ -18,7 +18,8 @@ SLEEPS = """
 
 
 def test_a_step_in_six_is_told_apart_and_traced(warm_jobs):
-    source = SLEEPS + "    for i in range(400): step(0.06 if i % 6 == 0 else 0.0)\n"
+    source = SLEEPS + "    torch.set_num_threads(3)\n"
+    source += "    for i in range(400): step(0.06 if i % 6 == 0 else 0.0)\n"
     run = warm_jobs.run(source, options=("--wait", "4", "--steps", "40", "--stop"))
     assert run.code == 0, run.stderr
     found = run.measurement()
@@ -27,6 +28,8 @@ def test_a_step_in_six_is_told_apart_and_traced(warm_jobs):
     assert {after - before for before, after in pairwise(slow)} == {6}
     assert "slow" in found.trace.kinds[:-1]  # the last traced step is not counted
     assert found.trace.kinds.count("usual") >= 2
+    cpu = found.telemetry.cpu  # None where the system does not tell who used it
+    assert cpu is None or cpu.threads == 3
 
 
 def test_what_a_job_does_beside_its_steps_is_timed(warm_jobs):

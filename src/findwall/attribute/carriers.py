@@ -18,6 +18,7 @@ from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text, tensors_of
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.intervals import I64
 from findwall.units import format_ms, format_share, ms
 
 # Chosen by hand, not calibrated.
@@ -79,6 +80,14 @@ def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carri
     ]
     # Equal times are told apart by name: the order must not depend on the file's order.
     return sorted(found, key=lambda one: (-one.ms, one.kernel, one.op or ""))[:limit]
+
+
+def atoms_of_carrier(facts: Facts, cause: str, carrier: Carrier) -> I64:
+    """The device rows that it is made of."""
+    atoms = facts.atoms.of(cause)
+    group, _ = _groups(facts, atoms)
+    mine: I64 = atoms[group == group[np.flatnonzero(atoms == carrier.atom)[0]]]
+    return mine
 
 
 def _known_ms(facts: Facts, ns: float) -> float | None:

@@ -46,10 +46,11 @@ def waiting(facts: Facts, cause: str) -> str:
     return f"For {opening(facts, cause)} the {'cores wait' if on_cores(facts) else 'device waits'}"
 
 
-def told(facts: Facts, cause: str, fact: str, action: str) -> str:
-    """The verdict in two or three sentences: what fills the step, in which steps, what to do about it."""
+def told(facts: Facts, cause: str, fact: str, action: str, saves: str = "") -> str:
+    """The verdict in two or three sentences: what fills the step, in which steps, what to do about it.
+    `saves`: what just that gives, where it is not all that the cause could give back."""
     which = told_of_kind(facts, cause, fact)
-    return f"{fact}.{which} {action[:1].upper()}{action[1:]}; {gain(facts, cause)}."
+    return f"{fact}.{which} {action[:1].upper()}{action[1:]}; {saves or gain(facts, cause)}."
 
 
 def gain(facts: Facts, cause: str) -> str:

@@ -9,9 +9,10 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.unmeasured import cores_at_work
-from findwall.attribute.whatif import ideal, to_floor
+from findwall.attribute.whatif import at_most, best_step, ideal, to_floor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.change import Change
+from findwall.units import ms
 
 NOTICED_IDLE_SHARE = 0.25  # of the cores: fewer are what any job leaves. Chosen by hand, not calibrated.
 
@@ -21,7 +22,13 @@ class CoresInUse(msgspec.Struct, frozen=True):
 
     cores: int
     used: float
-    idle: float  # 0 where too few for anybody to notice
+    idle: float  # 0 where too few for anybody to notice, or where its ops may use all of them already
+    threads: int  # that its ops may use
+
+    @property
+    def share(self) -> float:
+        """Of what an op takes now: what it takes at best, divided evenly among all cores."""
+        return min(self.threads / self.cores, 1.0)
 
 
 def cores_in_use(facts: Facts) -> CoresInUse | None:
@@ -32,7 +39,21 @@ def cores_in_use(facts: Facts) -> CoresInUse | None:
     if used is None or cpu is None or not cpu.cores or not on_cores(facts):
         return None
     idle = cpu.cores * (1.0 - used) - (cpu.others_busy or 0.0)
-    return CoresInUse(cpu.cores, cpu.cores * used, idle if idle >= NOTICED_IDLE_SHARE * cpu.cores else 0.0)
+    busy = cpu.cores * used
+    # Where nobody looked: a job has whole threads, and Python and the like keep cores busy too.
+    threads = cpu.threads or max(int(busy), 1)
+    is_noticed = idle >= NOTICED_IDLE_SHARE * cpu.cores and threads < cpu.cores
+    return CoresInUse(cpu.cores, busy, idle if is_noticed else 0.0, threads)
+
+
+def on_all_cores(facts: Facts, found: CoresInUse) -> Change:
+    """Every op of the step divided evenly among all cores: what no number of threads beats."""
+    ops = np.flatnonzero(~of_class(facts, "collective"))
+    return at_most(facts, ops, found.share)
+
+
+def saved_on_all_cores_ms(facts: Facts, found: CoresInUse) -> float:
+    return ms(facts.step - best_step(facts, on_all_cores(facts, found), ("slow-kernels",)))
 
 
 def idle_cores_ms(facts: Facts) -> float:
@@ -42,7 +63,7 @@ def idle_cores_ms(facts: Facts) -> float:
         return 0.0
     atoms = facts.atoms_of("slow-kernels")
     slow = time_of(facts, atoms[of_class(facts, *MATRIX_CLASSES)[atoms]])
-    saved = slow * found.idle / (found.used + found.idle)
+    saved = slow * (1.0 - found.share)
     return min(saved, facts.recoverable_ms("slow-kernels") or 0.0)
 
 

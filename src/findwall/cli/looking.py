@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,9 @@ from findwall.verify.processes import LOOK_S, Stop, end, own_folder, same_input
 from findwall.verify.trial import last_words
 
 LIMIT_S = 600.0  # what one look at the job may take
+# To measure a CPU: what it usually takes, what it may take where others use the cores too, and until its
+# process is ended, which imports torch first. The first was timed on a machine with two cores.
+CEILINGS_S, CEILINGS_MOST_S, CEILINGS_LIMIT_S = 13.0, 30.0, 90.0
 NAMED = 3  # paths in a sentence
 OWN = "findwall: "
 
@@ -51,6 +56,23 @@ def look_at(
             "Run `findwall run` on it first; it shows what is wrong.",
         )
     return msgspec.json.decode(document.read_bytes(), type=Diagnosis)
+
+
+def lacks_ceilings(seen: Diagnosis) -> bool:
+    """A job that ran on this machine's cores, of which nobody knows yet what they can do: no table has a
+    CPU."""
+    from findwall.measure.ceilings.cores import core_name
+
+    machine = seen.machine
+    return machine.ceilings.get("source") == "unknown" and machine.device == core_name()
+
+
+def measure_cores() -> bool:
+    """Measure what they can do, and keep it for all later looks: whether that was done. In a process of its
+    own, which Ctrl-C ends."""
+    with tempfile.TemporaryDirectory(prefix="findwall-try-") as name:
+        words = ("ceilings", "--device", "cpu", "--budget", f"{CEILINGS_MOST_S:.0f}")
+        return _run((sys.executable, "-m", "findwall", *words), Path(name), None, {}, CEILINGS_LIMIT_S) == 0
 
 
 def _words(stderr: str) -> str:

@@ -10,6 +10,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -19,11 +20,22 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.cli.launchers import Launch
-from findwall.cli.looking import deleted, look_at, read_back, warn, written
+from findwall.cli.looking import (
+    CEILINGS_MOST_S,
+    CEILINGS_S,
+    deleted,
+    lacks_ceilings,
+    look_at,
+    measure_cores,
+    read_back,
+    warn,
+    written,
+)
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED, SINCE
 from findwall.model.diagnosis import Diagnosis, Prescription
+from findwall.model.series import Series
 from findwall.verify.judge import bare
 from findwall.verify.processes import is_piped_to
 from findwall.verify.search import (
@@ -43,6 +55,7 @@ from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_r
 OTHER_SEED = "1"
 _WORKERS = re.compile(r"num_workers=([0-9]+)")
 LOOK_IS = 2.0  # times as long as a process of an arm, about: it is traced as well. Chosen by hand.
+FEWEST_PROCESSES = 6  # that show anything: two each of a fix, of the plain job, and of it from another seed
 MORE_ROUNDS = 2  # times as many as usual, where a gain shows that is not proven yet. Chosen by hand.
 
 NO_INPUT = (
@@ -115,12 +128,9 @@ class Tried(msgspec.Struct):
 
 
 def first_look(job: Job, say: Say) -> Diagnosis:
-    say("looking at the job")
-    try:
-        return _diagnosis(job, (), [])
-    finally:
-        if is_piped_to():
-            say(NO_INPUT)
+    trying = _Trying(job, say)
+    trying.look(())
+    return trying.looks[()]
 
 
 def try_fixes(job: Job, say: Say) -> Tried:
@@ -149,6 +159,7 @@ class _Trying:
         self._writes: list[str] = []
         self._has_warned = False
         self._took: list[float] = []  # seconds of each process
+        self._look_s = 0.0  # what the first look took
         self.looks: dict[Stack, Diagnosis] = {}
         self.told: dict[Stack, Applied] = {}  # by each stack, of what was made
 
@@ -166,7 +177,7 @@ class _Trying:
             return None
         say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
         try:
-            self.looks[stack] = _diagnosis(job, stack, self._writes, self.left_s if stack else inf)
+            seen = _diagnosis(job, stack, self._writes, self.left_s if stack else inf)
         except FindwallError as error:
             if not stack:
                 raise
@@ -175,7 +186,26 @@ class _Trying:
         finally:
             if not stack and is_piped_to():
                 say(NO_INPUT)
-        return view_of(self.looks[stack], job.numerics, job.only)
+        if not stack:
+            self._look_s = self.spent_s
+            seen = self._with_ceilings(seen)
+        self.looks[stack] = seen
+        return view_of(seen, job.numerics, job.only)
+
+    def _with_ceilings(self, seen: Diagnosis) -> Diagnosis:
+        """Where nobody measured this CPU yet: that first, if there is time for a trial after it. What was
+        looked at is then read again, which needs no second run."""
+        folder, each = self._job.folder, self._look_s / LOOK_IS
+        if folder is None or not lacks_ceilings(seen):
+            return seen
+        if self.left_s < CEILINGS_MOST_S + FEWEST_PROCESSES * each:
+            return seen
+        self._say(f"measuring this CPU's ceilings, once: about {CEILINGS_S:.0f} s")
+        with suppress(FindwallError):  # what cannot be read again stands as it was read
+            if measure_cores():
+                return _read_again(folder)
+        self._say("they are not known now either: `findwall ceilings` says why")
+        return seen
 
     def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
         job, say, left = self._job, self._say, self.left_s
@@ -184,7 +214,7 @@ class _Trying:
             warn(self._writes, job.cwd, say, deleted(job.folder), read_back(job.folder))
         if left > 0:
             names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
-            each = median(self._took) if self._took else self.spent_s / LOOK_IS
+            each = median(self._took) if self._took else self._look_s / LOOK_IS
             about = len(arms) * job.rounds * each
             say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
         trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
@@ -216,14 +246,31 @@ def run_folder(target: str) -> Path:
 
 def keep(folder: Path, diagnosis: Diagnosis) -> None:
     """The trials beside what was looked at, and the document and the page with them."""
-    from findwall.cli.report import examined, write_page
-    from findwall.model.measurement import DIAGNOSIS_FILE, REPORT_FILE, TRIALS_FILE
+    from findwall.cli.report import examined
+    from findwall.model.measurement import TRIALS_FILE
     from findwall.report import document
 
     if folder.is_dir():
         document.save(folder / TRIALS_FILE, msgspec.json.encode(diagnosis.trials))
-        document.write(diagnosis, str(folder / DIAGNOSIS_FILE))
-        write_page(diagnosis, examined([str(folder)], None, None)[1], folder / REPORT_FILE)
+        _write(folder, diagnosis, examined([str(folder)], None, None)[1])
+
+
+def _read_again(folder: Path) -> Diagnosis:
+    """What was looked at, with what is known by now; the document and the page there say the same."""
+    from findwall.cli.report import examined
+
+    found, series = examined([str(folder)], None, None)
+    _write(folder, found.diagnosis, series)
+    return found.diagnosis
+
+
+def _write(folder: Path, diagnosis: Diagnosis, series: Series) -> None:
+    from findwall.cli.report import write_page
+    from findwall.model.measurement import DIAGNOSIS_FILE, REPORT_FILE
+    from findwall.report import document
+
+    document.write(diagnosis, str(folder / DIAGNOSIS_FILE))
+    write_page(diagnosis, series, folder / REPORT_FILE)
 
 
 def view_of(diagnosis: Diagnosis, numerics: bool = True, only: Sequence[str] = ()) -> View:

@@ -34,7 +34,7 @@ class Use(msgspec.Struct, frozen=True):
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     after_others: bool = False  # it needs what another fix of its cause does first, or gives no more
     likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
-    sure: bool = False  # it does all it could: the replay alone tells the step, no measured curve
+    uncurved: bool = False  # the replay of this trace tells the step, and no curve measured elsewhere
     may: tuple[Likely, ...] = ()  # what it does in the best and the worst case, where they are far apart
 
 
@@ -62,14 +62,18 @@ def not_here(facts: Facts, why: str) -> NoUse | CannotTell:
 
 
 def use(
-    how: str, best: Change | None = None, moves: tuple[str, ...] | None = None, likely: Likely | None = None
+    how: str,
+    best: Change | None = None,
+    moves: tuple[str, ...] | None = None,
+    likely: Likely | None = None,
+    uncurved: bool = False,
 ) -> Use:
-    return Use(how, best, moves, likely=likely)
+    return Use(how, best, moves, likely=likely, uncurved=uncurved)
 
 
 def surely(how: str, change: Change, moves: tuple[str, ...] | None = None) -> Use:
     """A fix that does all it could: nothing is lost between the bound and what it gives."""
-    return Use(how, change, moves, likely=lambda made: change, sure=True)
+    return Use(how, change, moves, likely=lambda made: change, uncurved=True)
 
 
 class Fix(msgspec.Struct, frozen=True):

@@ -87,7 +87,7 @@ def advise(facts: Facts) -> Outcome:
         if covered <= MAJORITY_SHARE:
             return use(how, best, moves)
         # What is called instead is what a compiler would make of the chain: of both, the compiler does it.
-        return Use(how, best, moves, likely=lambda made: Change() if compiles(made) else best, sure=True)
+        return Use(how, best, moves, likely=lambda made: Change() if compiles(made) else best, uncurved=True)
     return NoUse("no chain of ops here is one that a library op covers")
 
 

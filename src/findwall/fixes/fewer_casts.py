@@ -53,6 +53,7 @@ def advise(facts: Facts) -> Outcome:
         f"casts take {a_step(spent)}{largest}{less}.",
         _without(facts, SIXTEEN_BIT_BYTES_SHARE),
         likely=lambda made: _without(facts, LIKELY_BYTES_SHARE),
+        uncurved=True,
     )
 
 

@@ -84,6 +84,7 @@ def advise(facts: Facts) -> Outcome:
             "between "
             f"two steps ({a_step(waited)}).",
             likely=(lambda made: _beside(facts, workers or 1, _share(facts))) if sure else None,
+            uncurved=True,
         )
     if "_MultiProcessingDataLoaderIter" in names:
         have, cores = facts.rank.loader_workers, cores_of(facts)
@@ -96,7 +97,7 @@ def advise(facts: Facts) -> Outcome:
         waits = f"the device still waits {a_step(waited)} for {whom} there {are}"
         if waited < WORTH_IT * step_ms(facts):  # a queue hides that they are no faster than the step
             waits = f"{whom} {are} hardly ahead of the step"
-        return use(f"Give the loader more workers ({more}, {rest}): {waits}.")
+        return use(f"Give the loader more workers ({more}, {rest}): {waits}.", uncurved=True)
     return use(
         f"Let workers make batches ahead of the step (num_workers, {rest}): the device waits "
         f"{a_step(waited)}."

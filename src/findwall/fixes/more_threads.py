@@ -19,8 +19,7 @@ from typing import Any
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.idle_cores import cores_in_use
-from findwall.attribute.whatif import at_most
+from findwall.attribute.idle_cores import cores_in_use, on_all_cores
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.threads import hold_threads, usable_cores
@@ -36,13 +35,15 @@ def advise(facts: Facts) -> Outcome:
     found = cores_in_use(facts)
     if found is None:
         return CannotTell("nobody counted how many cores the job uses: `findwall run` does")
+    if found.threads >= found.cores > found.used:
+        return NoUse(f"the ops may use {found.threads} threads already, for {found.cores} cores")
     if found.idle <= 0:
         return NoUse(f"no core is idle: the ops keep {found.used:.1f} of {found.cores} busy")
     return use(
         f"Call `torch.set_num_threads({found.cores})`, or set OMP_NUM_THREADS={found.cores} before the "
         "start: "
         f"the ops keep {found.used:.1f} of {found.cores} cores busy.",
-        at_most(facts, facts.atoms_of("slow-kernels"), found.used / (found.used + found.idle)),
+        on_all_cores(facts, found),
     )
 
 

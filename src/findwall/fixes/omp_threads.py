@@ -11,9 +11,9 @@ its turn. With workers × threads no more than the cores, nobody waits for a cor
 DataLoader workers already run torch's own ops on one thread.
 
 When it does not help:
-The loader has no workers: one process alone does not fight with itself. The training thread always has a
-core, or other people's processes take them (taskset, another machine). A CPU job whose ops leave cores idle
-needs more threads, not fewer: more-threads.
+The loader has no workers: one process alone does not fight with itself. Torch's ops have no more threads than
+their share of the cores already. The training thread always has a core, or other people's processes take them
+(taskset, another machine). A CPU job whose ops leave cores idle needs more threads, not fewer: more-threads.
 
 Risk:
 None for the results, but sums in another order. One large op on the host (a sort, a decode of video) takes
@@ -67,6 +67,9 @@ def advise(facts: Facts) -> Outcome:
     if (waited := gain_ms(facts, *MOVES)) <= MENTION_SHARE * step_ms(facts):
         return NoUse("the device does not wait for the host")
     each = max(cpu.cores // (workers + 1), 1)
+    if cpu.threads is not None and cpu.threads <= each:
+        have = "one thread" if cpu.threads == 1 else f"{cpu.threads} threads"
+        return NoUse(f"torch's ops have {have} as it is, which leaves the others their cores")
     who = f"{workers} workers" if workers > 1 else "one worker"
     return use(
         f"Set OMP_NUM_THREADS={each} before the start ({who} on {cpu.cores} cores): the job's "

@@ -63,6 +63,7 @@ def advise(facts: Facts) -> Outcome:
         f"Use `DataLoader(…, persistent_workers=True)`: the workers restart in {often_text(again)}, which "
         f"takes {format_ms(again.mean * 1e3)}, and the device waits {a_step(waited)} for them.",
         likely=_likely(facts),
+        uncurved=True,
     )
 
 

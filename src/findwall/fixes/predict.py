@@ -145,7 +145,7 @@ def _played(facts: Facts, uses: dict[str, Use]) -> tuple[Graph | None, Basis]:
     # What a compiler writes is not probed: only products that it pads, or turns images for.
     if not made & COMPILERS and _mostly_probed(facts.graph, graph, np.union1d(told.rows, told.instead)):
         return graph, "probed"
-    return graph, "replay" if all(one.sure for one in uses.values()) else "curves"
+    return graph, "replay" if all(one.uncurved for one in uses.values()) else "curves"
 
 
 def _mostly_probed(before: Graph, after: Graph, rows: I64) -> bool:

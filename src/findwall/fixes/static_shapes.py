@@ -51,6 +51,7 @@ def advise(facts: Facts) -> Outcome:
             f"{a_step(spent)}, and a shape that comes back needs no new set-up.",
             ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, FASTEST_PACE),)),
             likely=lambda made: ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, PACE_BEHIND_SET_UP),)),
+            uncurved=True,
         )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
     frames = {one.split("/")[0] for one in again}
@@ -66,6 +67,7 @@ def advise(facts: Facts) -> Outcome:
         f"few sizes: compiling takes {a_step(spent)}{count}. `TORCH_LOGS=recompiles` names the guard.",
         _best(facts),
         likely=lambda made: ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause"),
+        uncurved=True,
     )
 
 

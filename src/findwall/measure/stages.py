@@ -20,6 +20,7 @@ from findwall.measure.kinds import Kind, Window, find_kinds, labels, told_by
 from findwall.measure.sampler import LineSampler
 from findwall.measure.steptimer import measured_every
 from findwall.measure.surroundings import look_around
+from findwall.measure.threads import with_threads
 from findwall.measure.traceplan import labels_of_traced, plan_trace
 from findwall.measure.tracewindow import TraceWindow, barred
 from findwall.measure.warmup import WINDOW, WarmupTest
@@ -186,7 +187,7 @@ class Timing:
         after = machine.allocator_counts(engine.torch, engine.device)
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)
-        record.telemetry = engine.telemetry.summary()
+        record.telemetry = with_threads(engine.telemetry.summary(), engine.torch)
         record.cost.update(cost.describe(record.steps.hook_ns, record.steps.times()))
         _count_samples(engine)
         _check_clocks(engine)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from msgspec.structs import replace
+
 from findwall.measure.applying import Effect
+from findwall.model.machine import Telemetry
 
 
 def usable_cores() -> int:
@@ -13,6 +16,12 @@ def usable_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(cores // int(ranks), 1) if ranks.isdigit() and int(ranks) else cores
+
+
+def with_threads(telemetry: Telemetry, torch: Any) -> Telemetry:
+    """Beside who kept the cores busy, where somebody counted that."""
+    cpu = telemetry.cpu
+    return replace(telemetry, cpu=cpu and replace(cpu, threads=int(torch.get_num_threads())))
 
 
 def hold_threads(torch: Any, effect: Effect, threads: int) -> None:

@@ -77,6 +77,7 @@ class CpuUse(msgspec.Struct, frozen=True):
     seconds: float | None = None
     # How many its children, loader workers most of all, kept busy or waited for in line.
     children_wanted: float | None = None
+    threads: int | None = None  # that torch's ops may use in the training process
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -33,12 +33,12 @@ from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
 from findwall.attribute.fusion import WRITTEN_ANEW
-from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms
+from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.indexing import row_length
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_share
+from findwall.units import format_ms, format_share
 
 CAUSE = "slow-kernels"
 # Values put in order or picked by rank. Whole tensors compared with each other do that for few of them.
@@ -58,7 +58,9 @@ def sentence(facts: Facts) -> str:
     what = named_work(facts, CAUSE)
     if idle is not None and idle.idle > 0 and idle_cores_ms(facts) > 0:
         fact = f"{opening(facts, CAUSE)} goes to {what} that keep {idle.used:.1f} of {idle.cores} cores busy"
-        return told(facts, CAUSE, fact, f"give them all the cores (torch.set_num_threads({idle.cores}))")
+        saved = format_ms(saved_on_all_cores_ms(facts, idle))
+        advice = f"give them all the cores (torch.set_num_threads({idle.cores}))"
+        return told(facts, CAUSE, fact, advice, f"that alone saves {saved} at most")
     reached = found[0].reached if found else None
     rate = (
         f"; the longest, {short_kernel(found[0].kernel)}, reaches {format_share(reached)}"

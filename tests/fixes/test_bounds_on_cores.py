@@ -1,0 +1,89 @@
+"""What a fix does at best to a job of the CPU: no real run is faster, and the words tell the same figure."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from findwall.attribute.facts import Facts
+from findwall.examine.device import diagnose_device
+from findwall.fixes import NoUse, Use, all_fixes
+from findwall.fixes.prescribe import step_at_best
+from findwall.model.events import Kind
+from findwall.model.machine import Ceilings, CpuUse, Telemetry
+from findwall.report.phrases import basis
+from findwall.units import ms
+from findwall.walls.slow_kernels import sentence
+from sketch import Drawn, facts_of, hosts_own, sketch
+
+FIXES = all_fixes()
+PRODUCT = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])  # 2 GFLOP: 0.5 ms at the ceiling
+SUM = Drawn("", "aten::add").given([1000, 1000], [1000, 1000])
+CORES = Ceilings("Some CPU, 2 cores", "measured", "here", {"fp32": 4e12}, bandwidth=1e11)
+LOADER = (Kind.ANNOTATION, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+SAVES = re.compile(r"saves (?:up to )?([\d.]+) ms")
+
+
+def on_cores(host: str, device: str, own_busy: float = 1.0, threads: int | None = 1) -> Facts:
+    """A millisecond a letter: p and P multiply, s and S add up, d loads; blank is Python's own time."""
+    drawn = {"p": PRODUCT, "s": SUM}
+    steps = "|".ljust(len(host)) * 3
+    timeline = sketch(host * 3, device * 3, steps, kernels=drawn, host={"d": LOADER}, device="")
+    cpu = CpuUse(cores=2, own_busy=own_busy, others_busy=0.0, threads=threads)
+    measured = {"device_kind": "cpu", "telemetry": Telemetry(cpu=cpu)}
+    return facts_of(hosts_own(timeline), ceilings=CORES, **measured)
+
+
+def at_best(facts: Facts, name: str) -> float:
+    outcome = FIXES[name].advise(facts)
+    assert isinstance(outcome, Use)
+    return ms(step_at_best(FIXES[name], outcome, facts))
+
+
+def promised(sentence: str) -> float:
+    found = SAVES.search(sentence)
+    assert found is not None, sentence
+    return float(found[1])
+
+
+def test_more_threads_divide_every_op_and_the_verdict_says_what_that_saves() -> None:
+    """Python and the like keep cores busy too: what counts is that the ops have one thread of two."""
+    facts = on_cores("oooooooo  ", "pPpPsS    ")
+    best, work = at_best(facts, "more-threads"), ms(facts.reading.likely.busy)
+    assert best == pytest.approx(ms(facts.step) - work / 2, rel=1e-3)
+    assert "keep 1.3 of 2 cores busy" in sentence(facts)
+    assert promised(sentence(facts)) == pytest.approx(ms(facts.step) - best, abs=0.01)
+
+
+def test_threads_that_nobody_counted_are_as_few_as_may_be() -> None:
+    counted, not_counted = (on_cores("oooooooo  ", "pPpPsS    ", threads=count) for count in (1, None))
+    assert at_best(not_counted, "more-threads") == at_best(counted, "more-threads")
+
+
+def test_ops_that_have_all_threads_need_no_more_though_cores_are_idle() -> None:
+    facts = on_cores("oooooooo  ", "pPpPsS    ", threads=2)
+    told = FIXES["more-threads"].advise(facts)
+    assert isinstance(told, NoUse) and told.why == "the ops may use 2 threads already, for 2 cores"
+    assert "set_num_threads" not in sentence(facts)
+    own = FIXES["custom-kernels"].advise(facts)
+    assert isinstance(own, Use) and " of 2 cores" not in own.how and not own.after_others
+
+
+def test_workers_of_a_cpu_job_are_predicted_from_no_curve_of_a_gpu() -> None:
+    facts = on_cores("ddoooooooo", "  pPpPpPsS")
+    found = diagnose_device(facts.run, [facts]).prescriptions
+    workers = next(one for one in found if one.fixes == ["loader-workers"])
+    assert workers.step_ms.mid is not None and workers.basis == "replay"
+    assert "H200" not in basis([workers]) and "replaying the trace" in basis([workers])
+
+
+@pytest.mark.parametrize("own_busy", [1.0, 1.9])  # one core is idle, or none is
+def test_a_kernel_of_ones_own_saves_what_its_op_takes_beyond_the_ceiling(own_busy: float) -> None:
+    facts = on_cores("oooooooo  ", "pPpPsS    ", own_busy)
+    told = FIXES["custom-kernels"].advise(facts)
+    assert isinstance(told, Use) and ("on 1 of 2 cores" in told.how) is (own_busy == 1.0)
+    taken = re.search(r"it takes ([\d.]+) ms per step and reaches (\d+) %", told.how)
+    assert taken is not None
+    saved = float(taken[1]) * (1 - float(taken[2]) / 100)
+    assert at_best(facts, "custom-kernels") == pytest.approx(ms(facts.step) - saved, rel=0.01)
