@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from findwall.attribute import parts
 from findwall.attribute.facts import Facts
 from findwall.attribute.loops import is_backward, loops, without_layers
 from findwall.attribute.parts import mostly_over_parts, part_loops
+from findwall.examine.device import diagnose_device
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.fixes.vectorise_loop import FIX
@@ -175,3 +177,13 @@ def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> Non
     sentence = launch_bound.sentence(facts)
     assert "Do in one call on the whole batch" in sentence and "larger batch" not in sentence
     assert not mostly_over_parts(traced(tmp_path, Layers(), plain))
+
+
+def test_one_reading_looks_for_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_index)
+    searches: list[Facts] = []
+    look = parts._heads
+    monkeypatch.setattr(parts, "_heads", lambda facts: searches.append(facts) or look(facts))
+    diagnose_device(facts.run, [facts])
+    assert "on the whole batch" in launch_bound.sentence(facts.advised(frozenset(), {}))
+    assert len(searches) == 1

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.device_time import of_class, small_kernels
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, found_once
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, multiplies, without_layers
 from findwall.attribute.shapes import tensors_of
 from findwall.model.catalogue import MAJORITY_SHARE
@@ -58,6 +58,7 @@ class _Launched(msgspec.Struct, frozen=True):
         return found
 
 
+@found_once
 def part_loops(facts: Facts) -> list[Loop]:
     """Loops over parts in which each round works on its part alone; those that multiply are left out: they
     may be cells of a recurrent network."""
