@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from findwall.attribute import parts
 from findwall.attribute.facts import Facts
-from findwall.attribute.loops import is_backward, loops, without_layers
+from findwall.attribute.loops import FEWEST_REPEATS, is_backward, launched_by, loops, without_layers
 from findwall.attribute.parts import mostly_over_parts, part_loops
+from findwall.examine.device import diagnose_device
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.fixes.vectorise_loop import FIX
@@ -102,6 +104,26 @@ class Recurrent(nn.Module):
         return state
 
 
+def taken_apart_each_round(out: Tensor, _: Tensor) -> Tensor:
+    """A loop over something else, which takes two of the parts that it makes."""
+    total = torch.zeros(())
+    for _ in range(3 * SAMPLES):
+        one, other, *_ = out.unbind()
+        total = total + (torch.sigmoid(one) * other).sum()
+    return total
+
+
+def rows_of_rows(out: Tensor, wanted: Tensor) -> Tensor:
+    """Few ops in a loop within a loop, and more beside both."""
+    table, total = out[:, None] * wanted[:FEWEST_REPEATS], torch.zeros(())
+    for at in range(len(table)):
+        for one in table[at]:
+            total = total + torch.sigmoid(one).sum()
+    for norm in range(1, 3 * len(out)):
+        out = functional.normalize(out * norm)
+    return total + out.mean()
+
+
 def plain(out: Tensor, wanted: Tensor) -> Tensor:
     return (out - wanted).square().mean()
 
@@ -151,6 +173,19 @@ def test_layers_and_cells_are_no_loop_over_parts(tmp_path: Path, model: type[nn.
     assert part_loops(facts) == []
 
 
+def test_rounds_of_a_loop_that_takes_parts_are_not_rounds_over_them(tmp_path: Path) -> None:
+    assert part_loops(traced(tmp_path, nn.Linear(WIDE, WIDE), taken_apart_each_round)) == []
+
+
+def test_a_loop_within_a_loop_is_counted_once(tmp_path: Path) -> None:
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), rows_of_rows)
+    found = part_loops(facts)
+    assert {one.rounds for one in found} == {SAMPLES, FEWEST_REPEATS}
+    half = 0.5 * len(facts.atoms.index)
+    assert len(launched_by(found)) < half < sum(len(one.all_atoms) for one in found)
+    assert not mostly_over_parts(facts)
+
+
 @pytest.mark.parametrize("product", [False, True])
 def test_layers_that_are_alike_are_no_loop(tmp_path: Path, product: bool) -> None:
     parts = [nn.Linear(WIDE, WIDE)] if product else []
@@ -173,5 +208,16 @@ def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> Non
     said = all_fixes()["larger-batch"].advise(facts)
     assert isinstance(said, NoUse) and "more rounds" in said.why
     sentence = launch_bound.sentence(facts)
-    assert "Do in one call on the whole batch" in sentence and "larger batch" not in sentence
+    assert "Do in one call" in sentence and "larger batch" not in sentence
+    assert "if no round needs the one before" in sentence
     assert not mostly_over_parts(traced(tmp_path, Layers(), plain))
+
+
+def test_one_reading_looks_for_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_index)
+    searches: list[Facts] = []
+    look = parts._heads
+    monkeypatch.setattr(parts, "_heads", lambda facts: searches.append(facts) or look(facts))
+    diagnose_device(facts.run, [facts])
+    assert "in one call" in launch_bound.sentence(facts.advised(frozenset(), {}))
+    assert len(searches) == 1

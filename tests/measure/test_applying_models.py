@@ -15,7 +15,8 @@ from applied_jobs import run
 from findwall.fixes import all_fixes
 from findwall.fixes.patch import patch_of
 from findwall.measure.applying import Effect
-from findwall.measure.autocasting import Span, autocast_models, kept_seen
+from findwall.measure.autocast_seen import kept_seen
+from findwall.measure.autocasting import Span, autocast_models
 from findwall.model.applied import AppliedFix
 from findwall.model.arms import ArmReport
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from findwall.fixes import all_fixes
 from findwall.model.arms import SINCE
 
@@ -51,8 +51,9 @@ for epoch in range(40):
 
 def told(folder: Path, seed: str, *fixes: str) -> dict[str, Any]:
     report = folder / f"{seed}.json"
+    words = ["-m", "findwall", "run", "--stop", "--steps", "5", "--wait", "2", *fixes, "job.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "findwall", "run", "--stop", "--steps", "5", "--wait", "2", *fixes, "job.py"],
+        warm.command(*words),  # each arm sets its own seed: nothing here hangs on a fresh interpreter
         cwd=folder,
         env={**os.environ, "FINDWALL_REPORT": str(report), "FINDWALL_SEED": seed},
         capture_output=True,

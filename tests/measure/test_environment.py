@@ -308,6 +308,7 @@ class FakeNvml(ModuleType):
     """Two GPUs behind NVML; whatever is not defined here is a function the driver lacks."""
 
     NVML_CLOCK_SM = 1
+    NVMLError = RuntimeError
 
     def __init__(self) -> None:
         super().__init__("pynvml")

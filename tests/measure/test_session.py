@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from findwall.model.measurement import Measurement
 from findwall.readers.run_folder import read_run_folder
 from jobs import HANG_S
@@ -219,11 +220,10 @@ def test_an_unwritable_folder_is_said_and_the_verdict_comes_from_elsewhere(jobs,
 
 def test_two_at_once_do_not_share_a_folder(jobs, training):
     jobs.write(training("train(20)"))
-    command = jobs.command("job.py", options=("--wait", "2", "--steps", "6"))
-    both = [
-        subprocess.Popen(command, cwd=jobs.folder, env=jobs.environment(), stderr=subprocess.DEVNULL)
-        for _ in range(2)
-    ]
+    env = jobs.environment()
+    words = jobs.command("job.py", options=("--wait", "2", "--steps", "6"))[1:]
+    command = warm.command(*words, env=env)
+    both = [subprocess.Popen(command, cwd=jobs.folder, env=env, stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [job.wait(HANG_S) for job in both] == [0, 0]
     assert len(list(jobs.folder.glob("run*/rank0/measurement.json"))) == 2
 

@@ -23,6 +23,8 @@ SLOW = """
         if number % 10 == 9:
             print(f'step {number} of the job', flush=True)
 """
+# Two looks of the line's thread, of which each would draw one.
+SHORT = SLOW.replace("120", "60")
 
 
 def on_terminal(jobs, *command: str, **environ: str) -> str:
@@ -90,13 +92,13 @@ def test_a_line_the_job_has_not_ended_is_left_alone(jobs, training):
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"FINDWALL_DISABLE": "1"}])
 def test_nothing_on_a_terminal_that_cannot_erase_or_with_findwall_off(jobs, training, environ):
-    jobs.write(training(SLOW))
+    jobs.write(training(SHORT))
     shown = on_terminal(jobs, *jobs.command("job.py", options=("--wait", "30", "--steps", "30")), **environ)
     assert "\x1b" not in shown and "warm-up" not in shown
 
 
 def test_nothing_in_a_pipe(warm_jobs, training):
-    run = warm_jobs.run(training(SLOW), options=("--wait", "30", "--steps", "30"), TERM="xterm")
+    run = warm_jobs.run(training(SHORT), options=("--wait", "30", "--steps", "30"), TERM="xterm")
     assert "\x1b" not in run.stdout + run.stderr and "\r" not in run.stdout + run.stderr
     assert "warm-up" not in run.stderr
 

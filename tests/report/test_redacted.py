@@ -121,12 +121,16 @@ class Secrets:
 
 def _is_fixed(value: msgspec.Struct, field: str) -> bool:
     """A field of a type that holds no other words; or of a name that may be told."""
-    hints = {one.name: one.type for one in msgspec.structs.fields(type(value))}
     return (
         field in TOLD
-        or "Literal" in str(hints[field])
+        or "Literal" in _types(type(value))[field]
         or (type(value).__name__, field) == ("KernelRow", "name")
     )
+
+
+@cache
+def _types(kind: type[msgspec.Struct]) -> dict[str, str]:
+    return {one.name: str(one.type) for one in msgspec.structs.fields(kind)}
 
 
 def whole_document() -> Diagnosis:

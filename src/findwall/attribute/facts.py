@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -42,6 +44,7 @@ from findwall.units import NOT_ZERO_NS, ms
 # Of the step: a smaller cause is not listed but stays in the sum, under unknown. Chosen by hand.
 LISTED_CAUSE_SHARE = 1e-4
 FUSES = "unfused-pointwise"  # the cause that fusing chains of kernels moves
+T = TypeVar("T")
 
 
 class RankFindings(msgspec.Struct, frozen=True):
@@ -246,10 +249,31 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
         found = found[np.argsort(-column[found], kind="stable")]
         return self.queue.positions(likely.gaps.row[found]), column[found]
 
+    def advised(self, refused: frozenset[str], replayed: dict[str, float]) -> Facts:
+        """With what the fixes said of them. What was found so far does not hang on that: it stays found."""
+        facts = replace(self, refused=refused, replayed=replayed)
+        vars(facts).update(vars(self))
+        return facts
+
     @property
     def turnaround_ms(self) -> float:
         """Idle time with the next kernel already queued, a step: the device's own."""
         return ms(self.reading.likely.turnaround)
+
+
+def found_once(find: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    """What another module finds in facts: looked for when it is first asked for, and kept with them as their
+    own cached properties are."""
+    name = f"{find.__module__}.{find.__qualname__}"  # two modules may call theirs the same
+
+    @wraps(find)
+    def found(facts: Facts) -> T:
+        kept: dict[str, T] = vars(facts)
+        if name not in kept:
+            kept[name] = find(facts)
+        return kept[name]
+
+    return found
 
 
 def establish(

@@ -33,6 +33,11 @@ class Loop(msgspec.Struct, frozen=True):
         return np.concatenate([self.atoms, self.gradients])
 
 
+def launched_by(found: list[Loop]) -> I64:
+    """Atoms of any of these, each once: a loop may lie within another."""
+    return np.unique(np.concatenate([NONE, *(one.all_atoms for one in found)]))
+
+
 def loops(facts: Facts) -> list[Loop]:
     """What is launched at least eight times in a row, the optimizer left out; the shortest body first."""
     atoms = np.flatnonzero(~of_class(facts, "optimizer", "memcpy", "collective"))

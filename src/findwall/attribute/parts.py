@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.device_time import of_class, small_kernels
-from findwall.attribute.facts import Facts
-from findwall.attribute.loops import FEWEST_REPEATS, Loop, multiplies, without_layers
+from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.loops import FEWEST_REPEATS, Loop, launched_by, multiplies, without_layers
 from findwall.attribute.shapes import tensors_of
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import I32, Bool, Inputs, Kind
@@ -58,6 +58,7 @@ class _Launched(msgspec.Struct, frozen=True):
         return found
 
 
+@found_once
 def part_loops(facts: Facts) -> list[Loop]:
     """Loops over parts in which each round works on its part alone; those that multiply are left out: they
     may be cells of a recurrent network."""
@@ -81,8 +82,8 @@ def part_loops(facts: Facts) -> list[Loop]:
 def mostly_over_parts(facts: Facts) -> bool:
     """Whether most of what the step launches is launched by such loops: then the job's Python is theirs, and
     a larger tensor has more rounds."""
-    atoms = [one.all_atoms for one in part_loops(facts)]
-    return sum(map(len, atoms)) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
+    atoms = launched_by(part_loops(facts))
+    return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 
 def _heads(facts: Facts) -> I64:
@@ -152,15 +153,27 @@ def _unbinding(facts: Facts, heads: I64) -> Iterator[_Stretch]:
     if not taken:
         return
     keys = _keys(facts, heads)
+    ends = _before_the_next(keys, [place for place, *_ in taken])
     for place, parts, elements in taken:
         for body in range(1, LONGEST_ROUND + 1):
-            after = keys[place + 1 : place + 1 + (parts + 2) * body]
+            after = keys[place + 1 : min(place + 1 + (parts + 2) * body, ends[place])]
             if len(after) < (parts - 1) * body:
                 break
             first, last = _longest(after[body:] == after[:-body])
             if last - first >= (parts - 2) * body:  # the first and the last round may differ
                 yield _Stretch(place + 1 + first, place + 1 + last + body, parts, elements)
                 break
+
+
+def _before_the_next(keys: I64, places: list[int]) -> dict[int, int]:
+    """Where such a tensor is taken apart once more. The rounds of a loop that does so are not those over its
+    parts, and go on behind it."""
+    ends: dict[int, int] = {}
+    following: dict[int, int] = {}
+    for place in reversed(places):
+        ends[place] = following.get(int(keys[place]), len(keys))
+        following[int(keys[place])] = place
+    return ends
 
 
 def _parts(facts: Facts, row: int) -> tuple[int, int]:

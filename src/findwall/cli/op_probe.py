@@ -22,8 +22,7 @@ def find_gpu() -> Target:
         import torch
     except ImportError:
         raise InputError("torch is not installed here", hint) from None
-    # A torch that does not fit its CUDA libraries fails on import in many ways.
-    except Exception as error:
+    except Exception as error:  # one that does not fit its CUDA libraries fails on import in many ways
         raise InputError(f"torch cannot be imported ({type(error).__name__}: {error})", hint) from error
     if not torch.cuda.is_available():
         raise InputError("torch sees no GPU here", hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec.structs import replace
 
 from findwall.attribute.conditions import in_line_share, timed_causes
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
@@ -112,7 +111,7 @@ def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: lis
         if len(one.moves) == 1 and one.step_ms.low is not None:
             cause, saved = one.moves[0], ms(facts.step) - one.step_ms.low
             found[cause] = max(found.get(cause, 0.0), saved)
-    return replace(facts, refused=refused, replayed=found)
+    return facts.advised(refused, found)
 
 
 def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> Wall:

@@ -11,7 +11,8 @@ torch.cdist, vectorised environments (Gymnasium's, EnvPool), tokenisers that tak
 
 When it does not help:
 The host does not loop, but writes a file, waits or serialises: move-io-off-step. Each round needs the one
-before: Numba or C++ makes such a loop fast where it is.
+before: Numba or C++ makes such a loop fast where it is; on the device torch-compile or cuda-graphs do, or the
+whole recurrence as one op (nn.LSTM instead of nn.LSTMCell). A trace does not tell such rounds from others.
 
 Risk:
 Broadcasting writes what the loop never held at once: memory. Sums in another order differ in the last bits.
@@ -27,7 +28,15 @@ from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
-from findwall.attribute.loops import NONE, Loop, is_backward, loop_line, loops, multiplies, without_layers
+from findwall.attribute.loops import (
+    Loop,
+    is_backward,
+    launched_by,
+    loop_line,
+    loops,
+    multiplies,
+    without_layers,
+)
 from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
@@ -56,7 +65,7 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     over_parts = part_loops(facts)
     alike = without_layers(facts, [one for one in loops(facts) if not multiplies(facts, one)])
     found = [*over_parts, *alike]
-    atoms, merged = _atoms(found), _atoms(over_parts)
+    atoms, merged = launched_by(found), launched_by(over_parts)
     launches = small_kernels(facts) * facts.steps.count
     own = [one for one in found if not is_backward(facts, one)]
     if not own or len(atoms) <= WORTH_IT * launches:
@@ -84,10 +93,6 @@ def _place(facts: Facts, loop: Loop, mostly: bool) -> str:
         return f" at {line}"
     seen = sampled(facts, between_ops=True) if mostly else None
     return f", likely at {seen.place} in {seen.function}" if seen is not None else ""
-
-
-def _atoms(found: list[Loop]) -> I64:
-    return np.unique(np.concatenate([NONE, *(one.all_atoms for one in found)]))
 
 
 def _in_one_call(facts: Facts, merged: I64, others: I64) -> Change:

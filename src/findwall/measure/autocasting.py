@@ -18,27 +18,22 @@ import importlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 from msgspec.structs import replace
 
 from findwall.measure.applying import Effect
+from findwall.measure.autocast_seen import OWN, kept_seen, products_seen
 from findwall.measure.models import Call, Model, each_model, is_layer
 from findwall.measure.places import place_now
 from findwall.measure.replaced import is_compiling_of
 from findwall.measure.roots import roots
-from findwall.measure.seenops import PRODUCTS, seen_ops
 
 KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
 # Places: calls of models, stretches from there to the backward pass, and a loss that autocast refuses.
 CALLED, SPAN, REFUSED = "call", "span", "refused"
 TRAINS, WIDENED = "trains", "widened"  # of a call: gradients are wanted; what it gave was made fp32 again
-OWN = "the job uses autocast itself"
 NOT_COMPILED_SO = "nothing that the compiled function gives or keeps is in {}"
-LOOKS_AT_COMPILED = (
-    8  # calls of a model that the job compiled, until something of it is seen. Chosen by hand.
-)
 
 
 def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
@@ -66,7 +61,7 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
             return OWN
         trains = any(one.requires_grad for one in parameters)
         if model.can_look:
-            model.look_at_first_call(_products_seen(torch, effect, told))
+            model.look_at_first_call(products_seen(torch, effect, told))
         else:
             model.around(lambda call: kept_seen(torch, effect, call, dtype))
         # No loss follows a call in evaluation mode; where one does, its ops have the fp32 that they had.
@@ -112,12 +107,13 @@ class Span:
             self._here.open = None
             now.__exit__(None, None, None)
 
+    def is_on(self, kind: str) -> bool:
+        return self.is_open and self._here.open.device == kind
+
     def around(
         self, call: Call, kind: str, trains: Callable[[], bool], part: bool, note: bool = True
     ) -> Call:
-        """`part`: where the job has no model, one of the calls that make its forward pass, with its own code
-        between them. It lasts from the first to the loss then, also over those without gradients, and what
-        they give stays as it is."""
+        """`part`: one layer, which is called as such where the job has no model."""
         torch = self._torch
 
         def under_autocast(*args: Any, **kwargs: Any) -> Any:
@@ -125,19 +121,13 @@ class Span:
                 return call(*args, **kwargs)
             again = _in_backward(torch)
             trained = trains() and torch.is_grad_enabled() and not again
-            alone = part and not self.has_model
-            wants_loss = trained and not (alone and _is_checkpointed(torch))
-            goes_on = alone and self.is_open and self._here.open.device == kind
-            if goes_on:  # casts of weights are kept while it is on: those may have changed since
-                torch.clear_autocast_cache()
-            else:
-                self.end()
-                if torch.is_autocast_enabled(kind):
-                    if again:  # as it was in the forward pass, which checkpoints bring back
-                        return _widened(torch, call(*args, **kwargs), self._dtype, deep=alone)
-                    self._effect.cannot(OWN)
-                    return call(*args, **kwargs)
-                self.begin(kind)
+            way = _LayerCall if part and not self.has_model else _ModelCall
+            this = way(torch, self, kind, trained)
+            if not this.begin():
+                if again:  # as it was in the forward pass, which checkpoints bring back
+                    return self.widened(call(*args, **kwargs), this.deep_again)
+                self._effect.cannot(OWN)
+                return call(*args, **kwargs)
             self._here.inside = True
             done = False
             try:
@@ -145,17 +135,13 @@ class Span:
                 done = True
             finally:
                 self._here.inside = False
-                if not (done and (wants_loss or goes_on)):
-                    self.end()
-                elif not wants_loss:  # casts that were made without gradients
-                    torch.clear_autocast_cache()
-            as_is = alone and wants_loss
-            wide = result if as_is else _widened(torch, result, self._dtype, deep=not wants_loss)
+                this.end(done)
+            wide = this.given(result)
             if note:
                 self._note(kind, trained, wide is not result)
-            if wants_loss:
+            if this.wants_loss:
                 with contextlib.suppress(Exception):  # fail open: it ends later
-                    self._end_without(wide, goes_on)
+                    this.end_without(wide)
             return wide
 
         return under_autocast
@@ -170,14 +156,19 @@ class Span:
     def _has_layers_in_training(self) -> bool:
         return any(layer.training for layer in self.layers)
 
-    def _end_without(self, result: Any, goes_on: bool) -> None:
+    def widened(self, result: Any, deep: bool) -> Any:
+        return _widened(self._torch, result, self._dtype, deep)
+
+    @property
+    def mark(self) -> _Mark | None:
+        """In the graph that it waits for, while that is there."""
+        left = self._here.left
+        return left() if left else None
+
+    def end_with(self, nodes: list[Any], mark: _Mark) -> None:
         """End when the graph of what a model gave is gone: no loss comes of it then. What is in a node's
-        metadata is there as long as anything in the graph holds the node. `goes_on`: what other layers gave
-        before counts as well."""
-        nodes = list(_nodes(self._torch, result))
-        if goes_on and not nodes:
-            return
-        now, mark = self._here.open, (self._here.left() if goes_on and self._here.left else None) or _Mark()
+        metadata is there as long as anything in the graph holds the node."""
+        now = self._here.open
         for node in nodes:
             node.metadata[_Mark] = mark
 
@@ -186,8 +177,6 @@ class Span:
                 self.end()
 
         self._here.left = weakref.ref(mark, gone) if nodes else None
-        if not nodes and isinstance(result, self._torch.Tensor):
-            self.end()
 
     def _note(self, kind: str, wants_loss: bool, widened: bool) -> None:
         """The job's line that calls the model; the first that a loss comes from waits for its end."""
@@ -261,6 +250,73 @@ class Span:
         return wide
 
 
+class _ModelCall:
+    """How autocast goes with one call of a model: it begins with it, and lasts where a loss may follow."""
+
+    deep_again = False  # what is given where it runs again
+
+    def __init__(self, torch: Any, span: Span, kind: str, trained: bool) -> None:
+        self._torch, self._span, self._kind = torch, span, kind
+        self.wants_loss = trained
+
+    def begin(self) -> bool:
+        """Not where the job's own is on."""
+        self._span.end()
+        if self._torch.is_autocast_enabled(self._kind):
+            return False
+        self._span.begin(self._kind)
+        return True
+
+    def end(self, done: bool) -> None:
+        if not (done and self.wants_loss):
+            self._span.end()
+
+    def given(self, result: Any) -> Any:
+        return self._span.widened(result, deep=not self.wants_loss)
+
+    def end_without(self, result: Any) -> None:
+        """End when no loss can come of what was given any more: at once where it has no graph."""
+        nodes = list(_nodes(self._torch, result))
+        self._span.end_with(nodes, _Mark())
+        if not nodes and isinstance(result, self._torch.Tensor):
+            self._span.end()
+
+
+class _LayerCall(_ModelCall):
+    """The same with a layer where the job has no model: one of the calls that make its forward pass, with its
+    own code between them. It lasts from the first to the loss then, also over those without gradients, and
+    what they give stays as it is."""
+
+    deep_again = True
+
+    def __init__(self, torch: Any, span: Span, kind: str, trained: bool) -> None:
+        super().__init__(torch, span, kind, trained and not _is_checkpointed(torch))
+        self._goes_on = span.is_on(kind)
+
+    def begin(self) -> bool:
+        if not self._goes_on:
+            return super().begin()
+        # Casts of weights are kept while it is on: those may have changed since.
+        self._torch.clear_autocast_cache()
+        return True
+
+    def end(self, done: bool) -> None:
+        if not (done and self._goes_on):
+            super().end(done)
+        elif not self.wants_loss:  # casts that were made without gradients
+            self._torch.clear_autocast_cache()
+
+    def given(self, result: Any) -> Any:
+        return result if self.wants_loss else super().given(result)
+
+    def end_without(self, result: Any) -> None:
+        """What other layers gave before counts as well."""
+        if not self._goes_on:
+            super().end_without(result)
+        elif nodes := list(_nodes(self._torch, result)):
+            self._span.end_with(nodes, self._span.mark or _Mark())
+
+
 class _Mark:
     """Lives as long as the graph that it is put in."""
 
@@ -320,72 +376,3 @@ def _widened_fields(torch: Any, result: Any, dtype: Any) -> Any:
             frozen = made.__dataclass_params__.frozen
             (object.__setattr__ if frozen else setattr)(made, field.name, wide)
     return made
-
-
-@contextmanager
-def _products_seen(torch: Any, effect: Effect, told: str) -> Iterator[None]:
-    formats: list[str] = []
-    with _own_autocast(torch) as own, seen_ops(torch, _note(formats)):
-        yield
-    narrow = formats.count(told)
-    if own:
-        effect.cannot(OWN)
-    elif narrow:
-        products = "product" if narrow == 1 else "products"
-        effect.saw(f"{narrow:,} {products} ran in {told} in the first call")
-
-
-def _note(formats: list[str]) -> Callable[[str, str], None]:
-    def note(name: str, number_format: str) -> None:
-        if PRODUCTS.search(name):
-            formats.append(number_format)
-
-    return note
-
-
-@contextmanager
-def _own_autocast(torch: Any) -> Iterator[list[Any]]:
-    """Autocast that a model turns on inside."""
-    seen: list[Any] = []
-    kind = torch.autocast
-    original = kind.__enter__
-
-    def enter(one: Any) -> Any:
-        if getattr(one, "_enabled", False):
-            seen.append(one)
-        return original(one)
-
-    kind.__enter__ = enter
-    try:
-        yield seen
-    finally:
-        kind.__enter__ = original
-
-
-def kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:
-    """What a compiled model or function gives, or keeps for its backward pass."""
-    left = LOOKS_AT_COMPILED
-
-    def looked_at(*args: Any, **kwargs: Any) -> Any:
-        nonlocal left
-        result = call(*args, **kwargs)
-        if left > 0 and not effect.seen:
-            left -= 1
-            kept = _kept(torch, result, dtype)
-            if kept:
-                told, many = str(dtype).removeprefix("torch."), "tensors" if kept > 1 else "tensor"
-                effect.saw(f"{kept} {many} that the compiled code gives or keeps: in {told}")
-        return result
-
-    return looked_at
-
-
-def _kept(torch: Any, result: Any, dtype: Any) -> int:
-    values = result.values() if isinstance(result, dict) else result
-    given = list(values) if isinstance(result, (dict, tuple, list)) else [result]
-    try:
-        nodes = {one.grad_fn for one in given if isinstance(one, torch.Tensor) and one.grad_fn is not None}
-        kept = [one for node in nodes for one in getattr(node, "saved_tensors", ())]
-    except RuntimeError:  # they are gone, or were changed since
-        kept = []
-    return sum(isinstance(one, torch.Tensor) and one.dtype == dtype for one in (*given, *kept))

@@ -142,9 +142,9 @@ class Captures:
             self.failure = f"captures are not kept: {type(error).__name__}: {error}"
             opened, self._open = self._open, None
             if opened is not None:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # the same private parts
                     opened[2].end()
-                with contextlib.suppress(Exception), _without_its_words():
+                with contextlib.suppress(Exception), _without_its_words():  # they, and stderr
                     self._torch._C._profiler._disable_execution_trace_observer()
                     self._torch._C._profiler._remove_execution_trace_observer()
 
@@ -196,11 +196,11 @@ class _Range:
         self._opened: Any = None
 
     def __enter__(self) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # inside the job's compiled code: no range, then
             self._opened = self._ranges.entered(self._name, self._arguments)
 
     def __exit__(self, *how: Any) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # as above
             if self._opened is not None:
                 self._opened.__exit__(None, None, None)
 

@@ -29,7 +29,7 @@ class Drawing:
 
     def stands(self) -> dict[str, Any]:
         """Two of these differ, in what both have, where numbers were drawn between them."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a look: generators of the job's own classes may have no state
             found = {"torch": _bytes(self._torch.get_rng_state()), "python": random.getstate()}
             if "numpy.random" in sys.modules:
                 found["numpy"] = _as_bytes(sys.modules["numpy.random"].get_state())

@@ -69,7 +69,7 @@ def nvml() -> Iterator[Any]:
     try:
         yield pynvml
     finally:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 

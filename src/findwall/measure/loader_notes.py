@@ -34,7 +34,7 @@ def note_others(torch: Any, effect: Effect) -> None:
     kind, all_loaders = torch.utils.data.DataLoader, loaders(torch)
 
     def remember(loader: Any) -> None:
-        with contextlib.suppress(Exception):  # fail open, as below: its line is for a patch alone
+        with contextlib.suppress(Exception):  # fail open: its line is for a patch alone
             made[loader] = place_now(BESIDE, loader)
 
     def note(loader: Any) -> None:
@@ -53,7 +53,7 @@ def note_others(torch: Any, effect: Effect) -> None:
     def iterate(loader: Any) -> Any:
         iterator = original(loader)
         if loader not in fed:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # fail open: its line is for a patch alone
                 note(loader)
         return iterator
 

@@ -176,7 +176,7 @@ class Unchanged:
                 return take()
             except StopIteration:
                 raise
-            except Exception as error:
+            except Exception as error:  # whatever the job's own dataset raises in a worker
                 loader = self._loader()
                 if loader is None:
                     raise

@@ -43,7 +43,7 @@ class Modes:
     @property
     def evaluates(self) -> bool:
         """Whether all that the job trains is in evaluation mode, though it was trained in training mode."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # optimizers and models of the job's own classes: a look
             groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
             trained = {id(one) for group in groups for one in group["params"] if one.requires_grad}
             parts = [part for model in self._models for part in model.modules() if not part.training]

@@ -80,7 +80,7 @@ class ReadBack:
 
         @functools.wraps(original)
         def load_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a look at a path of any class: fail open
                 self._look(filename)
             return original(filename, *args, **kwargs)
 

@@ -95,7 +95,7 @@ class Samples:
 
     def _look(self, dataset_of: Callable[..., Any], fetcher: Any, args: tuple[Any, ...]) -> Drawing | None:
         """None where enough was seen."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a look: it may not break the job
             dataset = dataset_of(fetcher, *args)
             taken = self._looks.get(id(dataset), 0 if len(self._looks) < DATASETS else LOOKS)
             if taken >= LOOKS:

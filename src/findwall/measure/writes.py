@@ -116,7 +116,7 @@ class Writes:
 
         @functools.wraps(original)
         def saved(*args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a look at a path of any class: it may not break the job
                 given = [*args[position : position + 1], kwargs.get("f"), kwargs.get("filename")]
                 self.note(next((one for one in given if one is not None), None))
             return original(*args, **kwargs)

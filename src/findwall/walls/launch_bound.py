@@ -64,7 +64,8 @@ def sentence(facts: Facts) -> str:
 def _advice(facts: Facts) -> str:
     """What the job does not do already."""
     if mostly_over_parts(facts):
-        return "do in one call on the whole batch what a Python loop does sample by sample"
+        # A trace does not tell a recurrence from it: no op says whose result it was given.
+        return "do in one call what a Python loop does part by part, if no round needs the one before"
     ways = []
     replayed = graph_share(facts) > MAJORITY_SHARE
     if not on_cores(facts) and not replayed and "cuda-graphs" not in facts.refused:

@@ -38,7 +38,7 @@ def launches_of(path: Path) -> list[Launch]:
         )
     try:
         found = list(_launches(module, module.load_report(str(path))))
-    except Exception as error:
+    except Exception as error:  # code of NVIDIA, which does not say what it raises
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"{path} cannot be opened by {MODULE} ({reason}).", _instead(path)) from error
     if not found:  # what is no report loads without an error, and holds nothing
