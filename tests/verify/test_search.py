@@ -128,40 +128,59 @@ def test_a_fix_that_did_nothing_has_failed_whatever_the_clock_says() -> None:
     assert found.verdict == "failed" and found.why == "a did not take effect"
 
 
-def test_what_did_nothing_once_is_in_no_other_arm() -> None:
-    """Both ways to a stack hold `b`, which does nothing in this job: the second is never started, and later
-    looks may offer what they like."""
+class Beside(Pretended):
+    """Fixes of which some take effect only beside others: what each of `needs` names."""
 
-    class Idle(Pretended):
-        def look(self, stack: Stack) -> View:
-            left = [name for name in ("a", "A", "b") if name.lower() not in map(str.lower, stack)]
-            singles = [Candidate((name,), True, Range(mid=50.0)) for name in left]
-            stacks = [Candidate((way, "b"), True, Range(mid=30.0)) for way in "aA" if not stack]
-            return View("data", self.step(stack), [*singles, *stacks])
+    def __init__(self, faster: dict[str, float], offered: list[Candidate], **needs: str) -> None:
+        super().__init__(faster)
+        self.offered, self.needs = offered, needs
 
-        def rivals(self, stack: Stack, name: str) -> Stack:
-            return tuple(one for one in stack if one.lower() == name.lower())
+    def look(self, stack: Stack) -> View:
+        left = [one for one in self.offered if not set(one.fixes) <= set(stack)]
+        return View("data", self.step(stack), left)
 
-        def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
-            trial = Trial({name: Outcome(name) for name in arms})
-            for name, stack in arms.items():
-                if not settled(trial, name):
-                    trial.arms[name] = self.arm(name, stack)
-                    self.trials.append([name])
-            return trial
+    def rivals(self, stack: Stack, name: str) -> Stack:
+        return tuple(one for one in stack if one.lower() == name.lower())
 
-        def arm(self, name: str, stack: Stack) -> Outcome:
-            made = super().arm(name, stack)
-            for one in made.samples:
-                assert one.report is not None
-                one.report.applied.fixes.pop("b", None)
-            return made
+    def step(self, stack: Stack) -> float:
+        return super().step(tuple(one for one in stack if self.does(one, stack)))
 
-    job = Idle({"a": 2.0, "A": 2.0, "b": 1.0})
+    def does(self, name: str, stack: Stack) -> bool:
+        return name not in self.needs or self.needs[name] in stack
+
+    def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
+        trial = Trial({name: Outcome(name) for name in arms})
+        for name, stack in arms.items():
+            if not settled(trial, name):
+                trial.arms[name] = made = self.arm(name, stack)
+                for one in made.samples:
+                    assert one.report is not None
+                    for fix in [fix for fix in stack if not self.does(fix, stack)]:
+                        one.report.applied.fixes.pop(fix, None)
+        self.trials.append([name for name, arm in trial.arms.items() if arm.samples])
+        return trial
+
+
+def offered(**predicted: float) -> list[Candidate]:
+    return [Candidate(tuple(name.split("_")), True, Range(mid=mid)) for name, mid in predicted.items()]
+
+
+def test_what_did_nothing_in_a_stack_spares_the_other_way_to_it() -> None:
+    job = Beside({"a": 2.0, "A": 2.0, "b": 1.5}, offered(a=50, a_b=30, A_b=30), b="nothing")
     found = job.search()
     assert found.stack == ("a",) and found.untried == []
-    assert [name for (name,) in job.trials] == [PLAIN, AGAIN, "a", "a + b"]
+    assert job.trials[0] == [PLAIN, AGAIN, "a", "a + b"]
     assert found.stages[0].attempts[1].why == "b did not take effect"
+
+
+def test_what_does_nothing_alone_is_tried_beside_others_all_the_same() -> None:
+    job = Beside({"x": 1.2, "y": 1.5}, offered(y=60, x=80, x_y=50), y="x")
+    assert set(job.search().stack) == {"x", "y"}
+
+
+def test_a_fix_that_needs_another_leaves_the_stack_without_a_third_to_be_measured() -> None:
+    job = Beside({"x": 1.2, "u": 1.0, "y": 1.5}, offered(x_u_y=50), y="x")
+    assert set(job.search().stack) == {"x", "y"}
 
 
 def test_what_was_measured_before_the_budget_ended_counts() -> None:
@@ -373,8 +392,8 @@ class BothWays(TwoWays):
 def test_both_ways_to_a_stack_are_tried_at_once_where_they_are_predicted_alike() -> None:
     job = BothWays({"a": 2.1, "A": 2.0, "b": 1.5})
     assert job.search().stack == ("A", "b")
-    # No other trial: `b` is proven by what it adds to `a`, and `A` by `a`, which is proven alone.
-    assert job.trials == [[PLAIN, AGAIN, "a", "a + b", "A + b"]]
+    # `b` is proven by what it adds to `a`, and `A` by what is lost without it.
+    assert job.trials == [[PLAIN, AGAIN, "a", "a + b", "A + b"], [PLAIN, "A + b", "A + b without A"]]
 
 
 def test_of_stacks_that_are_as_good_the_first_is_kept() -> None:
@@ -387,6 +406,30 @@ def test_another_way_that_fails_leaves_the_stack_to_the_first() -> None:
     job = BothWays({"a": 2.1, "A": 2.0, "b": 1.5})
     job.broken = "A"
     assert job.search().stack == ("a", "b")
+
+
+@pytest.mark.parametrize(("alone", "kept"), [(100 / 1.5, "Ab"), (49.0, "b")])
+def test_a_way_is_not_proven_by_what_another_is_alone(alone: float, kept: str) -> None:
+    """`a` is faster alone; that `A + b` is no slower than `a + b` may be all `b`'s doing."""
+    steps = {"a": 66.0, "ab": 50.0, "Ab": 49.0, "b": alone}
+
+    class Known(BothWays):
+        def step(self, stack: Stack) -> float:
+            return steps.get("".join(sorted(stack)), super().step(stack))
+
+    assert Known({"a": 1.5, "A": 1.5, "b": 1.5}).search().stack == tuple(kept)
+
+
+def test_a_way_that_computes_something_else_says_nothing_of_the_rest() -> None:
+    class Wrong(BothWays):
+        def step(self, stack: Stack) -> float:
+            return {("a", "b"): 30.0, ("A", "b"): 49.0, ("A",): 49.0}.get(stack, super().step(stack))
+
+        def arm(self, name: str, stack: Stack) -> Outcome:
+            self.wrong = "b" if stack == ("a", "b") else ""
+            return super().arm(name, stack)
+
+    assert Wrong({"a": 2.0, "A": 2.0, "b": 1.0}).search().stack == ("A",)
 
 
 def test_a_way_that_did_not_get_through_says_nothing_of_the_other() -> None:

@@ -119,7 +119,6 @@ class _Way:
         self._measure, self._rivals, self._rounds = measure, rivals, rounds
         self._tried: set[Stack] = set()
         self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
-        self._idle: set[str] = set()  # fixes that a process went through without: they do nothing in this job
         self._replaced: set[str] = set()  # by another way to the same: they do not come back
         self._proven: set[str] = set()  # fixes that made the job faster by themselves
         self._needed: set[str] = set()  # others of the stack, without which it was not seen to be as good
@@ -157,14 +156,13 @@ class _Way:
         singles = self._one_way_each([one for one in free if len(one.fixes) == 1])
         stacks = [one for one in free if len(one.fixes) > 1 and one.predicted.mid is not None]
         stacks.sort(key=lambda one: one.predicted.mid or 0.0)
-        best = [one for one in stacks if self._is_a_way_to(stacks[0], one)][:MOST_STACKS]
+        best = [one for one in stacks if self._is_a_way_to(stacks[0].fixes, one.fixes)][:MOST_STACKS]
         chosen = {*(one.fixes for one in best), *(one.fixes for one in singles[: AT_ONCE - len(best)])}
         return [one for one in free if one.fixes in chosen]
 
-    def _is_a_way_to(self, best: Candidate, one: Candidate) -> bool:
+    def _is_a_way_to(self, best: Stack, one: Stack) -> bool:
         """Whether a stack is the best one, or that with a fix made in another way."""
-        others = set(one.fixes) - set(best.fixes)
-        return len(one.fixes) == len(best.fixes) and all(self._rivals(best.fixes, name) for name in others)
+        return len(one) == len(best) and all(self._rivals(best, name) for name in set(one) - set(best))
 
     def _one_way_each(self, singles: list[Candidate]) -> list[Candidate]:
         """Of several ways to the same the one that is predicted best: another is tried if that fails, or in
@@ -179,7 +177,7 @@ class _Way:
         return found
 
     def _may_be_tried(self, one: Candidate, view: View) -> bool:
-        if one.fixes in self._tried or not self._idle.isdisjoint(one.fixes):
+        if one.fixes in self._tried:
             return False
         base = self.found.stack
         lost = set(base) - set(self._with(one))
@@ -217,9 +215,8 @@ class _Way:
         trial = self._measure(arms, lambda trial, name: self._settled(trial, arms, below, name))
         found.seconds += trial.seconds
         self._note_plain(trial, first)
-        self._idle |= _idle_in(trial, arms)
-        left = [one for name, one in tops.items() if not trial.arms[name].samples]
-        found.untried = [one for one in left if self._idle.isdisjoint(one.fixes)]
+        left = {name: one for name, one in tops.items() if not trial.arms[name].samples}
+        found.untried = [one for name, one in left.items() if not self._is_spared(trial, arms, name)]
         tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
         lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
         attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
@@ -234,7 +231,7 @@ class _Way:
             best = next(made for made in proven if _gain(made) >= max(map(_gain, proven)) * AS_GOOD)
             found.stack, found.total = best.fixes, best
             self._replaced |= set(base) - set(best.fixes)
-            self._proven |= self._proven_inside(best.fixes, trial, arms)
+            self._proven |= self._proven_inside(best, attempts, trial, arms)
             self._tried -= fresh  # proven alone: tried again on top
         if not proven:
             self._drop_one(removed, doubts)
@@ -266,21 +263,17 @@ class _Way:
         self._tried.add((useless[0],))
         self.found.stack, self.found.total = rest.fixes, rest
 
-    def _proven_inside(self, stack: Stack, trial: Trial, arms: dict[str, Stack]) -> set[str]:
-        """Fixes of a stack that is faster than an arm of the same trial which lacks them alone.
-
-        The same stack with another way to one of its fixes says as much of the others; and of that fix, if
-        its other way is proven: the stack was chosen over it.
-        """
+    def _proven_inside(
+        self, best: Attempt, attempts: list[Attempt], trial: Trial, arms: dict[str, Stack]
+    ) -> set[str]:
+        """Fixes of a stack that is faster than an arm of the same trial which lacks them alone. The stack
+        with one of them made in another way says as much of the others, if it is proven too and no better."""
         runs = {frozenset(made): trial.arms[name].runs_ms for name, made in arms.items()}
-        whole = frozenset(stack)
-        found = self._faster_with(whole, runs)
-        for same in [made for made in runs if len(made) == len(whole) == len(made & whole) + 1]:
-            (one,), (other,) = whole - same, same - whole
-            if self._rivals((one,), other) and len(runs[same]) >= FEWEST:
-                inside = self._faster_with(same, runs)
-                found |= inside & whole
-                found |= {one} if other in inside | self._proven else set()
+        found = self._faster_with(frozenset(best.fixes), runs)
+        for one in attempts:
+            is_way = one.fixes != best.fixes and self._is_a_way_to(best.fixes, one.fixes)
+            if is_way and one.verdict == "faster" and _gain(one) <= _gain(best):
+                found |= self._faster_with(frozenset(one.fixes), runs) & set(best.fixes)
         return found
 
     def _faster_with(self, stack: frozenset[str], runs: dict[frozenset[str], list[float]]) -> set[str]:
@@ -350,7 +343,7 @@ class _Way:
             others = [one for one in arms if one not in shared]
             return bool(others) and all(self._settled(trial, arms, below, one) for one in others)
         arm, runs = trial.arms[name], trial.arms[below].runs_ms
-        if not arm.samples and not _idle_in(trial, arms).isdisjoint(arms[name]):
+        if not arm.samples and self._is_spared(trial, arms, name):
             return True
         if arm.hopeless or (arm.runs_ms and trouble_of(arms[name], arm)):
             return True
@@ -367,6 +360,15 @@ class _Way:
         shows_more = found.ratio > PROMISING and verdict(found, self._floor_of(trial)) == "no-difference"
         return len(arm.runs_ms) >= self._rounds and not shows_more
 
+    def _is_spared(self, trial: Trial, arms: dict[str, Stack], name: str) -> bool:
+        """Whether an arm holds a fix that did nothing in another way to the same stack: it would not here."""
+        mine = arms[name]
+        return any(
+            did_nothing(stack, trial.arms[other]) in mine
+            for other, stack in arms.items()
+            if stack != mine and self._is_a_way_to(stack, mine)
+        )
+
     def _floor_of(self, trial: Trial) -> float:
         """By the two plain arms, where this trial has both."""
         if AGAIN not in trial.arms:
@@ -381,11 +383,6 @@ class _Way:
             for one in view.candidates
             if one.predicted.mid is not None and one.predicted.mid < limit and one.fixes not in self._never
         }
-
-
-def _idle_in(trial: Trial, arms: dict[str, Stack]) -> set[str]:
-    """Fixes that did nothing in a process of this trial, whatever else was made there."""
-    return {did_nothing(stack, trial.arms[name]) for name, stack in arms.items()} - {""}
 
 
 def _plain_runs(trial: Trial) -> list[float]:
