@@ -55,12 +55,13 @@ def through_gloo(device_kind: str = "gpu") -> Facts:
     return replace(facts, rank=replace(facts.rank, device_kind=device_kind))
 
 
-def on_few_threads(threads: int) -> Facts:
+def on_few_threads(threads: int, wanted: float | None = 6.5) -> Facts:
     """Seven workers and a training process on 16 cores: two for each."""
     facts = drawn.crowded()
     cpu = facts.rank.telemetry.cpu
     assert cpu is not None
-    return replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=replace(cpu, threads=threads))))
+    cpu = replace(cpu, threads=threads, children_wanted=wanted)
+    return replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=cpu)))
 
 
 def on_one_core(used: float = 1.0) -> Facts:
@@ -233,14 +234,16 @@ def test_it_applies_and_says_how(fix: str) -> None:
     assert step_at_best(FIXES[fix], advice, facts()) <= facts().step + 1
 
 
-@pytest.mark.parametrize("fix", HELPS)
-def test_what_is_said_to_need_no_curve_reads_none(fix: str) -> None:
-    advice = FIXES[fix].advise(HELPS[fix][0]())
-    assert isinstance(advice, Use)
-    before = curves.cache_info()
-    if advice.likely is not None and advice.uncurved:
-        advice.likely(frozenset({fix}))
-    assert curves.cache_info() == before
+def test_what_is_said_to_need_no_curve_reads_none() -> None:
+    read = []
+    for fix, (facts, _) in HELPS.items():
+        before = curves.cache_info()
+        advice = FIXES[fix].advise(facts())
+        if isinstance(advice, Use) and advice.likely is not None and advice.uncurved:
+            advice.likely(frozenset({fix}))
+            assert curves.cache_info() == before, fix
+            read.append(fix)
+    assert len(read) > 9
 
 
 @pytest.mark.parametrize("fix", CANNOT_HELP)
@@ -426,6 +429,8 @@ def test_threads_that_leave_the_workers_their_cores_are_not_taken_away() -> None
     told = [FIXES["omp-threads"].advise(on_few_threads(threads)) for threads in (1, 2, 3)]
     assert [isinstance(one, NoUse) for one in told] == [True, True, False]
     assert told[0].why == "torch's ops have one thread as it is, which leaves the others their cores"
+    for wanted in (14.0, None):  # libraries in the workers have threads too, or nobody knows
+        assert isinstance(FIXES["omp-threads"].advise(on_few_threads(1, wanted)), Use)
 
 
 def test_idle_cores_come_before_other_kernels() -> None:
@@ -618,10 +623,14 @@ def test_cores_limit_workers_that_compute_not_those_that_wait(busy: float | None
     assert enough or "num_workers=32" in advice.how
 
 
-@pytest.mark.parametrize(("children", "enough"), [(15.8, True), (0.3, False)])
-def test_threads_of_the_training_process_are_no_work_of_its_workers(children: float, enough: bool) -> None:
-    """They keep most cores busy either way, in the ops of the step."""
-    advice = FIXES["loader-workers"].advise(drawn.starved(workers=16, busy=16.0, children=children))
+@pytest.mark.parametrize(
+    ("busy", "children", "enough"), [(16.0, 15.8, True), (16.0, 0.3, False), (4, 15, True)]
+)
+def test_threads_of_the_training_process_are_no_work_of_its_workers(
+    busy: float, children: float, enough: bool
+) -> None:
+    """They keep most cores busy in the ops of the step; or others do, and workers wait in line for one."""
+    advice = FIXES["loader-workers"].advise(drawn.starved(workers=16, busy=busy, children=children))
     assert isinstance(advice, Use) != enough
 
 

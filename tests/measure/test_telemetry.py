@@ -154,7 +154,7 @@ def test_a_broken_nvml_is_a_note(card, monkeypatch):
 
 
 def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
-    looks = iter([Look(0.0, 2, 10.0, 1.0, 7, 0.5), Look(2.0, 2, 13.5, 1.5, 7, 0.9)])
+    looks = iter([Look(0.0, 2, 10.0, 1.0, {"41": 0.5}, 7, 0.5), Look(2.0, 2, 13.5, 1.5, {"41": 1.5}, 7, 0.9)])
     monkeypatch.setattr(telemetry.neighbours, "look", lambda: next(looks))
     watcher = Gauges()
     watcher.start(Torch, None)
@@ -163,20 +163,22 @@ def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
     watcher.pause(False)  # the control steps look no more
     watcher.pause(True)
     watcher.stop()
-    cpu = CpuUse(cores=2, others_busy=1.5, own_busy=0.25, in_line_share=0.2, seconds=2.0)
+    cpu = CpuUse(cores=2, others_busy=1.5, own_busy=0.25, in_line_share=0.2, seconds=2.0, children_wanted=0.5)
     assert watcher.summary() == Telemetry(cpu=cpu)
 
 
 def test_ranks_do_not_take_each_other_for_other_peoples_work(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    looks = iter([Look(0.0, 8, 10.0, 1.0, 7, 0.5), Look(2.0, 8, 13.5, 1.5, 7, 0.9)])
+    looks = iter([Look(0.0, 8, 10.0, 1.0, {"41": 0.5}, 7, 0.5), Look(2.0, 8, 13.5, 1.5, {"41": 1.5}, 7, 0.9)])
     monkeypatch.setattr(telemetry.neighbours, "look", lambda: next(looks))
     monkeypatch.setattr(telemetry, "usable_cores", lambda: 4)
     watcher = Gauges()
     watcher.pause(False)
     watcher.pause(True)
-    cpu = CpuUse(cores=4, others_busy=None, own_busy=0.25, in_line_share=0.2, seconds=2.0)
+    cpu = CpuUse(
+        cores=4, others_busy=None, own_busy=0.25, in_line_share=0.2, seconds=2.0, children_wanted=0.5
+    )
     assert watcher.summary() == Telemetry(cpu=cpu)
     waiting = Rank(telemetry=watcher.summary())
     assert in_line_share(waiting) == 0.0 and cores_at_work(watcher.summary(), 0.5) is None

@@ -59,7 +59,7 @@ def only_waits(facts: Facts) -> bool:
         return False
     wanted = busy + (cpu.in_line_share or 0.0)
     if workers and cpu.children_wanted is not None:  # of them alone: other threads' work is none of theirs
-        wanted = min(wanted, cpu.children_wanted)
+        wanted = cpu.children_wanted
     return wanted < WAITS_CORES * max(workers or 0, 1)
 
 

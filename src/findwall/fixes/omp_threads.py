@@ -67,7 +67,9 @@ def advise(facts: Facts) -> Outcome:
     if (waited := gain_ms(facts, *MOVES)) <= MENTION_SHARE * step_ms(facts):
         return NoUse("the device does not wait for the host")
     each = max(cpu.cores // (workers + 1), 1)
-    if cpu.threads is not None and cpu.threads <= each:
+    # Workers that want no more than a core each have no threads that could be too many.
+    at_most_one_each = cpu.children_wanted is not None and cpu.children_wanted <= workers
+    if cpu.threads is not None and cpu.threads <= each and at_most_one_each:
         have = "one thread" if cpu.threads == 1 else f"{cpu.threads} threads"
         return NoUse(f"torch's ops have {have} as it is, which leaves the others their cores")
     who = f"{workers} workers" if workers > 1 else "one worker"

@@ -29,7 +29,7 @@ class Look:
     cores: int  # that this process may use
     busy: float  # spent on them by anyone
     own: float  # spent by this process and its children
-    children: float  # by its children, those that have ended as well, or in line for a core
+    children: dict[str, float | None]  # by each child, or in line for a core; None: that nobody counts here
     thread: int  # the calling one
     in_line: float | None  # it could have run and had no core
 
@@ -39,16 +39,16 @@ def look(root: Path = Path("/")) -> Look | None:
     thread = threading.get_native_id()
     try:
         cores, busy = _totals((root / "proc/stat").read_text(), _usable())
-        alone, ended = _seconds((root / "proc/self/stat").read_text())
-        there = [root / "proc" / name for name in _children(root)]
-        children = ended + sum(_spent(path / "stat") for path in there)
+        spent = {name: _spent(root / "proc" / name / "stat") for name in _children(root)}
+        own = _seconds((root / "proc/self/stat").read_text()) + sum(spent.values())
     except (OSError, ValueError, IndexError):
         return None
     if not cores:
         return None
     waited = _in_line(root / f"proc/self/task/{thread}/schedstat")
-    wanted = children + sum(_in_line(path / "schedstat") or 0.0 for path in there)
-    return Look(monotonic(), cores, busy, alone + children, wanted, thread, waited)
+    in_line = {name: _in_line(root / "proc" / name / "schedstat") for name in spent}
+    children = {name: None if (late := in_line[name]) is None else spent[name] + late for name in spent}
+    return Look(monotonic(), cores, busy, own, children, thread, waited)
 
 
 def between(first: Look | None, last: Look | None) -> CpuUse | None:
@@ -65,10 +65,19 @@ def between(first: Look | None, last: Look | None) -> CpuUse | None:
         cores=last.cores,
         others_busy=min(max(others, 0.0), float(last.cores)),
         own_busy=own,
-        children_wanted=max(last.children - first.children, 0.0) / seconds,
+        children_wanted=_wanted(first.children, last.children, seconds),
         in_line_share=waited,
         seconds=seconds,
     )
+
+
+def _wanted(first: dict[str, float | None], last: dict[str, float | None], seconds: float) -> float | None:
+    """Cores that children kept busy or waited for; None where one has ended, and its time in line with it."""
+    spent = [(one, first.get(name, 0.0)) for name, one in last.items()]
+    known = [now - before for now, before in spent if now is not None and before is not None]
+    if not first.keys() <= last.keys() or len(known) < len(spent):
+        return None
+    return max(sum(known), 0.0) / seconds
 
 
 def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> list[Finding]:
@@ -114,15 +123,14 @@ def _ticks_per_s() -> int:
     return os.sysconf("SC_CLK_TCK")
 
 
-def _seconds(stat: str) -> tuple[float, float]:
-    """CPU seconds of a process, and of those of its children that have ended."""
-    fields = [int(field) / _ticks_per_s() for field in stat.rpartition(")")[2].split()[11:15]]
-    return sum(fields[:2]), sum(fields[2:])
+def _seconds(stat: str) -> float:
+    """CPU seconds of a process and of those of its children that have ended."""
+    return sum(int(field) for field in stat.rpartition(")")[2].split()[11:15]) / _ticks_per_s()
 
 
 def _spent(path: Path) -> float:
     try:
-        return sum(_seconds(path.read_text()))
+        return _seconds(path.read_text())
     except (FileNotFoundError, ProcessLookupError):  # it has ended: its parent has its time now
         return 0.0
 

@@ -75,7 +75,7 @@ class CpuUse(msgspec.Struct, frozen=True):
     own_busy: float | None = None  # how many the job and its children did
     in_line_share: float | None = None  # of the time: the training thread could have run and had no core
     seconds: float | None = None
-    # How many its children, loader workers most of all, kept busy or waited for in line.
+    # How many its children, loader workers most of all, kept busy or waited for in line; None: nobody knows.
     children_wanted: float | None = None
     threads: int | None = None  # that torch's ops may use in the training process
 
