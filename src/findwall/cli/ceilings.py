@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 
 LONGEST_BAR = 30  # characters, so that a line of the curve fits into 80 columns
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # read while torch is imported
 PETA_FROM = 10  # of 10^15: 790 TFLOP/s reads better than 0.79 P
 
 
@@ -78,8 +76,6 @@ def command(
     and sustained, in under 30 seconds. The result is kept by GPU, driver and torch; verdicts then use it
     instead of the datasheet. Run it while nothing else uses the device.
     """
-    for name in THREADS:  # what is kept is of all the cores, whatever a job is given
-        os.environ.pop(name, None)
     report, kept = (None, None) if refresh or shapes else (_kept(device), None)
     if report is not None and _is_doubtful(report):
         click.echo("The kept ceilings may have been measured on a busy machine.", err=True)

@@ -22,6 +22,7 @@ LIMIT_S = 600.0  # what one look at the job may take
 # To measure a CPU: what it usually takes, what it may take where others use the cores too, and until its
 # process is ended, which imports torch first. The first was timed on a machine with two cores.
 CEILINGS_S, CEILINGS_MOST_S, CEILINGS_LIMIT_S = 13.0, 30.0, 90.0
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # that torch reads while it is imported
 NAMED = 3  # paths in a sentence
 OWN = "findwall: "
 
@@ -67,12 +68,13 @@ def lacks_ceilings(seen: Diagnosis) -> bool:
     return machine.ceilings.get("source") == "unknown" and machine.device == core_name()
 
 
-def measure_cores() -> bool:
-    """Measure what they can do, and keep it for all later looks: whether that was done. In a process of its
-    own, which Ctrl-C ends."""
+def measure_cores(left_s: float) -> bool:
+    """Measure what they can do, in the time that is left, and keep it for all later looks: whether that was
+    done. In a process of its own, which Ctrl-C ends, on all cores, whatever the job is given."""
+    words = ("ceilings", "--device", "cpu", "--budget", f"{CEILINGS_MOST_S:.0f}")
     with tempfile.TemporaryDirectory(prefix="findwall-try-") as name:
-        words = ("ceilings", "--device", "cpu", "--budget", f"{CEILINGS_MOST_S:.0f}")
-        return _run((sys.executable, "-m", "findwall", *words), Path(name), None, {}, CEILINGS_LIMIT_S) == 0
+        command, env = (sys.executable, "-m", "findwall", *words), dict.fromkeys(THREADS, "")
+        return _run(command, Path(name), None, env, min(CEILINGS_LIMIT_S, left_s)) == 0
 
 
 def _words(stderr: str) -> str:
@@ -84,6 +86,9 @@ def _words(stderr: str) -> str:
 def _run(
     command: Sequence[str], folder: Path, cwd: str | None, env: Mapping[str, str], limit_s: float
 ) -> int | None:
+    """`env`: on top of this process's; what is empty there is taken out."""
+    whole = {**os.environ, **env, LOOK: str(folder)}
+    whole = {name: value for name, value in whole.items() if value or name not in env}
     with Stop() as stop:
         with open(folder / "stderr", "wb") as stderr, same_input() as stdin:
             process = subprocess.Popen(
@@ -91,7 +96,7 @@ def _run(
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                env={**os.environ, **env, LOOK: str(folder)},
+                env=whole,
                 cwd=cwd,
                 start_new_session=True,
             )

@@ -186,11 +186,11 @@ class _Trying:
         finally:
             if not stack and is_piped_to():
                 say(NO_INPUT)
+        self.looks[stack] = seen
         if not stack:
             self._look_s = self.spent_s
-            seen = self._with_ceilings(seen)
-        self.looks[stack] = seen
-        return view_of(seen, job.numerics, job.only)
+            self.looks[stack] = self._with_ceilings(seen)
+        return view_of(self.looks[stack], job.numerics, job.only)
 
     def _with_ceilings(self, seen: Diagnosis) -> Diagnosis:
         """Where nobody measured this CPU yet: that first, if there is time for a trial after it. What was
@@ -198,13 +198,19 @@ class _Trying:
         folder, each = self._job.folder, self._look_s / LOOK_IS
         if folder is None or not lacks_ceilings(seen):
             return seen
-        if self.left_s < CEILINGS_MOST_S + FEWEST_PROCESSES * each:
+        free_s = self.left_s - FEWEST_PROCESSES * each
+        if free_s < CEILINGS_MOST_S:
             return seen
         self._say(f"measuring this CPU's ceilings, once: about {CEILINGS_S:.0f} s")
+        if not measure_cores(free_s):
+            self._say("this CPU's ceilings could not be measured: `findwall ceilings` shows why")
+            return seen
         with suppress(FindwallError):  # what cannot be read again stands as it was read
-            if measure_cores():
-                return _read_again(folder)
-        self._say("they are not known now either: `findwall ceilings` says why")
+            seen = _read_again(folder)
+        if lacks_ceilings(seen):
+            self._say(
+                "what was measured could not be kept or read: `findwall ceilings` shows where it is kept"
+            )
         return seen
 
     def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:

@@ -59,7 +59,7 @@ def sentence(facts: Facts) -> str:
     if idle is not None and idle.idle > 0 and idle_cores_ms(facts) > 0:
         fact = f"{opening(facts, CAUSE)} goes to {what} that keep {idle.used:.1f} of {idle.cores} cores busy"
         saved = format_ms(saved_on_all_cores_ms(facts, idle))
-        advice = f"give them all the cores (torch.set_num_threads({idle.cores}))"
+        advice = f"give every op all the cores (torch.set_num_threads({idle.cores}))"
         return told(facts, CAUSE, fact, advice, f"that alone saves {saved} at most")
     reached = found[0].reached if found else None
     rate = (
