@@ -267,12 +267,12 @@ class _Way:
         self, best: Attempt, attempts: list[Attempt], trial: Trial, arms: dict[str, Stack]
     ) -> set[str]:
         """Fixes of a stack that is faster than an arm of the same trial which lacks them alone. The stack
-        with one of them made in another way says as much of the others, if it is proven too and no better."""
+        with one of them made in another way says as much of the others, if it is proven too."""
         runs = {frozenset(made): trial.arms[name].runs_ms for name, made in arms.items()}
         found = self._faster_with(frozenset(best.fixes), runs)
         for one in attempts:
             is_way = one.fixes != best.fixes and self._is_a_way_to(best.fixes, one.fixes)
-            if is_way and one.verdict == "faster" and _gain(one) <= _gain(best):
+            if is_way and one.verdict == "faster":
                 found |= self._faster_with(frozenset(one.fixes), runs) & set(best.fixes)
         return found
 
