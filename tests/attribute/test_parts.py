@@ -54,6 +54,15 @@ def by_slices(out: Tensor, wanted: Tensor) -> Tensor:
     return torch.stack(found).mean()
 
 
+def by_neighbours(out: Tensor, wanted: Tensor) -> Tensor:
+    """Each sample with its own and the next one's, as products of vectors."""
+    total = torch.zeros(())
+    for at in range(len(out)):
+        own, other = torch.dot(out[at], wanted[at]), torch.dot(out[at], wanted[(at + 1) % len(out)])
+        total = total + torch.clamp(0.2 - own + other, min=0)
+    return total / len(out)
+
+
 class Layers(nn.Module):
     """As many as there are samples, without a product, each with weights of its own."""
 
@@ -151,6 +160,15 @@ def test_a_loop_over_samples_in_the_loss_is_found_with_its_backward(tmp_path: Pa
     of_model = [at for at in range(len(facts.atoms.index)) if facts.kernel_class(at) == "matmul"]
     assert len(held) > 0.8 * len(facts.atoms.index) and not held & set(of_model)
     assert all(len(one.gradients) >= one.rounds for one in found)
+
+
+def test_products_of_vectors_are_no_cells_and_a_loop_ends_with_its_step(tmp_path: Path) -> None:
+    """The last sample's next one is the first: so it is taken again, as the next step begins with it."""
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_neighbours)
+    found = part_loops(facts)
+    assert len(found) == facts.steps.count and {one.rounds for one in found} == {SAMPLES}
+    assert mostly_over_parts(facts) and "Do in one call" in launch_bound.sentence(facts)
+    assert isinstance(all_fixes()["larger-batch"].advise(facts), NoUse)
 
 
 def test_a_long_round_is_prescribed_to_be_one_call(tmp_path: Path) -> None:

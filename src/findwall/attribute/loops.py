@@ -18,6 +18,7 @@ LONGEST_BODY = 8
 FEWEST_REPEATS = 8
 NONE = np.zeros(0, np.int64)
 GRADIENT = "torch::autograd::AccumulateGrad"  # the row in which a parameter gets its gradient
+OF_VECTORS = frozenset({"aten::dot", "aten::vdot"})
 
 
 class Loop(msgspec.Struct, frozen=True):
@@ -84,8 +85,10 @@ def is_backward(facts: Facts, loop: Loop) -> bool:
 
 
 def multiplies(facts: Facts, loop: Loop) -> bool:
-    """Whether a round of the loop holds a product."""
-    return bool(of_class(facts, *MATRIX_CLASSES)[loop.atoms].any())
+    """Whether a round of the loop holds a product of matrices, as a cell of a recurrent network does. Two
+    vectors give a number: that is a sum."""
+    products = loop.atoms[of_class(facts, *MATRIX_CLASSES)[loop.atoms]]
+    return any(facts.op_name(int(atom)) not in OF_VECTORS for atom in products)
 
 
 def without_layers(facts: Facts, found: list[Loop]) -> list[Loop]:

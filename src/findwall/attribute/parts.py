@@ -111,7 +111,9 @@ def _picking(facts: Facts, heads: I64) -> Iterator[_Stretch]:
         row = int(heads[place])
         pick = _pick(facts.timeline.name_of(row), facts.timeline.inputs_of(row))
         if pick is not None:
-            key = (int(facts.timeline.events.thread[row]), *pick.source)
+            # A loop ends with its step: after its last sample may come the first, as in the next step.
+            step = int(np.searchsorted(facts.steps.host, facts.timeline.events.start[row], side="right"))
+            key = (step, int(facts.timeline.events.thread[row]), *pick.source)
             taken.setdefault(key, []).append((place, pick))
     for places in taken.values():
         for run in _rising(places):
