@@ -78,8 +78,7 @@ def _torch() -> tuple[Any, list[Finding]]:
         import torch
     except ImportError:
         return None, [Finding("no-torch", "info", "torch is not installed here.", "pip install torch")]
-    # A torch that does not fit its CUDA libraries fails on import in many ways; a doctor says so and goes on.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - one that does not fit its CUDA libraries fails in many ways
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         return None, [
             Finding("torch-broken", "warning", f"torch cannot be imported ({reason}).", "reinstall torch")

@@ -46,7 +46,7 @@ def watched_step(
         sink.optimizer_began(args[0], len(args) < 2 and not kwargs)
         try:
             result = original(*args, **kwargs)
-        except BaseException:
+        except BaseException:  # whatever the job ends its step with: it goes on to the job
             sink.optimizer_ended(args[0], True)
             raise
         sink.optimizer_ended(args[0], False)

@@ -36,7 +36,7 @@ class RawFile:
             self.is_plain = not head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
             self._pending = head
             self._decoder = None if self.is_plain else _decoder_for(head, path)
-        except BaseException:
+        except BaseException:  # Ctrl-C as well: nobody else could close it
             self.close()
             raise
         self._ended = False
