@@ -24,7 +24,8 @@ import torch
 
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.search import Candidate, Found, Settled, Stack, View, search
+from findwall.verify.found import Candidate, Found, Stack, View
+from findwall.verify.search import Settled, search
 from findwall.verify.trial import Arm, Plan, Trial, run_trial, step_in_report
 
 HERE = Path(__file__).resolve().parent

@@ -302,6 +302,19 @@ def test_overhead_goes_and_ctrl_c_keeps_what_was_proven(tmp_path: Path) -> None:
     assert "findwall run --apply freeze-gc job.py" in said and left(tmp_path) == []
 
 
+def test_a_stack_takes_as_long_as_what_was_run_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trying._Trying(trying.Job("job.py", budget_s=1000.0), lambda _text: None)
+    monkeypatch.setattr(trying._Trying, "spent_s", 0.0)
+    one._look_s = 40.0
+    assert one.spare([(), ("bf16-autocast",)]) == 1000.0 - 2 * 20.0  # by the look alone
+    one._took = {(): [10.0, 12.0], ("torch-compile",): [50.0, 30.0], ("loader-workers=2",): [14.0]}
+    assert one.spare([()]) == 1000.0 - 11.0
+    assert one.spare([("bf16-autocast",)]) == 1000.0 - 11.0
+    assert one.spare([("bf16-autocast", "torch-compile")]) == 1000.0 - 40.0
+    assert one.spare([("reduce-overhead",)]) == 1000.0 - 40.0  # another way to compile
+    assert one.spare([("loader-workers=4",)]) == 1000.0 - 14.0
+
+
 def of_cores(name: str) -> CeilingsReport:
     return CeilingsReport(Ceilings(name, "measured", "here", {"fp32": 1e11}, bandwidth=1e10), torch="2")
 

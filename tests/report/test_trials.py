@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.model.diagnosis import Diagnosis, Range, Wall
+from findwall.model.diagnosis import Diagnosis, Prescription, Range, Wall
 from findwall.model.patch import Patch
 from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.verify.equivalence import Losses
-from findwall.verify.judge import Attempt
-from findwall.verify.search import EARLY, Candidate, Found, Stage, View
+from findwall.verify.found import EARLY, TOO_SHORT, Candidate, Found, Stage, View
+from findwall.verify.judge import MORE_TIME, Attempt, too_few
 from findwall.verify.statistics import Comparison
 
 
@@ -146,7 +146,49 @@ def test_what_there_was_no_time_to_prove_is_told_with_its_step(diagnosis: Diagno
     shown = with_trials(diagnosis, tried)
     assert shown.trials[0].measured.mid == 5.0 and shown.trials[1].measured.mid is None
     text = " ".join(to_text(shown, tried, None, "train.py").split())
-    assert "tf32 took 5.00 ms per step instead of 20.0 ms in the one process there was time for" in text
+    assert "tf32 took 5.00 ms per step instead of 20.0 ms in the little there was time for" in text
+    text = " ".join(to_text(shown, replace(tried, ended=EARLY["interrupted"]), None, "train.py").split())
+    assert "instead of 20.0 ms in what was through when it was interrupted. It stands" in text
+
+
+def test_what_too_few_processes_told_is_not_settled_not_failed(diagnosis: Diagnosis) -> None:
+    once = Attempt(("tf32",), "failed", 5.0, why=too_few([5.0], "it", MORE_TIME))
+    shown = with_trials(diagnosis, tried := found(once))
+    rows = [" ".join(line.split()) for line in to_text(shown, tried, None, "train.py").splitlines()]
+    assert "tf32 – 5.00 ms not settled" in rows and shown.trials[0].verdict == "failed"
+
+
+def test_a_budget_that_is_too_short_for_anything_says_by_how_much(diagnosis: Diagnosis) -> None:
+    untried = [Candidate(("sdpa",), False, Range(mid=7.5))]
+    tried = Found(ended=TOO_SHORT, seconds=12.0, untried=untried, short_s=200.0)
+    text = " ".join(to_text(replace(diagnosis, trials=[]), tried, None, "train.py").split())
+    assert text.startswith("Nothing was tried: what is left of the budget is too short for another trial.")
+    assert "to try sdpa (predicted 7.50 ms): --budget gives it about 3.3 min more." in text
+
+
+def test_where_nothing_is_kept_the_wall_and_what_to_edit_come_first(diagnosis: Diagnosis) -> None:
+    edit = Prescription(
+        ["lighter-samples"], ["loader-starved"], Range(low=4.0), Range(), "safe", "Read less."
+    )
+    tried = found(Attempt(("tf32",), "failed", why="tf32 did not take effect"))
+    text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py", left=[edit]).split())
+    first = text.index(" ".join(diagnosis.wall.sentence.split()))
+    assert first < text.index("- lighter-samples, a step of 4.00 ms at best: Read less.")
+    assert text.index("Read less.") < text.index("fix predicted measured")
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), [(Range(low=7.9), True), (Range(low=8.1), False), (Range(), False)]
+)
+def test_an_edit_that_is_worth_more_than_what_is_kept_is_named_at_once(
+    diagnosis: Diagnosis, step: Range, named: bool
+) -> None:
+    edit = Prescription(["lighter-samples"], ["loader-starved"], step, Range(), "safe", "Read less.")
+    kept = Attempt(("tf32",), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py", left=[edit]).split())
+    assert ("More may be in an edit: lighter-samples, a step of 7.90 ms at best (below)." in text) is named
+    assert text.endswith("Read less.") and diagnosis.wall.sentence not in text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,9 @@ from examples import drawn
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport, Around
 from findwall.model.diagnosis import Range
+from findwall.verify.found import AGAIN, PLAIN, TOO_SHORT, Candidate, Found, Stack, View
 from findwall.verify.judge import Plain, disturbed, judge
-from findwall.verify.search import AGAIN, PLAIN, Candidate, Found, Settled, Stack, View, search
+from findwall.verify.search import Settled, search
 from findwall.verify.trial import Ended, Failure, Outcome, Sample, Trial
 
 NOISE = (0.997, 1.0, 1.004)  # of three processes of one arm
@@ -199,12 +201,84 @@ def test_what_was_never_started_is_no_row() -> None:
     assert Pretended({"a": 2.0, "b": 1.5}).search().untried == []
 
 
+class Budget(Pretended):
+    """Of so many processes in all; each takes a second, with `slow` made three."""
+
+    def __init__(self, faster: dict[str, float], processes: float, slow: str = "") -> None:
+        super().__init__(faster)
+        self.left, self.slow = processes, slow
+
+    def look(self, stack: Stack) -> View:
+        seen = super().look(stack)
+        steps = [replace(one, predicted=Range(mid=self.step(one.fixes))) for one in seen.candidates]
+        return View(seen.wall, seen.step_ms, steps)
+
+    def spare(self, arms: Sequence[Stack]) -> float:
+        return self.left - sum(3.0 if self.slow in stack else 1.0 for stack in arms)
+
+    def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
+        self.left = self.spare(2 * list(arms.values()))
+        return super().measure(arms, settled)
+
+    def search(self, **_how: tuple[str, ...]) -> Found:
+        return search(self.measure, self.look, self.rivals, spare=self.spare)
+
+
+def test_what_there_is_no_time_to_prove_is_not_started() -> None:
+    job = Budget({"a": 2.0, "b": 1.5, "c": 1.2}, processes=8)
+    found = job.search()
+    assert job.trials == [[PLAIN, AGAIN, "a", "b"]] and job.left == 0
+    assert found.stack == ("a",) and found.ended == TOO_SHORT
+    assert [one.fixes for one in found.untried] == [("b",), ("c",)] and found.short_s == 6.0
+
+
+def test_what_takes_too_long_leaves_the_time_to_what_does_not() -> None:
+    job = Budget({"a": 2.0, "b": 1.5}, processes=9, slow="a")
+    found = job.search()
+    assert job.trials == [[PLAIN, AGAIN, "b"]] and found.stack == ("b",)
+    assert [one.fixes for one in found.untried] == [("a",)]
+
+
+def test_a_budget_for_no_trial_at_all_is_not_spent() -> None:
+    found = Budget({"a": 2.0, "b": 1.5}, processes=5.5).search()
+    assert found.stages == [] and found.ended == TOO_SHORT and found.short_s == 0.5
+    assert [one.fixes for one in found.untried] == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize(("processes", "arms"), [(14.0, True), (13.0, False)])
+def test_a_fix_in_doubt_is_proven_where_there_is_time(processes: float, arms: bool) -> None:
+    class Both(Budget):
+        def look(self, stack: Stack) -> View:
+            seen = super().look(stack)
+            pair = Candidate(("a", "b"), True, Range(mid=50.0))
+            return View(seen.wall, seen.step_ms, [pair] if not stack else [])
+
+    job = Both({"a": 2.0, "b": 1.0}, processes)
+    found = job.search()
+    lacking = ["a + b without a", "a + b without b"]
+    assert [lacking[0] in job.trials[-1], lacking[1] in job.trials[-1]] == [True, arms]
+    assert found.stack == (("a",) if arms else ("a", "b"))
+
+
+def test_what_was_interrupted_asks_for_no_more_time() -> None:
+    class Cut(Pretended):
+        def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
+            trial = super().measure(arms, settled)
+            trial.arms["a"].samples, trial.ended = trial.arms["a"].samples[:1], "interrupted"
+            return trial
+
+    (once,) = Cut({"a": 2.0}).search().stages[0].attempts
+    assert "too few to prove anything: it was interrupted" in once.why and "--budget" not in once.why
+
+
 def test_one_process_proves_nothing_and_no_likeness_either() -> None:
     job = Pretended({"a": 4.0})
     once = Outcome("a", job.arm("a", ("a",)).samples[:1])
     found = judge(("a",), once, Plain([100.0, 101.0], [LOSSES], [LOSSES]), True, 0.01)
     assert found.verdict == "failed" and found.step_ms == pytest.approx(25.0, rel=0.01)
-    assert found.why.startswith("1 process of it told a step, too few to prove anything: --repeat")
+    assert found.why.startswith(
+        "not settled, as 1 process of it told a step, too few to prove anything: --repeat"
+    )
 
 
 def test_what_may_still_be_a_gain_is_called_unsettled() -> None:
@@ -334,7 +408,7 @@ def test_what_was_not_compared_with_the_stack_below_is_not_called_alike() -> Non
 
     found = Cut({"a": 2.0, "b": 1.5}).search()
     (on_top,) = found.stages[1].attempts
-    assert on_top.verdict == "failed" and on_top.why.startswith("1 process of a told a step, too few")
+    assert on_top.verdict == "failed" and on_top.why.startswith("not settled, as 1 process of a")
     assert found.stack == ("a",)
 
 

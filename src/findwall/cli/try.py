@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from findwall.cli.launchers import Launch
     from findwall.cli.trying import Job, Tried
     from findwall.model.diagnosis import Diagnosis
-    from findwall.verify.search import View
+    from findwall.verify.found import View
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -134,20 +134,18 @@ def _tell(
     from findwall.cli.by_hand import left_by_hand
     from findwall.cli.trying import keep, stand_ins
     from findwall.fixes.patch import patch_of
-    from findwall.report import by_hand, document
+    from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
-    from findwall.verify.search import EARLY
+    from findwall.verify.found import EARLY
 
     diagnosis = with_trials(tried.before, tried.found)
     patch = patch_of(tried.found.stack, tried.applied)
     if json_target != "-":  # first: what took minutes is not lost where a file cannot be written
         attempts = [one for stage in tried.found.stages for one in stage.attempts]
         shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
-        made = (typed.job, patch, typed.front, price, shown, job.only)
+        made = (typed.job, patch, typed.front, price, shown, job.only, left_by_hand(tried, job.numerics))
         show(to_text(diagnosis, tried.found, tried.after, *made))
-        left = left_by_hand(tried, job.numerics)
-        show(by_hand.to_text(left, bool(tried.found.stack), tried.after is not None))
     if patch_file is not None:
         write_patch(patch, patch_file)
     if json_target is not None:

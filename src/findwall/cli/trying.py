@@ -36,20 +36,10 @@ from findwall.model.applied import Applied
 from findwall.model.arms import SEED, SINCE
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.series import Series
+from findwall.verify.found import AGAIN, EARLY, NO_LOOK, PLAIN, Candidate, Found, Stack, View
 from findwall.verify.judge import bare
 from findwall.verify.processes import is_piped_to
-from findwall.verify.search import (
-    AGAIN,
-    EARLY,
-    NO_LOOK,
-    PLAIN,
-    Candidate,
-    Found,
-    Settled,
-    Stack,
-    View,
-    search,
-)
+from findwall.verify.search import Settled, search
 from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
 
 OTHER_SEED = "1"
@@ -136,7 +126,7 @@ def first_look(job: Job, say: Say) -> Diagnosis:
 def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
     trying = _Trying(job, say)
-    found = search(trying.measure, trying.look, rivals, job.rounds)
+    found = search(trying.measure, trying.look, rivals, job.rounds, trying.spare)
     found.seconds = trying.spent_s
     if found.ended == NO_LOOK and trying.left_s <= 0:
         found.ended = EARLY["deadline"]
@@ -158,7 +148,7 @@ class _Trying:
         self._begun = time.monotonic()
         self._writes: list[str] = []
         self._has_warned = False
-        self._took: list[float] = []  # seconds of each process
+        self._took: dict[Stack, list[float]] = {}  # seconds of the processes that went through
         self._look_s = 0.0  # what the first look took
         self.looks: dict[Stack, Diagnosis] = {}
         self.told: dict[Stack, Applied] = {}  # by each stack, of what was made
@@ -192,6 +182,20 @@ class _Trying:
             self.looks[stack] = self._with_ceilings(seen)
         return view_of(self.looks[stack], job.numerics, job.only)
 
+    def spare(self, arms: Sequence[Stack]) -> float:
+        """Seconds that would be left of the budget after a process of each."""
+        return self.left_s - sum(map(self._takes_s, arms))
+
+    def _takes_s(self, stack: Stack) -> float:
+        """As long as the longest that has made some of it, in this or another way: what compiles, compiles
+        again."""
+        alike = [
+            median(took)
+            for made, took in self._took.items()
+            if all(name in stack or rivals(stack, name) for name in made)
+        ]
+        return max(alike, default=self._look_s / LOOK_IS)
+
     def _with_ceilings(self, seen: Diagnosis) -> Diagnosis:
         """Where nobody measured this CPU yet: that first, if there is time for a trial after it. What was
         looked at is then read again, which needs no second run."""
@@ -220,12 +224,13 @@ class _Trying:
             warn(self._writes, job.cwd, say, deleted(job.folder), read_back(job.folder))
         if left > 0:
             names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
-            each = median(self._took) if self._took else self._look_s / LOOK_IS
-            about = len(arms) * job.rounds * each
+            about = job.rounds * sum(map(self._takes_s, arms.values()))
             say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
         trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
-        self._took.extend(one.seconds for arm in trial.arms.values() for one in arm.samples)
         for name, stack in arms.items():
+            took = [one.seconds for one in trial.arms[name].samples if one.step_ms is not None]
+            if took:
+                self._took.setdefault(stack, []).extend(took)
             if reports := trial.arms[name].reports:
                 self.told[stack] = reports[0].applied
         return trial

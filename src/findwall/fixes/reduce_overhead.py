@@ -53,8 +53,8 @@ def advise(facts: Facts) -> Outcome:
     if waited <= NEVER_MS:
         return replace(
             use(
-                'Use `torch.compile(model, mode="reduce-overhead")`: it gives what the default mode gives, '
-                "as the device never waits for launches today.",
+                'Use `torch.compile(model, mode="reduce-overhead")`: the device never waits for launches '
+                "today, so it gives more than the default mode only once the device is faster than the host.",
                 _best(facts),
                 likely=lambda made: _likely(facts, made),
             ),

@@ -1,8 +1,9 @@
-"""The last words of `try`: what helps, and only a person can change."""
+"""What `try` leaves to a person: what helps, and nobody else can change."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from findwall.model.diagnosis import Prescription
 from findwall.report import phrases
@@ -13,12 +14,12 @@ MOST_SHOWN = 3
 LONGEST_HOW = 260  # characters, as on the screen of a verdict
 
 
-def to_text(left: list[Prescription], kept: bool = False, looked: bool = True) -> str:
+def to_text(left: Sequence[Prescription], kept: bool = False, looked: bool = True) -> str:
     """Nothing where nothing is left. `kept`: some fixes were proven; `looked`: and the job was seen with
     them, so that these steps are on top of theirs."""
     if not left:
         return ""
-    shown = left[:MOST_SHOWN]
+    shown = list(left[:MOST_SHOWN])
     on = "" if not kept else ", on top of that" if looked else ", and what it would make of the plain job"
     said = "; ".join(text for text in (phrases.basis(shown), phrases.safety(shown)) if text)
     lines = ["", f"  What only you can change{on}:"]

@@ -8,18 +8,21 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from findwall.model.diagnosis import Diagnosis, Range, Trial
+from findwall.model.diagnosis import Diagnosis, Prescription, Range, Trial
 from findwall.model.patch import Patch
+from findwall.report import by_hand, phrases
+from findwall.report.names import clean
 from findwall.report.patch_text import WIDTH, diff_text, to_keep
 from findwall.units import format_bytes, format_ms, format_share
 from findwall.verify.equivalence import plotted
+from findwall.verify.found import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
 from findwall.verify.judge import NOT_SETTLED, Attempt, bare
-from findwall.verify.search import EARLY, Found, joined
 from findwall.verify.statistics import Comparison
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
+MUCH_MORE = 0.8  # of the step that is reached: an edit that gives less is named at once. Chosen by hand.
 LITTLE = 0.001  # of the losses: less is told as a number. Chosen by hand.
 S_PER_HOUR = 3600.0
 NO_WALL = "no wall that is known"
@@ -76,10 +79,18 @@ def to_text(
     price: float | None = None,
     stand_ins: Collection[str] = (),
     only: Collection[str] = (),
+    left: Sequence[Prescription] = (),
 ) -> str:
     """`command`: the script and its arguments; `front`: what a person writes before findwall's options;
-    `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named."""
-    lines = textwrap.wrap(sentence(diagnosis, found, after, stand_ins, only), WIDTH)
+    `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named; `left`:
+    those that only a person can make, which come first where nothing is kept."""
+    said = sentence(diagnosis, found, after, stand_ins, only) + _more_by_hand(found, left)
+    by_hand_text = by_hand.to_text(left, bool(found.stack), after is not None)
+    lines = textwrap.wrap(said, WIDTH)
+    if not found.stack and diagnosis.wall.cause:
+        lines += ["", *textwrap.wrap(clean(diagnosis.wall.sentence), WIDTH)]
+    if not found.stack:
+        lines += by_hand_text.splitlines()
     lines += _table(diagnosis.trials, stand_ins)
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, diagnosis.machine.count or 0, price)]
     run = None
@@ -89,16 +100,30 @@ def to_text(
             run = f"{front} --apply {','.join(applied)} {command}"
             lines += ["", "  To run with it:", run]
         lines += [*_edits(found.stack, stand_ins, bool(applied)), "  To keep it:"]
-        said = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
+        known = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
         for name in found.stack:
-            how = next((one.how for one in said if one.fixes == [bare(name)]), name)
+            how = next((one.how for one in known if one.fixes == [bare(name)]), name)
             lines += to_keep(name, how, patch)
     # A command stays in one line, to be copied.
     return (
         "\n".join(f"    {line}" if line is run else _wrapped(line) for line in lines)
         + "\n"
         + diff_text(patch)
+        + (by_hand_text if found.stack else "")
     )
+
+
+def _more_by_hand(found: Found, left: Sequence[Prescription]) -> str:
+    """A word in time of an edit that is worth more than all that is kept."""
+    reached = found.total.step_ms if found.stack and found.total is not None else None
+    steps = [(one.step_ms.mid or one.step_ms.low, one) for one in left[: by_hand.MOST_SHOWN]]
+    known = [(step, one) for step, one in steps if step is not None]
+    if reached is None or not known:
+        return ""
+    step, best = min(known, key=lambda pair: pair[0])
+    if step >= MUCH_MORE * reached:
+        return ""
+    return f" More may be in an edit: {clean(best.fixes[0])}, {phrases.step_after(best.step_ms)} (below)."
 
 
 def _edits(stack: tuple[str, ...], stand_ins: Collection[str], others: bool) -> list[str]:
@@ -163,9 +188,14 @@ def _rests_on(one: Trial) -> str:
         parts.append(f"peak {format_bytes(one.peak_memory)}")
     if one.break_even_steps:
         after_s = one.break_even_steps * (one.measured.mid or 0.0) / 1e3
-        time = f"{after_s:.0f} s" if after_s < MINUTES_FROM_S else f"{after_s / 60:.1f} min"
-        parts.append(f"its longer start is made up for after {one.break_even_steps:,} steps ({time})")
+        parts.append(
+            f"its longer start is made up for after {one.break_even_steps:,} steps ({_time(after_s)})"
+        )
     return "; ".join([*parts, *([one.why] if one.why else [])])
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < MINUTES_FROM_S else f"{seconds / 60:.1f} min"
 
 
 def _road(found: Found, after: Diagnosis | None) -> list[str]:
@@ -191,7 +221,7 @@ def _road(found: Found, after: Diagnosis | None) -> list[str]:
 def _wall_left(found: Found, after: Diagnosis | None) -> tuple[str, str]:
     """Where the job stands with all that is kept, and why nobody knows, where that is so."""
     if after is None:
-        early = f", as {found.ended}" if found.ended == EARLY["deadline"] else ""
+        early = f", as {found.ended}" if found.ended in OUT_OF_TIME else ""
         return f"not looked at again{early}", ""
     if after.wall.cause:
         return f"{after.wall.wall} / {after.wall.cause}", ""
@@ -216,13 +246,16 @@ def _curves(found: Found) -> list[str]:
 
 def _cost(found: Found, gpus: int, price: float | None) -> list[str]:
     """What the trial took and what the gain saves. `gpus`: that the job uses; `price`: of one for an hour."""
-    noise = f"; two plain arms differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
+    noise = (
+        f"; two plain arms may differ by up to {100 * found.noise:.1f} %" if found.noise is not None else ""
+    )
     lines = [f"  The trial took {_spent(found.seconds, gpus, price)}{noise}; {found.ended}."]
     if not found.stages:
         lines = [f"  Looking at the job took {_spent(found.seconds, gpus, price)}."]
-    if found.untried and found.ended == EARLY["deadline"]:
+    if found.untried and found.ended in OUT_OF_TIME:
         left = [joined(one.fixes) + _predicted(one.predicted) for one in found.untried]
-        lines.append(f"  There was no time left to try {' or '.join(left)}: --budget gives it more.")
+        more = f"about {_time(found.short_s)} more" if found.ended == TOO_SHORT else "more"
+        lines.append(f"  There was no time left to try {' or '.join(left)}: --budget gives it {more}.")
     if found.total is not None and found.total.faster is not None and found.stack:
         saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
         worth = f": {saved * price:.2f} for each GPU, at {price:g} an hour" if price is not None else ""
@@ -260,6 +293,8 @@ def sentence(
         step = f" takes {format_ms(found.plain_ms)} per step and" if found.plain_ms is not None else ""
         none = "no process with a fix was through yet"
         return f"Nothing is known so far: {none} ({found.ended}). The job{step} stands at {wall}."
+    if not diagnosis.trials and found.ended == TOO_SHORT:
+        return f"Nothing was tried: {found.ended}. The job stands at {wall}."
     if not diagnosis.trials and not diagnosis.wall.cause:
         return f"Nothing was tried, because {why_nothing(diagnosis, only)}"
     if not diagnosis.trials:
@@ -303,7 +338,9 @@ def _promise(diagnosis: Diagnosis, found: Found) -> str:
     if best is None or found.plain_ms is None or (best.measured.mid or 0.0) >= found.plain_ms:
         return ""
     step = f"{format_ms(best.measured.mid)} per step instead of {format_ms(found.plain_ms)}"
-    return f" {best.fix} took {step} in the one process there was time for: give it more (--budget)."
+    if found.ended == EARLY["interrupted"]:
+        return f" {best.fix} took {step} in what was through when it was interrupted."
+    return f" {best.fix} took {step} in the little there was time for: give it more (--budget)."
 
 
 def row_of_trial(one: Trial) -> str:
@@ -317,6 +354,6 @@ def row_of_trial(one: Trial) -> str:
 
 
 def _verdict(one: Trial) -> str:
-    if one.verdict == "no-difference" and one.why.startswith(NOT_SETTLED):
+    if one.why.startswith(NOT_SETTLED):
         return NOT_SETTLED
     return f"{one.verdict}, kept" if one.kept else one.verdict

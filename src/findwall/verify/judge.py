@@ -27,6 +27,7 @@ COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows 
 FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
 NOT_SETTLED = "not settled"
 MORE_TIME = "--repeat gives it more processes, --budget the time for them"
+INTERRUPTED = "it was interrupted"
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -74,8 +75,11 @@ def same_order(order: list[list[int]], arm: Outcome) -> bool:
     return known and all(a == b for one, two in pairs for a, b in zip(one, two, strict=False))
 
 
-def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor: float) -> Attempt:
-    """`exact`: the fixes promise the same numbers. `floor`: the noise of two plain arms."""
+def judge(
+    fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor: float, ask: str = MORE_TIME
+) -> Attempt:
+    """`exact`: the fixes promise the same numbers. `floor`: the noise of two plain arms. `ask`: what would
+    settle what is open."""
     spent = sum(one.seconds for one in arm.samples)
     trouble = trouble_of(fixes, arm)
     if trouble:
@@ -91,12 +95,12 @@ def judge(fixes: tuple[str, ...], arm: Outcome, plain: Plain, exact: bool, floor
     faster = prove(plain.runs_ms, arm.runs_ms)
     if losses.needs_repeat:
         why = f"its {losses.of} are others than those of the one plain process, and a repeat may differ too"
-        return Attempt(fixes, "failed", losses=losses, seconds=spent, why=f"{why}: {MORE_TIME}")
+        return Attempt(fixes, "failed", losses=losses, seconds=spent, why=f"{why}: {ask}")
     found: Verdict = verdict(faster, floor) if losses.likeness != "differs" else "incorrect"
     if faster is None and found != "incorrect":
         found = "failed"
     seen = "; ".join(one.seen for told in arm.reports[:1] for one in told.applied.fixes.values())
-    open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms, floor)
+    open_still = unsettled(found, faster, plain.runs_ms, arm.runs_ms, floor, ask)
     seen = "; ".join(filter(None, (passed_on, open_still, seen, disturbed(plain.around, around_of(arm)))))
     longer = max((one.seconds for one in arm.samples[:1]), default=0.0) - plain.seconds
     return Attempt(
@@ -118,26 +122,27 @@ def unsettled(
     plain_ms: Sequence[float],
     runs_ms: Sequence[float],
     floor: float,
+    ask: str,
 ) -> str:
     """What is not known yet, and what to do about it, in words; mostly nothing."""
     if found == "failed":
-        return too_few(runs_ms, "it")
+        return too_few(runs_ms, "it", ask)
     if found != "no-difference" or faster is None:
         return ""
     if faster.low > 1 or faster.high < 1:
         noise = f"no more than the {format_share(floor)} that two plain arms may differ by"
-        return f"{NOT_SETTLED}, {noise}: {MORE_TIME}" if faster.ratio > COULD_BE else noise
+        return f"{NOT_SETTLED}, {noise}: {ask}" if faster.ratio > COULD_BE else noise
     if faster.high <= COULD_BE:
         return ""
     if faster.high > FAR_APART * faster.low:  # an end of such an interval is no promise
         plain, own = (f"{format_ms(min(runs))} to {format_ms(max(runs))}" for runs in (plain_ms, runs_ms))
-        return f"{NOT_SETTLED}, plain processes took {plain} per step and its own {own}: {MORE_TIME}"
-    return f"{NOT_SETTLED}, it may be up to {faster.high:.2f} times faster: {MORE_TIME}"
+        return f"{NOT_SETTLED}, plain processes took {plain} per step and its own {own}: {ask}"
+    return f"{NOT_SETTLED}, it may be up to {faster.high:.2f} times faster: {ask}"
 
 
-def too_few(runs_ms: Sequence[float], what: str) -> str:
+def too_few(runs_ms: Sequence[float], what: str, ask: str) -> str:
     told = f"{len(runs_ms)} process{'es' if len(runs_ms) != 1 else ''} of {what} told a step"
-    return f"{told}, too few to prove anything: {MORE_TIME}"
+    return f"{NOT_SETTLED}, as {told}, too few to prove anything: {ask}"
 
 
 def bare(name: str) -> str:

@@ -9,14 +9,29 @@ and who looks at the job is the caller's matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
 from statistics import median
 
-import msgspec
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Range
+from findwall.verify.found import (
+    AGAIN,
+    EARLY,
+    NO_LOOK,
+    PLAIN,
+    TOO_SHORT,
+    Candidate,
+    Found,
+    Stack,
+    Stage,
+    View,
+    joined,
+)
 from findwall.verify.judge import (
+    INTERRUPTED,
+    MORE_TIME,
     Attempt,
     Plain,
     around_of,
@@ -40,68 +55,26 @@ CLEAR = 1.05  # times: a gain proven to be more needs no further processes
 AS_GOOD = 0.99  # of the best gain: of such the first is taken, which takes less
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
-EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
-NO_LOOK = "the job could not be looked at again"
 NOT_SHOWN = "the stand-in is not proven faster, which says nothing of the edit: that has no such cost"
 DRAWN_ELSEWHERE = "the same samples in the same order, of which the dataset draws parts at random"
 UNSEEN = (
     "the same samples in the same order; whether the dataset draws at random nobody saw, as its workers are "
     "not forked, so the losses are held to what two seeds differ by"
 )
-PLAIN, AGAIN = "plain", "plain, from another seed"
-
-Stack = tuple[str, ...]
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """Fixes that can be made without an edit, alone or together."""
-
-    fixes: Stack
-    exact: bool  # they promise the same numbers
-    predicted: Range = msgspec.field(default_factory=Range)  # the step in ms
-    stands_in: bool = False  # one of them needs an edit, and is shown by what costs time itself
-    redraws: bool = False  # with one of them a dataset that draws at random draws other numbers
-
-
-class View(msgspec.Struct, frozen=True):
-    """The job with a stack made, as a diagnosis sees it."""
-
-    wall: str
-    step_ms: float | None
-    candidates: list[Candidate]  # the best first
-
-
-class Stage(msgspec.Struct, frozen=True):
-    """One stretch of the road: where the job stood, and what was tried there."""
-
-    stack: Stack
-    view: View
-    attempts: list[Attempt]
-
-
-class Found(msgspec.Struct):
-    """All that was measured, however it ended."""
-
-    stages: list[Stage] = []
-    stack: Stack = ()
-    total: Attempt | None = None  # the stack beside the plain job
-    noise: float | None = None  # of two plain arms: what must be exceeded
-    plain_ms: float | None = None
-    ended: str = ""
-    seconds: float = 0.0
-    untried: list[Candidate] = []  # what there was no time for, the best first
-
 
 Settled = Callable[[Trial, str], bool]
 Measure = Callable[[dict[str, Stack], Settled], Trial]  # arms by name, with what is made in each
 Look = Callable[[Stack], View | None]
 Rivals = Callable[[Stack, str], Stack]  # what of a stack a fix is another way to, or is there itself
+Spare = Callable[[Sequence[Stack]], float]  # seconds that a process of each arm would leave of the budget
 
 
-def search(measure: Measure, look: Look, rivals: Rivals, rounds: int = 3) -> Found:
+def search(
+    measure: Measure, look: Look, rivals: Rivals, rounds: int = 3, spare: Spare = lambda _arms: inf
+) -> Found:
     """`rounds`: processes of an arm that are usually enough; twice as many where a gain shows that is not
     proven."""
-    way = _Way(measure, rivals, rounds)
+    way = _Way(measure, rivals, rounds, spare)
     try:
         way.go(look)
     except KeyboardInterrupt:  # between two trials: within one it is noted
@@ -109,14 +82,10 @@ def search(measure: Measure, look: Look, rivals: Rivals, rounds: int = 3) -> Fou
     return way.found
 
 
-def joined(stack: Stack) -> str:
-    return " + ".join(stack)
-
-
 class _Way:
-    def __init__(self, measure: Measure, rivals: Rivals, rounds: int) -> None:
+    def __init__(self, measure: Measure, rivals: Rivals, rounds: int, spare: Spare) -> None:
         self.found = Found()
-        self._measure, self._rivals, self._rounds = measure, rivals, rounds
+        self._measure, self._rivals, self._rounds, self._spare = measure, rivals, rounds, spare
         self._tried: set[Stack] = set()
         self._never: set[Stack] = set()  # what failed, computes something else, or was put in and taken out
         self._replaced: set[str] = set()  # by another way to the same: they do not come back
@@ -126,6 +95,7 @@ class _Way:
         self._redraws: set[str] = set()
         self._plain = Plain([], [], [])
         self._floor = LEAST_DIFFERENCE
+        self._ask = MORE_TIME  # what would settle the rest
 
     def go(self, look: Look) -> None:
         view = look(())
@@ -137,6 +107,10 @@ class _Way:
             todo, doubts = self._wanted(view), self._doubts()
             if not todo and not doubts:
                 found.ended = "nothing is left to try"
+                return
+            todo, doubts = self._that_fit(todo, doubts)
+            if not todo and not doubts:
+                found.ended = TOO_SHORT
                 return
             before = found.stack
             attempts, ended = self._stage(todo, doubts)
@@ -200,6 +174,30 @@ class _Way:
         sure = self._proven | self._needed
         return [name for name in self.found.stack if name not in sure][: AT_ONCE - 1]
 
+    def _that_fit(self, todo: list[Candidate], doubts: list[str]) -> tuple[list[Candidate], list[str]]:
+        """Those that there is time to prove, the best first: what is started and not proven is lost. What is
+        left out is noted."""
+        found, base = self.found, self.found.stack
+        arms: list[Stack] = [(), base] if base else [()]
+        arms += [()] if not found.stages else []
+        chosen: set[Stack] = set()
+        found.untried, found.short_s = [], 0.0
+        for one in sorted(todo, key=lambda one: one.predicted.mid or inf):
+            spare_s = self._spare([*arms, self._with(one)] * FEWEST)
+            if spare_s < 0:
+                found.short_s = found.short_s or -spare_s
+                found.untried.append(one)
+                continue
+            chosen.add(one.fixes)
+            arms.append(self._with(one))
+        sure = []
+        for name in doubts:
+            rest = tuple(one for one in base if one != name)
+            if self._spare([*arms, rest] * FEWEST) >= 0:
+                sure.append(name)
+                arms.append(rest)
+        return [one for one in todo if one.fixes in chosen], sure
+
     def _stage(self, todo: list[Candidate], doubts: list[str]) -> tuple[list[Attempt], str]:
         """Every candidate on top of the stack, and the stack without what is in doubt, beside the plain job;
         the first time also beside the plain job from another seed."""
@@ -216,9 +214,10 @@ class _Way:
         found.seconds += trial.seconds
         self._note_plain(trial, first)
         left = {name: one for name, one in tops.items() if not trial.arms[name].samples}
-        found.untried = [one for name, one in left.items() if not self._is_spared(trial, arms, name)]
+        found.untried += [one for name, one in left.items() if not self._is_spared(trial, arms, name)]
         tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
         lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
+        self._ask = INTERRUPTED if trial.ended == "interrupted" else MORE_TIME
         attempts = [self._on_top(one, trial, name, below) for name, one in tops.items()]
         judged = list(zip(tops.values(), attempts, strict=True))
         self._tried |= {one.fixes for one in todo}
@@ -306,10 +305,10 @@ class _Way:
         safe = all(self._exact.get(one, False) for one in fixes)
         redrawn = bool(self._redraws.intersection(fixes)) and same_order(self._plain.order, arm)
         draws = redrawn and self._plain.draws  # else nothing explains other losses
-        made = judge(fixes, arm, self._plain, safe and not draws, self._floor)
+        made = judge(fixes, arm, self._plain, safe and not draws, self._floor, self._ask)
         note = DRAWN_ELSEWHERE if draws and made.verdict != "failed" else ""
         if redrawn and made.verdict == "incorrect" and self._plain.unseen:
-            made, note = judge(fixes, arm, self._plain, False, self._floor), UNSEEN
+            made, note = judge(fixes, arm, self._plain, False, self._floor, self._ask), UNSEEN
         return replace(made, predicted=predicted or Range(), why="; ".join(filter(None, (made.why, note))))
 
     def _on_top(self, one: Candidate, trial: Trial, name: str, below: str) -> Attempt:
@@ -330,9 +329,9 @@ class _Way:
         found = prove(before.runs_ms, after.runs_ms)
         if found is None:
             few = before if len(before.runs_ms) < len(after.runs_ms) else after
-            return replace(attempt, verdict="failed", why=too_few(few.runs_ms, few.name))
+            return replace(attempt, verdict="failed", why=too_few(few.runs_ms, few.name, self._ask))
         made = verdict(found, self._floor)
-        open_still = unsettled(made, found, before.runs_ms, after.runs_ms, self._floor)
+        open_still = unsettled(made, found, before.runs_ms, after.runs_ms, self._floor, self._ask)
         why = "; ".join(filter(None, (open_still, attempt.why)))
         return replace(attempt, verdict=made, base=base, on_base=found, why=why)
 
