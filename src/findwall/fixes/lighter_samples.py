@@ -32,11 +32,10 @@ def advise(facts: Facts) -> Outcome:
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the device waits only {a_step(waited)} for the loader")
     line = sampled(facts)
-    at = f" The host was most often at {line.place}." if line is not None else ""
+    at = f", first at {line.place}, where the host was most often" if line is not None else ""
     return use(
-        "Do once what every epoch repeats (decode, resize, tokenise) and store it; read large shards "
-        "(WebDataset, FFCV) instead of many files: the device waits "
-        f"{a_step(waited)} for the loader.{at}"
+        f"Make the samples cheaper{at}: {a_step(waited)} goes by waiting for the loader. Do once what every "
+        "epoch repeats (decode, tokenise), on whole arrays, and read shards (WebDataset, FFCV)."
     )
 
 
