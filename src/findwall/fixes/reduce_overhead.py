@@ -53,8 +53,8 @@ def advise(facts: Facts) -> Outcome:
     if waited <= NEVER_MS:
         return replace(
             use(
-                'Use `torch.compile(model, mode="reduce-overhead")`: the device never waits for launches '
-                "today, so it gives more than the default mode only once the device is faster than the host.",
+                'Use `torch.compile(model, mode="reduce-overhead")`: as good as the default mode while '
+                "the device never waits for launches, as today.",
                 _best(facts),
                 likely=lambda made: _likely(facts, made),
             ),
