@@ -17,7 +17,7 @@ import findwall
 from captures import FIXTURES
 from contradictions import Known, contradictions
 from examples import drawn
-from findwall.examine import checks
+from findwall.examine import claim_checks, figure_checks
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances
 from findwall.model.diagnosis import (
@@ -285,7 +285,10 @@ def test_a_figure_that_cannot_be_goes_and_the_verdict_with_it(name: str) -> None
 def test_no_check_is_without_its_wrong_document() -> None:
     names = {
         one.__name__.replace("_", "-")
-        for table in (checks.FIGURES, checks.BESIDE, checks.VERDICT, checks.FIX, checks.REFUSAL)
+        for table in (
+            *(figure_checks.FIGURES, figure_checks.BESIDE),
+            *(claim_checks.VERDICT, claim_checks.FIX, claim_checks.REFUSAL),
+        )
         for one in table
     }
     assert names == {*VERDICTS, *FIXES, *REFUSALS, *FIGURES, *BESIDE}
