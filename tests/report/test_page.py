@@ -25,7 +25,7 @@ from findwall.model.diagnosis import Diagnosis, Range, Trial, from_json
 from findwall.model.machine import Noted, Telemetry
 from findwall.model.measurement import Measurement, StepColumns, Warmup
 from findwall.model.series import Series
-from findwall.report import phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.page import to_page
 from findwall.report.page.assemble import PARTS
@@ -117,7 +117,7 @@ def test_without_a_script_verdict_budget_and_fixes_are_there(document: Document,
             " ", ""
         ) in said.replace(" ", "")
     for item in diagnosis.prescriptions:
-        assert phrases.step_after(item.step_ms) in said
+        assert fix_phrases.step_after(item.step_ms) in said
 
 
 def numbers(said: str) -> set[str]:

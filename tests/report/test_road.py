@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.model.diagnosis import Diagnosis, Range, Stage, WhatIf
-from findwall.report import phrases
+from findwall.report import fix_phrases
 from findwall.report.terminal import to_text
 
 Document = Callable[[str], Diagnosis]
@@ -23,11 +23,11 @@ def on(diagnosis: Diagnosis, *stops: Stage) -> Diagnosis:
 
 def asking(diagnosis: Diagnosis, step: Range, speedup: Range, *notes: str) -> list[str]:
     asked = WhatIf("sdpa,tf32", ["sdpa"], step, speedup, list(notes))
-    return phrases.what_if(replace(diagnosis, what_if=asked))
+    return fix_phrases.what_if(replace(diagnosis, what_if=asked))
 
 
 def test_the_road_is_told_in_its_order(document: Document) -> None:
-    way = phrases.road(on(document("full"), TODAY, THEN, ROOFLINE))
+    way = fix_phrases.road(on(document("full"), TODAY, THEN, ROOFLINE))
     assert way == (
         "41.3 ms today → about 28.4 ms (24.0–33.0 ms) with pad-shapes + sdpa (then launch-bound) → "
         "10.9 ms at the roofline"
@@ -35,9 +35,9 @@ def test_the_road_is_told_in_its_order(document: Document) -> None:
 
 
 def test_without_a_cause_after_or_a_roofline_neither_is_told(document: Document) -> None:
-    way = phrases.road(on(document("full"), TODAY, replace(THEN, wall=None, cause=None)))
+    way = fix_phrases.road(on(document("full"), TODAY, replace(THEN, wall=None, cause=None)))
     assert way.endswith("with pad-shapes + sdpa")
-    assert phrases.road(on(document("full"))) == ""
+    assert fix_phrases.road(on(document("full"))) == ""
 
 
 def test_the_road_is_in_the_view_once_and_only_where_there_is_one(document: Document) -> None:
@@ -60,7 +60,7 @@ def test_of_what_only_has_a_bound_that_is_told(document: Document) -> None:
 
 
 def test_nothing_asked_nothing_told(document: Document) -> None:
-    assert phrases.what_if(replace(document("full"), what_if=None)) == []
+    assert fix_phrases.what_if(replace(document("full"), what_if=None)) == []
     assert "what if" not in to_text(replace(document("full"), what_if=None))
 
 
@@ -69,5 +69,5 @@ def test_what_a_document_smuggles_in_is_not_shown(document: Document, word: str)
     stops = [replace(TODAY, cause=word), replace(THEN, fixes=[f"sdpa{word}"], cause=word)]
     asked = WhatIf(f"sdpa{word}", ["sdpa"], Range(), Range(), [word])
     hostile = replace(on(document("full"), *stops), what_if=asked)
-    assert word not in phrases.road(hostile)
-    assert word not in "".join(phrases.what_if(hostile))
+    assert word not in fix_phrases.road(hostile)
+    assert word not in "".join(fix_phrases.what_if(hostile))

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, Mfu, NotWorthIt, Range, to_json
-from findwall.report import phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.terminal import render, to_text
 
@@ -224,7 +224,7 @@ def test_a_predicted_gain_is_an_interval(document: Document) -> None:
     prescription = document("full").prescriptions[0]
     prescription.step_ms = Range(30.0, 34.0, 38.0)
     prescription.safety = "changes-numerics"
-    assert phrases.gain(prescription) == "about 34.0 ms (30.0–38.0 ms), changes numerics"
+    assert fix_phrases.gain(prescription) == "about 34.0 ms (30.0–38.0 ms), changes numerics"
 
 
 def test_quality_is_silent_when_it_does_not_matter(document: Document) -> None:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from findwall.model.diagnosis import Prescription
-from findwall.report import phrases
+from findwall.report import fix_phrases
 from findwall.report.names import brief, clean
 from findwall.report.patch_text import WIDTH
 
@@ -21,10 +21,10 @@ def to_text(left: Sequence[Prescription], kept: bool = False, looked: bool = Tru
         return ""
     shown = list(left[:MOST_SHOWN])
     on = "" if not kept else ", on top of that" if looked else ", and what it would make of the plain job"
-    said = "; ".join(text for text in (phrases.basis(shown), phrases.safety(shown)) if text)
+    said = "; ".join(text for text in (fix_phrases.basis(shown), fix_phrases.safety(shown)) if text)
     lines = ["", f"  What only you can change{on}:"]
     for item in shown:
-        gain = phrases.gain(item)
+        gain = fix_phrases.gain(item)
         text = f"{clean(item.fixes[0])}{f', {gain}' if gain else ''}: {brief(item.how, LONGEST_HOW)}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     if said:

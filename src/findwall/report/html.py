@@ -6,7 +6,7 @@ from html import escape
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.names import brief, clean
 
 FIXES_SHOWN = 4
@@ -19,7 +19,7 @@ def to_html(diagnosis: Diagnosis) -> str:
     title, sentence = phrases.verdict(diagnosis)
     kind = "none" if diagnosis.wall.wall is None else "roof" if diagnosis.wall.cause in ROOFS else "wall"
     fixes = [
-        " ".join(item.fixes) + (f", {gain}" if (gain := phrases.gain(item)) else "") + f": {item.how}"
+        " ".join(item.fixes) + (f", {gain}" if (gain := fix_phrases.gain(item)) else "") + f": {item.how}"
         for item in diagnosis.prescriptions[:FIXES_SHOWN]
     ]
     parts = [

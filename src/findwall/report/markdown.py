@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.names import brief, clean
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
@@ -24,7 +24,7 @@ def to_markdown(diagnosis: Diagnosis) -> str:
     blocks += [_list("Evidence", phrases.evidence(diagnosis)), _refused(diagnosis)]
     following = phrases.next_wall(diagnosis)
     blocks.append(f"Next wall: {escape(following)}" if following else "")
-    way = phrases.road(diagnosis)
+    way = fix_phrases.road(diagnosis)
     blocks += [f"Road: {escape(way)}" if way else "", notes if has_verdict else ""]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -67,14 +67,14 @@ def _helps(diagnosis: Diagnosis) -> str:
     lines = []
     shown = diagnosis.prescriptions[:4]
     for item in shown:
-        gain = phrases.gain(item)
+        gain = fix_phrases.gain(item)
         lines.append(f"{' + '.join(item.fixes)}{f', {gain}' if gain else ''}: {item.how}")
-    said = "; ".join(text for text in (phrases.basis(shown), phrases.safety(shown)) if text)
-    return _list(phrases.advised(diagnosis), lines) + (f"\n\n({escape(said)})" if said else "")
+    said = "; ".join(text for text in (fix_phrases.basis(shown), fix_phrases.safety(shown)) if text)
+    return _list(fix_phrases.advised(diagnosis), lines) + (f"\n\n({escape(said)})" if said else "")
 
 
 def _refused(diagnosis: Diagnosis) -> str:
-    refused = phrases.refused(diagnosis)[:4]
+    refused = fix_phrases.refused(diagnosis)[:4]
     return _list("What will not help", [f"{', '.join(item.fixes)}: {item.why}" for item in refused])
 
 

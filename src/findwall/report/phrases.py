@@ -14,19 +14,16 @@ from findwall.model.diagnosis import (
     Evidence,
     KernelRow,
     Machine,
-    NotWorthIt,
-    Prescription,
-    Range,
     Step,
 )
 from findwall.report import watched
+from findwall.report.fix_phrases import NOTED_DIFFERENCE, is_wide
 from findwall.report.names import clean, fit, kernel_name
 from findwall.units import format_interval, format_ms, format_share
 
 # What is shown is chosen by hand: one screen, and nothing that changes no decision.
 BARS_SHOWN = 9
 FOLDED_SHARE = 0.015  # of the step: smaller causes are folded into one row
-NOTED_DIFFERENCE = 0.02  # of the step: times closer than that are given once, without an interval
 FEWEST_STEPS_FOR_SPREAD = 3  # percentiles of fewer are the steps themselves
 WHOLE_FROM = 100.0  # units a second: from here on decimals say nothing
 PHASE_SHOWN_SHARE = 0.005  # of the step: shorter phases are left out
@@ -36,16 +33,6 @@ COST_SHARE = 0.01  # of a step: what findwall itself costs is said from here on
 MEASURED = "measured"  # how the origin of ceilings begins that findwall measured
 KNOWN_ROWS = 3  # of the budget, where there is no verdict
 ABOVE_SPEC_SHARE = 0.01  # of the kernel time: more that beats the ceiling is said
-SAFETY = {"safe": "", "changes-numerics": "changes numerics", "needs-review": "needs review"}
-SAFETY_MEANS = {
-    "changes-numerics": "changes numerics: results round differently, so compare losses",
-    "needs-review": "needs review: it may change what the job does, so check it",
-}
-RESTS_ON = {
-    "probed": "from its ops, run on this device as the fix would run them",
-    "curves": "from curves of such ops, measured on an H200",
-    "replay": "by replaying the trace without what it removes",
-}
 MFU_USUAL = "large transformers usually reach 35–50 %"
 
 
@@ -102,7 +89,7 @@ def step(diagnosis: Diagnosis) -> str:
         count = sum(one.calls for one in diagnosis.counted)
         return f"{format_ms(step.ms)} in {count:,} kernels, each run by itself: no step and no gaps"
     text = format_ms(step.ms)
-    if _wide(step.low_ms, step.high_ms):
+    if is_wide(step.low_ms, step.high_ms):
         text += f" ({_bare_interval(step.low_ms, step.high_ms)})"
     parts = [f"{text} {_STEP_SOURCES[step.source]}", _count(step), *_spread(step)]
     if (
@@ -147,11 +134,6 @@ def _bare_interval(low: float | None, high: float | None) -> str:
     """The same without its unit, for use beside a figure that has one."""
     text = format_interval(low, high)
     return text.rpartition(" ")[0] if text.count(" ") == 1 else text
-
-
-def _wide(low: float | None, high: float | None) -> bool:
-    """Whether an interval says more than its middle does."""
-    return low is not None and high is not None and high - low > NOTED_DIFFERENCE * max(high, 1e-9)
 
 
 def speed(diagnosis: Diagnosis) -> str:
@@ -222,7 +204,9 @@ def _bar(row: BudgetRow, step_ms: float | None, places: int) -> Bar:
         ms=row.ms,
         recoverable_ms=gain,
         time=f"{row.ms:.{places}f}",
-        ends=f" ({row.low_ms:.{places}f}–{row.high_ms:.{places}f})" if _wide(row.low_ms, row.high_ms) else "",
+        ends=f" ({row.low_ms:.{places}f}–{row.high_ms:.{places}f})"
+        if is_wide(row.low_ms, row.high_ms)
+        else "",
         share=format_share(row.ms / step_ms) if step_ms else "?",
         recoverable="?" if gain is None else f"{gain:.{places}f}" if gain > 0 else "-",
         evidence=tuple(_evidence(item) for item in row.evidence),
@@ -293,48 +277,6 @@ def _evidence(item: Evidence) -> str:
     return text
 
 
-def gain(prescription: Prescription) -> str:
-    """The step time a fix could give, as far as that is known, and what it asks of a person."""
-    probed = "probed" if prescription.basis == "probed" else ""
-    parts = [step_after(prescription.step_ms), probed, SAFETY[prescription.safety]]
-    return ", ".join(part for part in parts if part)
-
-
-def advised(diagnosis: Diagnosis) -> str:
-    """What to call the fixes: whether they help nobody knows without a verdict."""
-    return "What helps" if diagnosis.wall.cause or not diagnosis.prescriptions else "Worth a trial"
-
-
-def safety(prescriptions: list[Prescription]) -> str:
-    """What the warnings beside these fixes mean."""
-    found = {item.safety for item in prescriptions}
-    return "; ".join(text for kind, text in SAFETY_MEANS.items() if kind in found)
-
-
-def basis(prescriptions: list[Prescription]) -> str:
-    """What the predicted steps of these fixes rest on."""
-    names: dict[str, list[str]] = {}
-    for item in prescriptions:
-        if item.basis is not None and item.step_ms.mid is not None:
-            names.setdefault(item.basis, []).append(clean(" + ".join(item.fixes)))
-    if len(names) == 1:
-        return f"predicted {RESTS_ON[next(iter(names))]}"
-    return "; ".join(f"{' and '.join(fixes)} predicted {RESTS_ON[kind]}" for kind, fixes in names.items())
-
-
-def step_after(step_ms: Range) -> str:
-    """The step that a fix gives, as far as that is known: a figure with its ends, or a bound."""
-    if step_ms.mid is not None:
-        ends = f" ({format_interval(step_ms.low, step_ms.high)})" if _wide(step_ms.low, step_ms.high) else ""
-        return f"about {format_ms(step_ms.mid)}{ends}"
-    return f"a step of {format_ms(step_ms.low)} at best" if step_ms.low is not None else ""
-
-
-def refused(diagnosis: Diagnosis) -> list[NotWorthIt]:
-    """What will not help, without what nobody would have tried here."""
-    return [item for item in diagnosis.not_worth_it if not item.obvious]
-
-
 def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     """The title of the verdict and its sentence."""
     wall = diagnosis.wall
@@ -346,30 +288,6 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
         or "This input does not hold enough to name a wall; the notes say what is missing."
     )
     return "NO VERDICT YET", f"It may be {pairs}. {sentence}" if pairs else sentence
-
-
-def what_if(diagnosis: Diagnosis) -> list[str]:
-    """What a person asked about, and what of it does not apply."""
-    asked = diagnosis.what_if
-    if asked is None:
-        return []
-    faster = f", {asked.speedup.mid:.2f}×" if asked.speedup.mid is not None else ""
-    said = step_after(asked.step_ms) or "the step is not known"
-    return [f"{clean(asked.asked)}: {said}{faster}", *(clean(note) for note in asked.notes)]
-
-
-def road(diagnosis: Diagnosis) -> str:
-    """Today's step, the one after the best fixes, the one at the roofline; empty without a prediction."""
-    stops = []
-    for stop in diagnosis.road:
-        if stop.what == "today":
-            stops.append(f"{format_ms(stop.step_ms.mid)} today")
-        elif stop.what == "predicted":
-            then = f" (then {clean(stop.cause)})" if stop.cause else ""
-            stops.append(f"{step_after(stop.step_ms)} with {clean(' + '.join(stop.fixes))}{then}")
-        else:
-            stops.append(f"{format_ms(stop.step_ms.mid)} at the roofline")
-    return " → ".join(stops)
 
 
 def next_wall(diagnosis: Diagnosis) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import counted, phrases, watched
+from findwall.report import counted, fix_phrases, phrases, watched
 from findwall.report.names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
@@ -94,7 +94,7 @@ def _first(diagnosis: Diagnosis, glyphs: Glyphs) -> Iterator[RenderableType]:
     yield from _list("what is known", [Text(brief(line, 200)) for line in phrases.known(diagnosis)], 3)
     if diagnosis.wall.wall is None:  # the notes say what is missing and how to get it
         yield from _notes(diagnosis)
-    yield from _list("what if", [Text(line) for line in phrases.what_if(diagnosis)], 8)
+    yield from _list("what if", [Text(line) for line in fix_phrases.what_if(diagnosis)], 8)
     yield from _fixes("try first", diagnosis.prescriptions[:TRIED_FIRST])
 
 
@@ -220,13 +220,13 @@ def _advice(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _fixes(others, diagnosis.prescriptions[TRIED_FIRST:], said)
     refused = [
         Text.assemble((clean(", ".join(item.fixes)), "bold"), f": {brief(item.why, 130)}")
-        for item in phrases.refused(diagnosis)
+        for item in fix_phrases.refused(diagnosis)
     ]
     yield from _list("what will not help", refused, 4)
     following = phrases.next_wall(diagnosis)
     if following:
         yield Text.assemble(("next wall  ", "bold"), following)
-    if way := phrases.road(diagnosis):
+    if way := fix_phrases.road(diagnosis):
         yield Text.assemble(("road  ", "bold"), way)
 
 
@@ -237,14 +237,14 @@ def _fixes(
     said before."""
     most = FIXES_SHOWN - TRIED_FIRST
     yield from _list(title, [_prescription(item) for item in items], most)
-    meaning = phrases.safety([item for item in items[:most] if item.safety not in explained])
-    said = "; ".join(text for text in (phrases.basis(items[:most]), meaning) if text)
+    meaning = fix_phrases.safety([item for item in items[:most] if item.safety not in explained])
+    said = "; ".join(text for text in (fix_phrases.basis(items[:most]), meaning) if text)
     if said:
         yield Padding(Text(f"({said})", style="dim"), (0, 0, 0, 2))
 
 
 def _prescription(item: Prescription) -> Text:
-    gain = phrases.gain(item)
+    gain = fix_phrases.gain(item)
     return Text.assemble(
         (clean(" + ".join(item.fixes)), "bold"),
         (f", {gain}" if gain else "", "green"),

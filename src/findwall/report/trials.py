@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from findwall.model.diagnosis import Diagnosis, Prescription, Range, Trial
 from findwall.model.patch import Patch
-from findwall.report import by_hand, phrases
+from findwall.report import by_hand, fix_phrases
 from findwall.report.names import clean
 from findwall.report.patch_text import WIDTH, diff_text, to_keep
 from findwall.units import format_bytes, format_ms, format_share
@@ -123,7 +123,7 @@ def _more_by_hand(found: Found, left: Sequence[Prescription]) -> str:
     step, best = min(known, key=lambda pair: pair[0])
     if step >= MUCH_MORE * reached:
         return ""
-    return f" More may be in an edit: {clean(best.fixes[0])}, {phrases.step_after(best.step_ms)} (below)."
+    return f" More may be in an edit: {clean(best.fixes[0])}, {fix_phrases.step_after(best.step_ms)} (below)."
 
 
 def _edits(stack: tuple[str, ...], stand_ins: Collection[str], others: bool) -> list[str]:

@@ -6,7 +6,7 @@ import shlex
 
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.series import Series
-from findwall.report import phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.names import clean
 from findwall.report.page.markup import Markup, across, element, listed, prose, section
 from findwall.report.page.verdict import speedup
@@ -31,23 +31,25 @@ def fixes(diagnosis: Diagnosis) -> Markup:
     table = element("table", element("thead", heads), element("tbody", *rows), class_="fixes")
     said = "; ".join(
         part
-        for part in (phrases.basis(diagnosis.prescriptions), phrases.safety(diagnosis.prescriptions))
+        for part in (fix_phrases.basis(diagnosis.prescriptions), fix_phrases.safety(diagnosis.prescriptions))
         if part
     )
     note = element("p", said, class_="note") if said else None
-    return section("fixes", phrases.advised(diagnosis), table, note, _tried(diagnosis))
+    return section("fixes", fix_phrases.advised(diagnosis), table, note, _tried(diagnosis))
 
 
 def _fix(item: Prescription, today_ms: float | None) -> Markup:
-    said = phrases.SAFETY[item.safety]
-    warning = element("span", said, class_="tag", title=phrases.SAFETY_MEANS[item.safety]) if said else None
+    said = fix_phrases.SAFETY[item.safety]
+    warning = (
+        element("span", said, class_="tag", title=fix_phrases.SAFETY_MEANS[item.safety]) if said else None
+    )
     probed = element("span", "probed", class_="tag") if item.basis == "probed" else None
     return element(
         "tr",
         element("th", " + ".join(item.fixes), " ", warning, probed, scope="row"),
         element(
             "td",
-            phrases.step_after(item.step_ms) or "not known",
+            fix_phrases.step_after(item.step_ms) or "not known",
             _interval(item, today_ms),
             data_label="step after it",
         ),
@@ -88,7 +90,7 @@ def _tried(diagnosis: Diagnosis) -> Markup | None:
 
 
 def not_worth_it(diagnosis: Diagnosis) -> Markup:
-    told, obvious = phrases.refused(diagnosis), [one for one in diagnosis.not_worth_it if one.obvious]
+    told, obvious = fix_phrases.refused(diagnosis), [one for one in diagnosis.not_worth_it if one.obvious]
     title = "What is not worth it"
     if not told and not obvious:
         return section("not-worth-it", title, element("p", "Nothing was ruled out."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from findwall.model.diagnosis import Diagnosis, Range, Trial
-from findwall.report import phrases
+from findwall.report import fix_phrases
 from findwall.report.page.markup import Markup, across, element, section
 from findwall.units import format_interval, format_ms
 
@@ -30,7 +30,7 @@ def road(diagnosis: Diagnosis) -> Markup:
         return section("road", "The road", element("p", why))
     longest = max(stop.step_ms.high or stop.step_ms.mid or stop.step_ms.low or 0.0 for stop in stops)
     rows = [_row(stop, longest) for stop in stops]
-    said = phrases.road(diagnosis)
+    said = fix_phrases.road(diagnosis)
     return section(
         "road",
         "The road",
@@ -67,11 +67,11 @@ def _predicted(diagnosis: Diagnosis) -> list[Stop]:
             continue
         kind = "predicted" if item.step_ms.mid is not None else "bound"
         if item.step_ms.mid is not None or item.step_ms.low is not None:
-            figure = phrases.step_after(item.step_ms)
+            figure = fix_phrases.step_after(item.step_ms)
             stops.append(Stop(kind, f"with {' + '.join(item.fixes)}", figure, item.step_ms))
     for fixes, stage in ways.items():
         then = f"then {stage.wall} / {stage.cause}" if stage.cause and stage.wall else ""
-        figure = phrases.step_after(stage.step_ms)
+        figure = fix_phrases.step_after(stage.step_ms)
         stops.append(Stop("predicted", f"with {' + '.join(fixes)}", figure, stage.step_ms, then))
     return stops
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.model.diagnosis import Diagnosis, Prescription
-from findwall.report import phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.markdown import MARKS
 from findwall.report.page.markup import Markup, element, listed, prose
 from findwall.units import format_ms, format_share
@@ -67,7 +67,7 @@ def _first_fix(diagnosis: Diagnosis) -> Markup | None:
     if not diagnosis.prescriptions:
         return None
     first = diagnosis.prescriptions[0]
-    faster, then = speedup(first), phrases.step_after(first.step_ms)
+    faster, then = speedup(first), fix_phrases.step_after(first.step_ms)
     today = format_ms(diagnosis.step.ms) if diagnosis.step.ms else ""
     number = element(
         "p",
@@ -91,8 +91,8 @@ def _first_fix(diagnosis: Diagnosis) -> Markup | None:
 
 
 def _warning(item: Prescription) -> Markup | None:
-    said = phrases.SAFETY[item.safety]
-    return element("span", said, class_="tag", title=phrases.SAFETY_MEANS[item.safety]) if said else None
+    said = fix_phrases.SAFETY[item.safety]
+    return element("span", said, class_="tag", title=fix_phrases.SAFETY_MEANS[item.safety]) if said else None
 
 
 def _figures(diagnosis: Diagnosis) -> Markup:
