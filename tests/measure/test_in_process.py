@@ -231,7 +231,7 @@ OTHERS = {
         """,
     "evaluation-first": """
         import time
-        import findwall.measure.stages as stages
+        import findwall.measure.trace_stages as stages
         usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
             end = time.monotonic() + 120
