@@ -27,6 +27,7 @@ from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import no_other, opening
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
+from findwall.attribute.without_gradients import told_without_gradients
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
 
@@ -49,11 +50,13 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     lower = _lower(facts)
+    beside = told_without_gradients(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (
         f"{opening(facts, CAUSE)} goes to {named_work(facts, CAUSE)} that already run at "
         f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and "
-        f"{no_other(facts)}. Only {advice}a smaller model or faster hardware shortens it."
+        f"{no_other(facts)}.{beside} Only {advice}a smaller model or faster hardware shortens "
+        f"{'the rest' if beside else 'it'}."
     )
 
 

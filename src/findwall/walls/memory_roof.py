@@ -35,6 +35,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import no_other, opening
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, WIDTH_WORDS, under_autocast, value_bytes
+from findwall.attribute.without_gradients import told_without_gradients
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
@@ -50,7 +51,7 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     found = carriers(facts, CAUSE)
     thin = bool(found) and facts.kernel_class(found[0].atom) == "matmul"
-    width = _width(facts)
+    width, beside = _width(facts), told_without_gradients(facts)
     values = f"{WIDTH_WORDS[width]} " if width in WIDTH_WORDS else ""
     why = (
         f"matmuls that mostly read their {values}weights"
@@ -58,8 +59,9 @@ def sentence(facts: Facts) -> str:
         else f"{pieces(facts)} that move only the {values + 'values' if values else 'bytes'} they must"
     )
     return (
-        f"{opening(facts, CAUSE)} goes to {why}, and {no_other(facts)}. Only fewer bytes "
-        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens it."
+        f"{opening(facts, CAUSE)} goes to {why}, and {no_other(facts)}.{beside} Only fewer bytes "
+        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens "
+        f"{'the rest' if beside else 'it'}."
     )
 
 
