@@ -1,7 +1,7 @@
 """Forward work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
 
-The profiler numbers an op while gradients are recorded, on its way to the graph of the backward pass. So an op
-that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
+The profiler numbers an op while gradients are recorded: the number of the node that its backward pass will
+be. So an op that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
 `torch.inference_mode()`. A stretch of those ops is forward work where it runs a layer that multiplies by its
 weights. An optimizer's update and its clipping have no numbers either: what runs inside an optimizer's range,
 or between a backward pass and such a range, is left out, and so is what the job's own update does. What
@@ -20,6 +20,7 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.figures import a_step
 from findwall.attribute.places import parse_frame, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Inputs, Kind
@@ -28,7 +29,7 @@ from findwall.structure.closures import updates_begin
 from findwall.structure.host import rows_matching
 from findwall.structure.links import nearest
 from findwall.structure.steps import OPTIMIZER_STEP
-from findwall.units import NOT_ZERO_NS, format_ms, format_share, ms
+from findwall.units import NOT_ZERO_NS, format_share, ms
 
 # Of the step: below it nobody looks for it. Chosen by hand.
 LARGE_SHARE = 0.2
@@ -48,6 +49,12 @@ _LAYER = re.compile(r"^aten::(linear|conv\dd|convolution|embedding|lstm|gru|scal
 _COMPILED = re.compile(r"^Torch-Compiled Region")
 # Ops that behave otherwise in training, and which argument says that they are.
 _SWITCHES = {"aten::batch_norm": 5, "aten::dropout": 2}
+_LOSS = re.compile(
+    r"^aten::(cross_entropy_loss|nll_loss\w*|mse_loss|l1_loss|smooth_l1_loss|huber_loss|ctc_loss"
+    r"|binary_cross_entropy\w*)$"
+)
+# A function of the person's own that is called so.
+_NAMED = re.compile(r" in (?:\w*_)?(?:eval|evaluate|evaluation|val|valid|validate|validation)(?:_\w*)?$")
 # Ops without a tensor to work on have no number in any case.
 _MAKES_TENSORS = re.compile(
     r"^aten::(empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
@@ -59,11 +66,14 @@ class Gradientless(msgspec.Struct, frozen=True):
     """What most steps of a job that trains do without gradients."""
 
     atoms: I64  # of the device
-    ms: float  # a step, with the time the device waits for its launches
+    later: I64  # its device rows but for the first of each pass: what the device waits for before is inside
+    ms: float  # a step, with what the device waits inside
     share: float  # of the step
     weights: Weights  # whether its layers have the shapes of those that record gradients
     switched: bool  # layers that train in training mode are in evaluation mode here
+    has_loss: bool  # it works out the loss that is trained
     place: str  # the person's own line, with its function; empty where nothing tells
+    evaluates: bool  # most likely an evaluation: nothing that training needs is all of that
 
 
 @found_once
@@ -76,32 +86,35 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     if not numbered.any():
         return None
     stretches = _stretches(facts, heads, numbered)
-    atoms = _atoms_within(facts, heads, stretches)
-    spent = _spent_ms(facts, atoms)
+    atoms, later = _atoms_within(facts, heads, stretches)
+    spent = _spent_ms(facts, atoms, later)
     share = spent / ms(facts.step) if facts.step > 0 else 0.0
     if share < LARGE_SHARE or not _in_most_steps(facts, atoms):
         return None
-    mine = np.concatenate([heads[first:end] for first, end in stretches])
-    trained = heads[numbered]
+    mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
+    trained = _within(facts, heads[numbered])
+    weights, switched = _weights(facts, mine, trained), _is_switched(facts, mine, trained)
+    has_loss, place = _has_loss(facts, mine, trained), _place(facts, heads, stretches, share)
+    # A teacher may have the same layers and be in evaluation mode; a name alone says little.
+    told = has_loss or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
     return Gradientless(
-        atoms,
-        spent,
-        share,
-        _weights(facts, _within(facts, mine), _within(facts, trained)),
-        _is_switched(facts, _within(facts, mine), _within(facts, trained)),
-        _place(facts, heads, stretches, share),
+        atoms, later, spent, share, weights, switched, has_loss, place, weights == "trained" and told
     )
 
 
-def through(found: Gradientless) -> str:
-    """Which layers it goes through, as far as shapes and modes tell, and from where; goes on with a sentence."""
+def what_it_is(found: Gradientless) -> str:
+    """ "12.3 ms per step (87 %) is forward work without gradients …, at train.py:41 in evaluate"."""
     layers = {
-        "trained": ", through layers shaped as those that train",
-        "others": ", through layers that the training pass does not run",
+        "trained": " in layers shaped like the trained ones",
+        "others": " in other layers than the trained ones",
         "unknown": "",
     }[found.weights]
-    mode = " and in evaluation mode" if found.switched and found.weights == "trained" else ""
-    return f"{layers}{mode}{f', at {found.place}' if found.place else ''}"
+    if found.weights == "trained":
+        signs = {"in evaluation mode": found.switched, "with the trained loss": found.has_loss}
+        layers += "".join(f", {sign}" for sign, seen in signs.items() if seen)
+    at = f", at {found.place}" if found.place else ""
+    spent = f"{a_step(found.ms)} ({format_share(found.share)})"
+    return f"{spent} is forward work without gradients{layers}{at}"
 
 
 def told_without_gradients(facts: Facts) -> str:
@@ -112,10 +125,7 @@ def told_without_gradients(facts: Facts) -> str:
     way = "if it is an evaluation, run it every n steps"
     if found.weights == "others":
         way = "if its inputs come again, run it once and keep its outputs"
-    return (
-        f" {format_ms(found.ms)} of the step ({format_share(found.share)}) is forward work without gradients"
-        f"{through(found)}: {way}."
-    )
+    return f" {what_it_is(found)}: {way}."
 
 
 def _heads(facts: Facts) -> I64:
@@ -198,25 +208,28 @@ def _holds_layer(facts: Facts, heads: I64) -> Bool:
     return found
 
 
-def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> I64:
-    """The device's work for stretches that multiply at all."""
-    launch = facts.links.launch[rows_of(facts, np.arange(len(facts.atoms.index)))]
-    stretch = np.full(len(heads), -1)
-    for number, (first, end) in enumerate(stretches):
-        stretch[first:end] = number
+def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:
+    """The device's work for stretches that multiply at all; its rows but for the first of each stretch."""
+    rows = rows_of(facts, np.arange(len(facts.atoms.index)))
+    launch = facts.links.launch[rows]
     place = np.full(len(facts.timeline.events), -1)
-    place[heads] = stretch
+    for number, (first, end) in enumerate(stretches):
+        place[heads[first:end]] = number
     head = np.where(launch >= 0, _head_of(facts, heads)[np.maximum(launch, 0)], -1)
     of = np.where(head >= 0, place[np.maximum(head, 0)], -1)
     multiplies = np.unique(of[of_class(facts, *MATRIX_CLASSES)])
-    found: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))
-    return found
+    atoms: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))
+    issued = facts.timeline.events.start[launch[atoms]]
+    first_issued = np.full(len(stretches), np.iinfo(np.int64).max)
+    np.minimum.at(first_issued, of[atoms], issued)
+    return atoms, np.unique(rows[atoms[issued > first_issued[of[atoms]]]])
 
 
-def _spent_ms(facts: Facts, atoms: I64) -> float:
-    """Of the mean step: the device's time, and its waits for these launches."""
+def _spent_ms(facts: Facts, atoms: I64, later: I64) -> float:
+    """Of the mean step: the device's time, and its waits inside a pass. What it waits for before may be the
+    next batch of training."""
     gaps, idle = facts.reading.likely.gaps, facts.reading.likely.idle
-    waits = np.isin(gaps.row, rows_of(facts, atoms))
+    waits = np.isin(gaps.row, later)
     waited = sum(float(column[waits].sum()) for column in gaps.before.values())
     whole = sum(float(column.sum()) for column in gaps.before.values())
     scale = min(idle.total / max(whole, NOT_ZERO_NS), 1.0)
@@ -248,6 +261,16 @@ def _is_switched(facts: Facts, mine: I64, trained: I64) -> bool:
     """Whether layers that behave otherwise in training say so: on where gradients are recorded, off here."""
     here, there = _modes(facts, mine), _modes(facts, trained)
     return here == {"False"} and "True" in there
+
+
+def _has_loss(facts: Facts, mine: I64, trained: I64) -> bool:
+    """Whether it ends as the training pass does."""
+    events = facts.timeline.events
+    here, there = (
+        np.unique(events.name[ops[facts.timeline.named(_LOSS, ops)[events.name[ops]]]])
+        for ops in (mine, trained)
+    )
+    return bool(np.isin(here, there).any())
 
 
 def _modes(facts: Facts, ops: I64) -> set[str]:

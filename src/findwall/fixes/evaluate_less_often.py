@@ -26,13 +26,12 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.whatif import gone
-from findwall.attribute.without_gradients import Gradientless, through, without_gradients
+from findwall.attribute.without_gradients import Gradientless, what_it_is, without_gradients
 from findwall.fixes import Fix, NoUse, Outcome, Use
 from findwall.model.catalogue import ROOFS, WALLS, WORTH_IT
 from findwall.model.causes import CAUSES
-from findwall.units import format_share
+from findwall.replay.change import Change, NoHostWork
 
 # What such a pass may be made of: all that a device does, and the host's launches.
 MOVES = (
@@ -49,15 +48,13 @@ def advise(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
         return NoUse("hardly any of the step is forward work without gradients")
-    change = gone(facts, found.atoms)
-    what = f"{a_step(found.ms)} ({format_share(found.share)}) is forward work without gradients"
+    change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
     return Use(
-        f"{_way(found)}: {what}{through(found)}.",
+        f"{what_it_is(found)}: {_way(found)}.",
         change,
         _moves(facts, found),
-        # Nobody keeps a teacher's outputs, or does without, before the rest is tried.
-        after_others=found.weights == "others",
-        likely=None if found.weights == "others" else lambda made: change,
+        after_others=not found.evaluates,  # training may need it: then it gives nothing
+        likely=(lambda made: change) if found.evaluates else None,
         uncurved=True,
     )
 
@@ -66,13 +63,12 @@ def _way(found: Gradientless) -> str:
     """What a person would do, as far as the trace tells what it is."""
     if found.weights == "others":
         return (
-            "If a frozen network sees the same inputs again, run it once and keep its outputs; if it only "
-            "feeds a metric, run it every n steps (training needs a teacher's)"
+            "if its inputs come again, run it once and keep its outputs; if it feeds a metric, run it every "
+            "n steps; keep a teacher"
         )
-    needed = "a target network or a rollout" if found.switched else "a teacher, a target network, a rollout"
-    return (
-        f"If this is an evaluation, run it every n steps (not if training uses its results, as of {needed})"
-    )
+    if found.evaluates:
+        return "if it is an evaluation, run it every n steps; keep what training uses"
+    return "if it is an evaluation, run it every n steps; keep a teacher, a target network or a rollout"
 
 
 def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...]:
