@@ -368,7 +368,8 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
         moves.insert(0, cause)
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
     # Nor where nothing at all would remain: some of the step must.
-    bounded = one.outcome.shorter_step and (cause not in ROOFS or one.predicted is not None)
+    known = cause not in ROOFS or one.predicted is not None or one.fix.removes
+    bounded = one.outcome.shorter_step and known
     bounded &= 0 < one.at_most < ledger.step - ROUNDING_MS and not one.is_blind
     step = Range(low=ledger.step - one.at_most) if bounded else Range()
     if bounded and one.predicted is not None:

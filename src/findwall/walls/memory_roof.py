@@ -22,7 +22,8 @@ Fewer bytes: bf16-autocast (fp16-autocast before Ampere) where the values are fp
 images are convolved: in NCHW 16-bit values cost layout copies again), lower-precision where they are fp64,
 int8-weights (8 or 4 bits, for decoding), fused-loss over a large vocabulary, larger-batch (the weights are
 read once for more rows), smaller-model, custom-kernels that keep more on chip, better-hardware
-(bandwidth, not FLOP/s).
+(bandwidth, not FLOP/s). Where much of the step is forward work without gradients, evaluate-less-often before
+all of these.
 """
 
 from __future__ import annotations
