@@ -157,9 +157,21 @@ def test_a_name_counts_beside_the_mode(tmp_path: Path) -> None:
 
 def update_of_averages(job: Trained, number: int) -> None:
     with torch.no_grad():
-        for _ in range(50):
+        for _ in range(5):
             for mine, other in zip(job.average.parameters(), job.model.parameters(), strict=True):
                 mine.lerp_(other, 0.01)
+
+
+def test_averages_of_the_weights_beside_an_evaluation_are_none_of_it(tmp_path: Path) -> None:
+    def both(job: Trained, number: int) -> None:
+        update_of_averages(job, number)
+        evaluation(job, number)
+        update_of_averages(job, number)
+
+    facts = recorded(tmp_path, after=both)
+    found = without_gradients(facts)
+    assert found is not None
+    assert "aten::lerp_" not in {facts.op_name(atom) for atom in found.atoms.tolist()}
 
 
 def frozen_with_gradients_on(job: Trained, number: int) -> None:

@@ -55,10 +55,12 @@ _LOSS = re.compile(
 )
 # A function of the person's own that is called so.
 _NAMED = re.compile(r" in (?:\w*_)?(?:eval|evaluate|evaluation|val|valid|validate|validation)(?:_\w*)?$")
-# Ops without a tensor to work on have no number in any case.
-_MAKES_TENSORS = re.compile(
+# What a pass neither begins nor ends with: ops without a tensor to work on, which have no number in any case,
+# and changes in place, as averages of the weights are made.
+_BESIDE = re.compile(
     r"^aten::(empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
-    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser)|^TorchDynamo Cache Lookup"
+    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser|detach|_foreach_)|^aten::\w*_$"
+    r"|^TorchDynamo Cache Lookup"
 )
 
 
@@ -98,7 +100,7 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     # A teacher may have the same layers and be in evaluation mode; a name alone says little.
     told = has_loss or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
     return Gradientless(
-        atoms, later, spent, share, weights, switched, has_loss, place, weights == "trained" and told
+        atoms, later, spent, share, weights, switched, has_loss, place, weights != "others" and told
     )
 
 
@@ -167,11 +169,11 @@ def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]
     apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
     edge = np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]])
     edges = np.flatnonzero(edge)
-    makes = facts.timeline.named(_MAKES_TENSORS, heads)[events.name[heads]]
+    beside = facts.timeline.named(_BESIDE, heads)[events.name[heads]]
     layer = _holds_layer(facts, heads)
     found = []
     for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        work = np.flatnonzero(~makes[first:end])
+        work = np.flatnonzero(~beside[first:end])
         if plain[first] and layer[first:end].any() and len(work):
             found.append((first + int(work[0]), first + int(work[-1]) + 1))
     return found
