@@ -118,11 +118,14 @@ def evaluating(
     weight: list[int] | None = None,
     shapes: bool = True,
     loss: bool = True,
+    rows: int = 8192,
+    device: str = "NVIDIA H200",
     **measured: Any,
 ) -> Facts:
     """A training step at the roof, a product forward and one back, and so many products without gradients
-    after it. `weight`: of those; else that of the layer which trains. `loss`: both end in one."""
-    layer, batch, kind = [5632, 8192], [8192, 8192], "c10::BFloat16"
+    after it. `weight`: of those; else that of the layer which trains. `loss`: both end in one. With fewer
+    `rows` its products are slow."""
+    layer, batch, kind = [5632, 8192], [rows, 8192], "c10::BFloat16"
     product = Drawn(KERNELS["m"].kernel, "aten::linear", within="aten::mse_loss" if loss else None)
     given = [product.given(batch, one, dtype=kind) for one in (layer, weight or layer)]
     forward, other = given if shapes else [product, product]
@@ -132,6 +135,7 @@ def evaluating(
         cpu=f"{(' ' * trained + 'A' * trained).ljust(width) * 3}\n{'o' * width * 3}",
         gpu=" " + (("fF" * width)[:trained] + ("gG" * width)[:trained] + ("vV" * width)[:passes]) * 3,
         kernels={"f": replace(forward, sequence=7), "g": replace(forward, op="aten::mm"), "v": other},
+        device=device,
     )
     if loss:  # an op, where the drawing has a range
         events = timeline.events

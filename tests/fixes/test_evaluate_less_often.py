@@ -12,6 +12,7 @@ from findwall.fixes import Use, evaluate_less_often, takes_out
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.by_hand import LONGEST_HOW
+from findwall.walls import memory_roof
 from fixes import drawn
 
 FIX = "evaluate-less-often"
@@ -67,10 +68,29 @@ def test_its_words_fit_a_line_of_the_report() -> None:
 
 
 def test_what_goes_needs_no_floor() -> None:
-    """An unknown kernel bounds nothing of a fix that does without it."""
-    facts = drawn.evaluating(shapes=False)
-    found = what_if(facts, FIX)
-    assert found.step_ms.low == pytest.approx(2.0, abs=0.1)
+    """An unknown ceiling bounds nothing of a fix that does without the work."""
+    found = what_if(drawn.evaluating(device="A GPU nobody knows"), FIX)
+    assert found.step_ms.mid == pytest.approx(2.0, abs=0.1) and found.notes == []
+
+
+def test_without_a_verdict_it_is_told_all_the_same() -> None:
+    found = document(drawn.evaluating(device="A GPU nobody knows"))
+    assert found.wall.cause is None
+    assert "8.00 ms per step (80 %) is forward work without gradients" in found.wall.sentence
+
+
+def test_it_may_save_more_than_the_wall_could_give_back() -> None:
+    found = document(drawn.evaluating(rows=1024))
+    assert found.wall.cause == "slow-kernels" and found.quality.checks_failed == {}
+    first = found.prescriptions[0]
+    assert first.fixes == [FIX] and first.step_ms.mid == pytest.approx(2.0, abs=0.1)
+    assert "waits behind it" not in found.wall.sentence  # that is another fix's word
+    after = found.road[1]
+    assert FIX in after.fixes and after.cause == "slow-kernels"  # what trains is as slow as it was
+
+
+def test_memory_s_roof_is_not_the_last_word_either() -> None:
+    assert "is forward work without gradients" in memory_roof.sentence(drawn.evaluating())
 
 
 def test_who_takes_work_out() -> None:

@@ -29,17 +29,18 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.whatif import gone
 from findwall.attribute.without_gradients import Gradientless, what_it_is, without_gradients
 from findwall.fixes import Fix, NoUse, Outcome, Use
-from findwall.model.catalogue import ROOFS, WALLS, WORTH_IT
+from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES
 from findwall.replay.change import Change, NoHostWork
 
-# What such a pass may be made of: all that a device does, and the host's launches.
+# What such a pass is mostly made of.
 MOVES = (
     *ROOFS,
     "slow-kernels",
     "fast-path-off",
     "misaligned-shapes",
-    *(cause for cause in WALLS["bandwidth"] if cause not in (*ROOFS, "unfused-optimizer")),
+    "unfused-pointwise",
+    "unfused-attention",
     "launch-bound",
 )
 
