@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
@@ -107,6 +110,38 @@ def in_parallel(forward: str = "o", passes: int = 1) -> Facts:
             host=ranges,
         )
     )
+
+
+def evaluating(
+    passes: int = 8,
+    trained: int = 1,
+    weight: list[int] | None = None,
+    shapes: bool = True,
+    loss: bool = True,
+    rows: int = 8192,
+    device: str = "NVIDIA H200",
+    **measured: Any,
+) -> Facts:
+    """A training step at the roof, a product forward and one back, and so many products without gradients
+    after it. `weight`: of those; else that of the layer which trains. `loss`: both end in one. With fewer
+    `rows` its products are slow."""
+    layer, batch, kind = [5632, 8192], [rows, 8192], "c10::BFloat16"
+    product = Drawn(KERNELS["m"].kernel, "aten::linear", within="aten::mse_loss" if loss else None)
+    given = [product.given(batch, one, dtype=kind) for one in (layer, weight or layer)]
+    forward, other = given if shapes else [product, product]
+    width = passes + 2 * trained
+    timeline = sketch(
+        steps="|".ljust(width) * 3,
+        cpu=f"{(' ' * trained + 'A' * trained).ljust(width) * 3}\n{'o' * width * 3}",
+        gpu=" " + (("fF" * width)[:trained] + ("gG" * width)[:trained] + ("vV" * width)[:passes]) * 3,
+        kernels={"f": replace(forward, sequence=7), "g": replace(forward, op="aten::mm"), "v": other},
+        device=device,
+    )
+    if loss:  # an op, where the drawing has a range
+        events = timeline.events
+        mine = events.name == timeline.names.index("aten::mse_loss")
+        timeline = replace(timeline, events=replace(events, kind=np.where(mine, Kind.OP, events.kind)))
+    return facts_of(timeline, step_ms=float(width), **measured)
 
 
 def in_doubles() -> Facts:

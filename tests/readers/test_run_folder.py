@@ -88,6 +88,13 @@ def test_a_whole_folder(tmp_path):
     assert run.cost == {"hook_share": 0.001} and rank.device_kind == "cpu"
 
 
+@pytest.mark.parametrize("evaluated", [1, 9])
+def test_a_rank_knows_that_it_evaluates_in_most_steps(tmp_path, evaluated):
+    write(tmp_path, measurement(steps=columns(10, evaluated=evaluated)))
+    (rank,) = read_run_folder(tmp_path).ranks
+    assert rank.evaluates is (evaluated == 9)
+
+
 def test_kinds_of_steps_go_with_the_steps_that_are_kept(tmp_path):
     steps = columns(10, evaluated=1, device=True)
     steps.kind = ["saves" if index % 3 == 2 else "usual" for index in range(10)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.model.measurement import Beside, Elapsed, Later, Measurement, StepColumns
-from findwall.readers.step_times import elapsed, evaluated_apart, step_times
+from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
 
 MS = 1_000_000
 
@@ -78,6 +78,20 @@ def test_the_parts_of_the_job_s_time() -> None:
     assert (found.start_up, found.saving, found.evaluation) == (0.02, 0.03, 0.0)
     assert found.steps == pytest.approx(0.1 - 0.02 - 0.03 - 0.005)
     assert elapsed(measured([MS])) is None
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "beside_s", "always"), [(1, 0.03, False), (6, 0.0, False), (16, 0.0, True)]
+)
+def test_what_every_step_evaluates_is_not_beside_the_steps(
+    evaluated: int, beside_s: float, always: bool
+) -> None:
+    rank = measured([MS] * 20, elapsed=Elapsed(100 * MS, 20 * MS, 1 * MS, 4 * MS, {"evaluation": 30 * MS}))
+    rank.steps.evaluated[:evaluated] = [True] * evaluated
+    found = elapsed(rank)
+    assert found is not None and found.evaluation == beside_s
+    assert found.steps == pytest.approx(0.1 - 0.02 - 0.005 - beside_s)
+    assert evaluates_always(rank) is always
 
 
 @pytest.mark.parametrize(("evaluated", "apart"), [(1, {107, 130}), (0, {107, 130}), (5, set())])

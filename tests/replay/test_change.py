@@ -22,6 +22,7 @@ from findwall.replay.change import (
     Issue,
     Launch,
     Measured,
+    NoHostWork,
     NoWait,
     OtherStream,
     Replace,
@@ -90,6 +91,8 @@ def test_what_takes_nothing_away_changes_nothing(graph: Graph) -> None:
         HostWork("gc-pause", 1.0),
         HostWork(LAUNCHING, 1.0),
         HostWork("recompilation", 0.0),
+        NoHostWork(NO_ROWS),
+        NoHostWork(rows(999_999)),
         NoWait("recompilation"),
         NoWait(calls=NO_ROWS),
         OtherStream(NO_ROWS),
@@ -115,6 +118,7 @@ def removals(draw: st.DrawFn, graph: Graph) -> list[Edit]:
         Launch(faster, factor),
         HostWork("gc-pause", factor),
         HostWork("loader-starved", factor),
+        NoHostWork(dropped),
         NoWait("host-sync"),
         NoWait("copy-exposed"),
     ]
@@ -300,6 +304,13 @@ def test_rows_take_their_event_wait_along_to_another_stream() -> None:
 
 
 # -- the host ------------------------------------------------------------------------------------
+
+
+def test_host_work_before_some_rows_is_gone_and_their_launches_stay() -> None:
+    graph = job(us=50, share=0.5, part=GC).graph()
+    assert step(graph) == 100 * US
+    assert step(NoHostWork(rows(1)).apply(graph)) == 75 * US
+    assert step(Change((NoHostWork(rows(0, 1)), HostWork("gc-pause", 0.0))).apply(graph)) == 50 * US
 
 
 def test_host_work_of_one_cause_takes_so_many_times_as_long() -> None:

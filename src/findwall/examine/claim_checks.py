@@ -11,6 +11,7 @@ from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.examine.circumstances import Circumstances
 from findwall.examine.figure_checks import ROUNDING
+from findwall.fixes import takes_out
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
@@ -144,7 +145,8 @@ def promise_covers_the_fixes(claim: Claim) -> str:
     promised = float(found[1]) * MS_PER_UNIT[found[2]]
     for one in claim.document.prescriptions:
         saved = claim.step - one.step_ms.low if one.step_ms.low is not None else 0.0
-        if one.moves == [claim.cause] and saved > SAID_TOLERANCE * promised + 1e-3:
+        beyond = saved > SAID_TOLERANCE * promised + 1e-3
+        if one.moves == [claim.cause] and beyond and not takes_out(one.fixes):
             fixes, saved_text = " and ".join(one.fixes), format_ms(saved)
             return f"the verdict promises {format_ms(promised)}, {fixes} alone {saved_text}"
     return ""
@@ -198,11 +200,13 @@ def memory_is_named(claim: Claim) -> str:
 
 
 def step_is_shorter_but_not_beyond_the_spec(claim: Claim) -> str:
-    """At best a step takes what its products take by the device's data sheet, and less than now."""
-    low = claim.prescription.step_ms.low if claim.prescription is not None else None
-    if low is None:
+    """At best a step takes what its products take by the device's data sheet, and less than now. Where a fix
+    takes products out, nobody knows by the sheet what is left."""
+    fix = claim.prescription
+    if fix is None or (low := fix.step_ms.low) is None:
         return ""
-    if not 0 < low < claim.step * ROUNDING or low < claim.job.least_ms / ROUNDING:
+    least_ms = 0.0 if takes_out(fix.fixes) else claim.job.least_ms
+    if not 0 < low < claim.step * ROUNDING or low < least_ms / ROUNDING:
         least = format_ms(claim.job.least_ms)
         return f"the step at best {low:.4g} ms, now {format_ms(claim.step)}, by the data sheet {least}"
     return ""

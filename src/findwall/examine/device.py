@@ -12,11 +12,13 @@ from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
+from findwall.attribute.without_gradients import told_without_gradients
 from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
 from findwall.examine.too_early import TOO_EARLY, too_early
+from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
 from findwall.fixes.what_if import what_if
@@ -108,7 +110,7 @@ def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: lis
     refused = frozenset(one.fixes[0] for one in refusals if one.at_most_speedup == NO_GAIN)
     found: dict[str, float] = {}  # of fixes that move only one cause: what the best saves, in ms a step
     for one in prescriptions:
-        if len(one.moves) == 1 and one.step_ms.low is not None:
+        if len(one.moves) == 1 and one.step_ms.low is not None and not takes_out(one.fixes):
             cause, saved = one.moves[0], ms(facts.step) - one.step_ms.low
             found[cause] = max(found.get(cause, 0.0), saved)
     return facts.advised(refused, found)
@@ -124,6 +126,7 @@ def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> 
     between = [[WALL_OF[cause], cause] for cause in verdict.between if cause in WALL_OF]
     is_early = verdict.why_not in TOO_EARLY
     sentence = _undecided(facts, verdict) + _worth_a_trial(facts, prescriptions)
+    sentence += "" if is_early else told_without_gradients(facts)
     return Wall(None, None, sentence, None, between, is_early)
 
 

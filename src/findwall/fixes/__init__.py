@@ -89,6 +89,7 @@ class Fix(msgspec.Struct, frozen=True):
     stand_in: Apply | None = None  # shows in a trial what the edit would give; nothing to run a job with
     instead: str = ""  # the fix that `try` makes in its place where this one fails
     redraws: bool = False  # what a dataset draws at random is drawn in other processes
+    removes: bool = False  # it takes work out of the step whole: no floor of that work bounds what it saves
     reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
 
     @property
@@ -112,6 +113,11 @@ def fix_modules() -> dict[str, ModuleType]:
 
 def all_fixes() -> dict[str, Fix]:
     return {name: module.FIX for name, module in fix_modules().items()}
+
+
+def takes_out(fixes: list[str]) -> bool:
+    """Whether one of these takes work out of the step whole."""
+    return any(all_fixes()[name].removes for name in fixes if name in all_fixes())
 
 
 def page(fix: str) -> str:

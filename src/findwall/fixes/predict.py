@@ -84,7 +84,7 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
 
 def ends(facts: Facts, uses: dict[str, Use]) -> Ends | None:
     """None where nobody can tell."""
-    if is_blind(facts, *moved_by(uses)):
+    if is_blind(facts, *mended_by(uses)):
         return None
     played = [_played(facts, made) for made in _cases(uses)]
     steps = [_steps(facts, uses, graph) for graph, _ in played if graph is not None]
@@ -122,6 +122,11 @@ def moved_by(uses: dict[str, Use]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves)
     )
+
+
+def mended_by(uses: dict[str, Use]) -> tuple[str, ...]:
+    """The causes whose work is still done, but faster: of what is not done at all no floor need be known."""
+    return moved_by({name: one for name, one in uses.items() if not all_fixes()[name].removes})
 
 
 def changed(facts: Facts, uses: dict[str, Use]) -> Graph | None:

@@ -126,13 +126,14 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
     fix = all_fixes()[name]
     at_most = ledger.step - ms(step_at_best(fix, outcome, facts)) if outcome.shorter_step else 0.0
     moves = outcome.moves or fix.moves
-    blind = is_blind(facts, *moves) and outcome.shorter_step
+    floors = () if fix.removes else moves  # what those of the work that stays must tell
+    blind = is_blind(facts, *floors) and outcome.shorter_step
     found = None
     if at_most >= MENTION_SHARE * ledger.step:  # what could give nothing at best is not played again
         found = predict(facts, {name: outcome})
     predicted = in_ms(found, ledger.step - at_most)
     basis = found.basis if found is not None else None
-    unknown = blind_ms(facts, *moves)
+    unknown = blind_ms(facts, *floors)
     at_most = max(at_most, 0.0) + (unknown if blind else 0.0)
     return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, unknown, blind)
 
@@ -207,7 +208,8 @@ def _choose(
     rest = [
         one
         for one in candidates
-        if (one.at_most if held else min(one.at_most, ledger.of(one.moves))) >= WORTH_IT * ledger.step
+        if (one.at_most if held or one.fix.removes else min(one.at_most, ledger.of(one.moves)))
+        >= WORTH_IT * ledger.step
     ]
     for one in sorted(rest, key=lambda one: (-one.at_most, SAFETIES.index(one.fix.safety), one.name)):
         if one.outcome.shorter_step:
@@ -366,7 +368,8 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
         moves.insert(0, cause)
     # At a roof nothing is recoverable: what is left is another job, of which no bound is known.
     # Nor where nothing at all would remain: some of the step must.
-    bounded = one.outcome.shorter_step and (cause not in ROOFS or one.predicted is not None)
+    known = cause not in ROOFS or one.predicted is not None or one.fix.removes
+    bounded = one.outcome.shorter_step and known
     bounded &= 0 < one.at_most < ledger.step - ROUNDING_MS and not one.is_blind
     step = Range(low=ledger.step - one.at_most) if bounded else Range()
     if bounded and one.predicted is not None:

@@ -6,7 +6,7 @@ from findwall.attribute.after import cause_after, roofline_ns
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.fixes import Use, all_fixes
-from findwall.fixes.predict import changed
+from findwall.fixes.predict import changed, mended_by
 from findwall.fixes.prescribe import is_another_way
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Prescription, Range, Stage
@@ -35,5 +35,4 @@ def _then(facts: Facts, best: Prescription) -> str | None:
     graph = changed(facts, uses)
     if graph is None:
         return None
-    moved = {cause for name, one in uses.items() for cause in one.moves or all_fixes()[name].moves}
-    return cause_after(facts, graph, moved, (best.step_ms.mid or 0.0) * NS_PER_MS)
+    return cause_after(facts, graph, mended_by(uses), (best.step_ms.mid or 0.0) * NS_PER_MS)

@@ -9,7 +9,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import NO_MODEL, is_blind, missing, step_ms
 from findwall.errors import InputError
 from findwall.fixes import NoUse, Outcome, Use, all_fixes
-from findwall.fixes.predict import moved_by, predict
+from findwall.fixes.predict import mended_by, predict
 from findwall.fixes.prescribe import in_ms, speedup, together_at_best
 from findwall.model.diagnosis import Range, WhatIf
 from findwall.units import ms
@@ -28,9 +28,9 @@ def what_if(facts: Facts, asked: str) -> WhatIf:
         same = (Range(now, now, now), Range(1.0, 1.0, 1.0)) if nothing else (Range(), Range())
         return WhatIf(asked, [], *same, notes)
     blind = [name for name, one in uses.items() if one.likely is None]
-    if is_blind(facts, *moved_by(uses)):
+    if is_blind(facts, *mended_by(uses)):
         why = f"nobody can tell what it gives because {missing(facts) or NO_MODEL}"
-        notes += [f"{name}: {why}" for name, one in uses.items() if is_blind(facts, *moved_by({name: one}))]
+        notes += [f"{name}: {why}" for name, one in uses.items() if is_blind(facts, *mended_by({name: one}))]
         return WhatIf(asked, list(uses), Range(), Range(), notes)
     notes += [f"{name}: nobody can tell what it gives, only its bound is known" for name in blind]
     best = ms(together_at_best(uses, facts))

@@ -103,6 +103,7 @@ class Rank(msgspec.Struct, frozen=True):
     traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
     first_traced: int = 0  # the number that the first of them bears in the trace
     evaluated: frozenset[int] = frozenset()  # steps by number with an evaluation, which no timed step has
+    evaluates: bool = False  # most timed steps have one: it is part of the step
     step_times: StepTimes | None = None
     telemetry: Telemetry = NO_TELEMETRY
     host_lines: tuple[HostLine, ...] = ()

@@ -32,7 +32,7 @@ from findwall.readers.reader import Reader
 from findwall.readers.repair import UNDECODABLE
 from findwall.readers.small_file import inside, read_small
 from findwall.readers.sound import MOST_RANKS, made_sound
-from findwall.readers.step_times import elapsed, evaluated_apart, step_times
+from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
 from findwall.readers.torch_trace import read_trace
 
 _RANK_FOLDER = re.compile(
@@ -138,6 +138,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         traced_kinds=tuple(measured.trace.kinds),
         first_traced=measured.trace.first_step or 0,
         evaluated=evaluated_apart(measured),
+        evaluates=evaluates_always(measured),
         step_times=timed,
         telemetry=measured.telemetry,
         host_lines=_lines(measured),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.kinds import SELDOM, USUAL, StepKind, even_distance
 from findwall.model.measurement import Later, Measurement, StepColumns
 from findwall.model.run import Elapsed, StepTimes
@@ -44,7 +45,8 @@ def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
 
 
 def elapsed(rank: Measurement) -> Elapsed | None:
-    """The shares of the job's time; what an evaluation's own loader starts is the evaluation's."""
+    """The shares of the job's time; what an evaluation's own loader starts is the evaluation's, and what is
+    part of the step is not beside it."""
     found = rank.elapsed
     if found is None or found.total <= 0:
         return None
@@ -52,7 +54,7 @@ def elapsed(rank: Measurement) -> Elapsed | None:
     return Elapsed(
         total=found.total / 1e9,
         start_up=found.start_up / 1e9,
-        evaluation=parts.get("evaluation", 0.0),
+        evaluation=0.0 if _part_of_step(rank.steps) else parts.get("evaluation", 0.0),
         saving=parts.get("saving", 0.0),
         loader_start=parts.get("loader-start", 0.0),
         other=(found.after_steps + found.held_up) / 1e9,
@@ -64,6 +66,11 @@ def evaluated_apart(rank: Measurement) -> frozenset[int]:
     if _part_of_step(rank.steps):
         return frozenset()
     return frozenset(one.step for one in rank.beside if one.what == "evaluation")
+
+
+def evaluates_always(rank: Measurement) -> bool:
+    """Whether what is trained was in evaluation mode for a while in most steps."""
+    return sum(rank.steps.evaluated) > MAJORITY_SHARE * len(rank.steps)
 
 
 def _part_of_step(steps: StepColumns) -> bool:

@@ -31,6 +31,7 @@ from findwall.replay.rewiring import (
     with_later_batches,
     with_launching,
     with_part,
+    without_parts,
 )
 
 
@@ -146,6 +147,21 @@ class HostWork(msgspec.Struct, frozen=True):
 
     def apply(self, graph: Graph) -> Graph:
         return with_host_work(graph, self.cause, self.factor, self.longest)
+
+
+class NoHostWork(msgspec.Struct, frozen=True):
+    """What the host does for causes of their own before it issues these device rows is gone: its batches, its
+    Python. What it takes to issue them stays."""
+
+    rows: I64
+
+    def apply(self, graph: Graph) -> Graph:
+        nodes, _ = nodes_of(graph, self.rows)
+        wanted = np.zeros(len(graph), bool)
+        wanted[nodes] = True
+        launches = np.zeros(len(graph), bool)
+        launches[launches_of(graph, wanted)] = True
+        return without_parts(graph, launches)
 
 
 class NoWait(msgspec.Struct, frozen=True):

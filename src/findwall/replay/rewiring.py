@@ -102,6 +102,17 @@ def with_host_work(graph: Graph, cause: str, factor: float, longest: float = np.
     return replace(graph, host=host, parts={**graph.parts, cause: part.scaled(scale)})
 
 
+def without_parts(graph: Graph, nodes: Bool) -> Graph:
+    """Host time of all causes with a name of their own gone before these nodes."""
+    length, events = graph.host.length.copy(), graph.host.events.copy()
+    kept = np.where(nodes, 0.0, 1.0)
+    for part in graph.parts.values():
+        length -= (1.0 - kept) * part.length
+        events -= (1.0 - kept) * part.events
+    parts = {cause: part.scaled(kept) for cause, part in graph.parts.items()}
+    return replace(graph, host=HostTime(length, events, graph.host.after), parts=parts)
+
+
 def with_part(graph: Graph, cause: str, length: F64) -> Graph:
     part = HostTime(length, np.zeros(len(graph)), np.zeros(len(graph)))
     host = HostTime(graph.host.length + length, graph.host.events, graph.host.after)

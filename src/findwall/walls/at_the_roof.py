@@ -16,7 +16,8 @@ cause, and no other cause recovers 5 % of it, or all that do recover less than a
 What helps:
 Less or cheaper arithmetic: fp8 (on Hopper and later), lower-precision (int8 for inference; fp32 and TF32
 where fp64 is in use and its digits are not needed), bf16-autocast where TF32 is in use (fp16-autocast on
-older GPUs), smaller-model, custom-kernels for the last tenths, better-hardware.
+older GPUs), smaller-model, custom-kernels for the last tenths, better-hardware. Where much of the step is
+forward work without gradients, evaluate-less-often before all of these.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import no_other, opening
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
+from findwall.attribute.without_gradients import told_without_gradients
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_share
 
@@ -49,11 +51,13 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def sentence(facts: Facts) -> str:
     lower = _lower(facts)
+    beside = told_without_gradients(facts)
     advice = f"lower precision ({lower}), " if lower else ""
     return (
         f"{opening(facts, CAUSE)} goes to {named_work(facts, CAUSE)} that already run at "
         f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and "
-        f"{no_other(facts)}. Only {advice}a smaller model or faster hardware shortens it."
+        f"{no_other(facts)}.{beside} Only {advice}a smaller model or faster hardware shortens "
+        f"{'the rest' if beside else 'it'}."
     )
 
 

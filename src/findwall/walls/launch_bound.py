@@ -20,6 +20,7 @@ cuda-graphs (the whole sequence in one launch), torch-compile (fewer, larger ker
 adds graphs), larger-batch (the same launches carry more work), fused-optimizer or foreach-optimizer,
 builtin-ops instead of formulas, vectorise-loop and batch-small-ops instead of Python loops, remove-sync (the
 host must run ahead first), omp-threads where the launching thread has to wait for a core.
+Where much of it is forward work without gradients: evaluate-less-often.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ Fewer bytes: bf16-autocast (fp16-autocast before Ampere) where the values are fp
 images are convolved: in NCHW 16-bit values cost layout copies again), lower-precision where they are fp64,
 int8-weights (8 or 4 bits, for decoding), fused-loss over a large vocabulary, larger-batch (the weights are
 read once for more rows), smaller-model, custom-kernels that keep more on chip, better-hardware
-(bandwidth, not FLOP/s).
+(bandwidth, not FLOP/s). Where much of the step is forward work without gradients, evaluate-less-often before
+all of these.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import no_other, opening
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, WIDTH_WORDS, under_autocast, value_bytes
+from findwall.attribute.without_gradients import told_without_gradients
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
@@ -50,7 +52,7 @@ def evidence(facts: Facts) -> list[Evidence]:
 def sentence(facts: Facts) -> str:
     found = carriers(facts, CAUSE)
     thin = bool(found) and facts.kernel_class(found[0].atom) == "matmul"
-    width = _width(facts)
+    width, beside = _width(facts), told_without_gradients(facts)
     values = f"{WIDTH_WORDS[width]} " if width in WIDTH_WORDS else ""
     why = (
         f"matmuls that mostly read their {values}weights"
@@ -58,8 +60,9 @@ def sentence(facts: Facts) -> str:
         else f"{pieces(facts)} that move only the {values + 'values' if values else 'bytes'} they must"
     )
     return (
-        f"{opening(facts, CAUSE)} goes to {why}, and {no_other(facts)}. Only fewer bytes "
-        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens it."
+        f"{opening(facts, CAUSE)} goes to {why}, and {no_other(facts)}.{beside} Only fewer bytes "
+        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens "
+        f"{'the rest' if beside else 'it'}."
     )
 
 

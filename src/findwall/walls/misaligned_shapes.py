@@ -18,6 +18,7 @@ pad-shapes: make vocabulary, width, head size or batch a multiple of 64, or at l
 vocabulary of 50257 becomes 50304; the extra rows are never used). torch-compile pads some matmuls by
 itself, and copies their operands for it; so does reduce-overhead, the same with graphs around it. Where the
 odd size is a sequence length that changes from batch to batch, pad to fixed lengths.
+Where much of it is forward work without gradients: evaluate-less-often.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ mode="max-autotune": both try other kernels on your shapes), bf16-autocast where
 fp16-autocast where there is neither, a larger batch (more tiles; for a matrix times a vector: several vectors
 at once), more-threads where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole
 tensors where few values are put in order, custom-kernels as a last resort.
+Where much of it is forward work without gradients: evaluate-less-often.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ What helps:
 sdpa: torch.nn.functional.scaled_dot_product_attention (FlashAttention or memory-efficient kernels,
 also with a mask or bias); flex_attention for unusual masks. torch-compile recognises the plain pattern, as
 does reduce-overhead, the same with graphs around it; bf16-autocast halves the matrix.
+Where much of it is forward work without gradients: evaluate-less-often.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ torch-compile (fuses chains by itself; reduce-overhead is the same with graphs a
 (layer_norm, rms_norm, gelu, cross_entropy instead of formulas written out), fused-loss over a large
 vocabulary, bf16-autocast (half the bytes), channels-last where convolutions stand between. CUDA graphs alone
 do not help: they save launches, not bytes.
+Where much of it is forward work without gradients: evaluate-less-often.
 """
 
 from __future__ import annotations

@@ -1,0 +1,309 @@
+"""Forward work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
+
+The profiler numbers an op while gradients are recorded: the number of the node that its backward pass will
+be. So an op that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
+`torch.inference_mode()`. A stretch of those ops is forward work where it runs a layer that multiplies by its
+weights. An optimizer's update and its clipping have no numbers either: what runs inside an optimizer's range,
+or between a backward pass and such a range, is left out, and so is what the job's own update does. What
+checkpointing runs without gradients lies inside an op that has a number.
+
+A function with a backward of its own is numbered in any case: one that an evaluation calls is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from findwall.attribute.device_time import of_class, rows_of
+from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.figures import a_step
+from findwall.attribute.places import parse_frame, sampled
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.events import Bool, Inputs, Kind
+from findwall.model.intervals import I64, union
+from findwall.structure.closures import updates_begin
+from findwall.structure.host import rows_matching
+from findwall.structure.links import nearest
+from findwall.structure.steps import OPTIMIZER_STEP
+from findwall.units import NOT_ZERO_NS, format_share, ms
+
+# Of the step: below it nobody looks for it. Chosen by hand.
+LARGE_SHARE = 0.2
+Weights = Literal["trained", "others", "unknown"]
+# Ops of layers, and which of their arguments is the weight.
+_LAYERS = {
+    "aten::linear": 1,
+    "aten::conv1d": 1,
+    "aten::conv2d": 1,
+    "aten::conv3d": 1,
+    "aten::convolution": 1,
+    "aten::embedding": 0,
+    "aten::addmm": 2,
+    "aten::mm": 1,
+}
+_LAYER = re.compile(r"^aten::(linear|conv\dd|convolution|embedding|lstm|gru|scaled_dot_product_attention)$")
+_COMPILED = re.compile(r"^Torch-Compiled Region")
+# Ops that behave otherwise in training, and which argument says that they are.
+_SWITCHES = {"aten::batch_norm": 5, "aten::dropout": 2}
+_LOSS = re.compile(
+    r"^aten::(cross_entropy_loss|nll_loss\w*|mse_loss|l1_loss|smooth_l1_loss|huber_loss|ctc_loss"
+    r"|binary_cross_entropy\w*)$"
+)
+# A function of the person's own that is called so.
+_NAMED = re.compile(r" in (?:\w*_)?(?:eval|evaluate|evaluation|val|valid|validate|validation)(?:_\w*)?$")
+# What a pass neither begins nor ends with: ops without a tensor to work on, which have no number in any case,
+# and changes in place, as averages of the weights are made.
+_BESIDE = re.compile(
+    r"^aten::(empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
+    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser|detach|_foreach_)|^aten::\w*_$"
+    r"|^TorchDynamo Cache Lookup"
+)
+
+
+class Gradientless(msgspec.Struct, frozen=True):
+    """What most steps of a job that trains do without gradients."""
+
+    atoms: I64  # of the device
+    later: I64  # its device rows but for the first of each pass: what the device waits for before is inside
+    ms: float  # a step, with what the device waits inside
+    share: float  # of the step
+    weights: Weights  # whether its layers have the shapes of those that record gradients
+    switched: bool  # layers that train in training mode are in evaluation mode here
+    has_loss: bool  # it works out the loss that is trained
+    place: str  # the person's own line, with its function; empty where nothing tells
+    evaluates: bool  # most likely an evaluation: nothing that training needs is all of that
+
+
+@found_once
+def without_gradients(facts: Facts) -> Gradientless | None:
+    """None where the job does not train, or does little of it, or not in most steps."""
+    if not facts.links.backward.any():
+        return None
+    heads = _heads(facts)
+    numbered = _numbered(facts, heads)
+    if not numbered.any():
+        return None
+    stretches = _stretches(facts, heads, numbered)
+    atoms, later = _atoms_within(facts, heads, stretches)
+    spent = _spent_ms(facts, atoms, later)
+    share = spent / ms(facts.step) if facts.step > 0 else 0.0
+    if share < LARGE_SHARE or not _in_most_steps(facts, atoms):
+        return None
+    mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
+    trained = _within(facts, heads[numbered])
+    weights, switched = _weights(facts, mine, trained), _is_switched(facts, mine, trained)
+    has_loss, place = _has_loss(facts, mine, trained), _place(facts, heads, stretches, share)
+    # A teacher may have the same layers and be in evaluation mode; a name alone says little.
+    told = has_loss or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
+    return Gradientless(
+        atoms, later, spent, share, weights, switched, has_loss, place, weights != "others" and told
+    )
+
+
+def what_it_is(found: Gradientless) -> str:
+    """ "12.3 ms per step (87 %) is forward work without gradients …, at train.py:41 in evaluate"."""
+    layers = {
+        "trained": " in layers shaped like the trained ones",
+        "others": " in other layers than the trained ones",
+        "unknown": "",
+    }[found.weights]
+    if found.weights == "trained":
+        signs = {"in evaluation mode": found.switched, "with the trained loss": found.has_loss}
+        layers += "".join(f", {sign}" for sign, seen in signs.items() if seen)
+    at = f", at {found.place}" if found.place else ""
+    spent = f"{a_step(found.ms)} ({format_share(found.share)})"
+    return f"{spent} is forward work without gradients{layers}{at}"
+
+
+def told_without_gradients(facts: Facts) -> str:
+    """A sentence more, where doing the same work faster is not all that could be done; empty elsewhere."""
+    found = without_gradients(facts)
+    if found is None:
+        return ""
+    way = "if it is an evaluation, run it every n steps"
+    if found.weights == "others":
+        way = "if its inputs come again, run it once and keep its outputs"
+    return f" {what_it_is(found)}: {way}."
+
+
+def _heads(facts: Facts) -> I64:
+    """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
+    events, links = facts.timeline.events, facts.links
+    rows = facts.timeline.rows(Kind.OP)
+    above = links.parent[rows]
+    inside = (above >= 0) & (links.op[np.maximum(above, 0)] >= 0)
+    rows = rows[~inside & ~links.backward[rows] & np.isin(events.thread[rows], facts.host.threads)]
+    return rows[np.lexsort((events.start[rows], events.thread[rows]))]
+
+
+def _head_of(facts: Facts, heads: I64) -> I64:
+    """For each host row the head it runs in; -1 where it runs in none."""
+    is_head = np.zeros(len(facts.timeline.events), bool)
+    is_head[heads] = True
+    return nearest(facts.timeline, facts.links.parent, is_head)
+
+
+def _within(facts: Facts, heads: I64) -> I64:
+    """These ops and all that run inside them."""
+    ops = facts.timeline.rows(Kind.OP)
+    return ops[_head_of(facts, heads)[ops] >= 0]
+
+
+def _numbered(facts: Facts, heads: I64) -> Bool:
+    """Which of these ops record gradients."""
+    events = facts.timeline.events
+    head = _head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
+    found: Bool = np.isin(heads, head)
+    return found
+
+
+def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
+    """Runs of forward work without gradients: places in the list of heads, the last not included."""
+    events = facts.timeline.events
+    plain = ~numbered & ~_updates(facts, heads)
+    passes = np.searchsorted(_backward_starts(facts), events.start[heads])
+    apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
+    edge = np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]])
+    edges = np.flatnonzero(edge)
+    beside = facts.timeline.named(_BESIDE, heads)[events.name[heads]]
+    layer = _holds_layer(facts, heads)
+    found = []
+    for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        work = np.flatnonzero(~beside[first:end])
+        if plain[first] and layer[first:end].any() and len(work):
+            found.append((first + int(work[0]), first + int(work[-1]) + 1))
+    return found
+
+
+def _backward_starts(facts: Facts) -> I64:
+    events = facts.timeline.events
+    return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
+
+
+def _updates(facts: Facts, heads: I64) -> Bool:
+    """Ops that change the parameters, or get their gradients ready for that."""
+    events = facts.timeline.events
+    at = events.start[heads]
+    ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
+    begin, end = updates_begin(facts.timeline, facts.links, ranges), events.end[ranges]
+    engine = _backward_starts(facts)
+    # From the last backward pass before it.
+    last = np.searchsorted(engine, begin) - 1
+    ready = np.where(last >= 0, engine[np.maximum(last, 0)], begin) if len(engine) else begin
+    inside = union(ready, end).covered_within(at, at + 1) > 0
+    own = facts.links.launch[facts.kernels.row[facts.kernels.own_update]]
+    own_heads = _head_of(facts, heads)[own[own >= 0]]
+    found: Bool = inside | np.isin(heads, own_heads)
+    return found
+
+
+def _holds_layer(facts: Facts, heads: I64) -> Bool:
+    """Which of these ops run a layer of a model."""
+    ops = facts.timeline.rows(Kind.OP)
+    names = facts.timeline.events.name[ops]
+    named = facts.timeline.named(_LAYER, ops)[names] | facts.timeline.named(_COMPILED, ops)[names]
+    found: Bool = np.isin(heads, _head_of(facts, heads)[ops[named]])
+    return found
+
+
+def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:
+    """The device's work for stretches that multiply at all; its rows but for the first of each stretch."""
+    rows = rows_of(facts, np.arange(len(facts.atoms.index)))
+    launch = facts.links.launch[rows]
+    place = np.full(len(facts.timeline.events), -1)
+    for number, (first, end) in enumerate(stretches):
+        place[heads[first:end]] = number
+    head = np.where(launch >= 0, _head_of(facts, heads)[np.maximum(launch, 0)], -1)
+    of = np.where(head >= 0, place[np.maximum(head, 0)], -1)
+    multiplies = np.unique(of[of_class(facts, *MATRIX_CLASSES)])
+    atoms: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))
+    issued = facts.timeline.events.start[launch[atoms]]
+    first_issued = np.full(len(stretches), np.iinfo(np.int64).max)
+    np.minimum.at(first_issued, of[atoms], issued)
+    return atoms, np.unique(rows[atoms[issued > first_issued[of[atoms]]]])
+
+
+def _spent_ms(facts: Facts, atoms: I64, later: I64) -> float:
+    """Of the mean step: the device's time, and its waits inside a pass. What it waits for before may be the
+    next batch of training."""
+    gaps, idle = facts.reading.likely.gaps, facts.reading.likely.idle
+    waits = np.isin(gaps.row, later)
+    waited = sum(float(column[waits].sum()) for column in gaps.before.values())
+    whole = sum(float(column.sum()) for column in gaps.before.values())
+    scale = min(idle.total / max(whole, NOT_ZERO_NS), 1.0)
+    return ms(float(facts.own[atoms].sum()) + waited * scale)
+
+
+def _in_most_steps(facts: Facts, atoms: I64) -> bool:
+    steps = np.unique(facts.queue.step[facts.queue.positions(np.unique(rows_of(facts, atoms)))])
+    return len(steps) > MAJORITY_SHARE * facts.steps.count
+
+
+def _weights(facts: Facts, mine: I64, trained: I64) -> Weights:
+    """Whether the layers without gradients are shaped as those of the training pass."""
+    here, there = _weight_shapes(facts, mine), _weight_shapes(facts, trained)
+    if not here or not there:
+        return "unknown"
+    return "trained" if len(here & there) > MAJORITY_SHARE * len(here) else "others"
+
+
+def _weight_shapes(facts: Facts, ops: I64) -> set[tuple[str, str]]:
+    return {
+        (name, str(inputs.dims[_LAYERS[name]]))
+        for name, inputs in _distinct(facts, ops, tuple(_LAYERS))
+        if _LAYERS[name] < len(inputs.dims) and inputs.dims[_LAYERS[name]]
+    }
+
+
+def _is_switched(facts: Facts, mine: I64, trained: I64) -> bool:
+    """Whether layers that behave otherwise in training say so: on where gradients are recorded, off here."""
+    here, there = _modes(facts, mine), _modes(facts, trained)
+    return here == {"False"} and "True" in there
+
+
+def _has_loss(facts: Facts, mine: I64, trained: I64) -> bool:
+    """Whether it ends as the training pass does."""
+    events = facts.timeline.events
+    here, there = (
+        np.unique(events.name[ops[facts.timeline.named(_LOSS, ops)[events.name[ops]]]])
+        for ops in (mine, trained)
+    )
+    return bool(np.isin(here, there).any())
+
+
+def _modes(facts: Facts, ops: I64) -> set[str]:
+    return {
+        inputs.concrete[_SWITCHES[name]]
+        for name, inputs in _distinct(facts, ops, tuple(_SWITCHES))
+        if _SWITCHES[name] < len(inputs.concrete)
+    }
+
+
+def _distinct(facts: Facts, ops: I64, names: tuple[str, ...]) -> list[tuple[str, Inputs]]:
+    """What ops of these names were given, each once."""
+    events = facts.timeline.events
+    found = []
+    for at, name in enumerate(facts.timeline.names):
+        if name in names:
+            given = np.unique(events.inputs[ops[events.name[ops] == at]])
+            found += [(name, one) for one in map(facts.timeline.details.inputs_of, given.tolist()) if one]
+    return found
+
+
+def _place(facts: Facts, heads: I64, stretches: list[tuple[int, int]], share: float) -> str:
+    """The innermost frame of the person's own around the longest stretch; without frames, a line on which the
+    host was seen more often than in all the rest of the step."""
+    events = facts.timeline.events
+    lengths = [int(events.end[heads[end - 1]] - events.start[heads[first]]) for first, end in stretches]
+    first, end = stretches[int(np.argmax(lengths))]
+    around = set(facts.links.ancestors(int(heads[end - 1])))
+    for row in facts.links.ancestors(int(heads[first])):
+        frame = parse_frame(facts.timeline.name_of(row)) if events.kind[row] == Kind.PYTHON else None
+        if row in around and frame is not None and frame.own:
+            return f"{frame.place} in {frame.function}"
+    line = sampled(facts)
+    return f"{line.place} in {line.function}" if line is not None and line.share > 1.0 - share else ""

@@ -1,0 +1,83 @@
+"""Run forward passes without gradients less often: an evaluation every n steps instead of in each.
+
+What it does:
+A job that trains needs gradients. Forward work under `torch.no_grad()` or `torch.inference_mode()` in every
+step is often an evaluation that was meant to come now and then: it takes as long as its batches say, at
+whatever speed. Every n steps, it costs the n-th part:
+
+    if step % 500 == 0:
+        validate(model, val_loader)
+
+Where a smaller part of the data tells as much, evaluate on that. A frozen network that sees the same inputs
+again (a backbone, a text encoder, a teacher without augmentation) can run once: keep its outputs, on disk if
+need be, and load them with the batch.
+
+When it does not help:
+Training uses the results: a teacher's logits, a target network's values, a rollout, samples of a generator. A
+trace does not show what becomes of a tensor: read the line before you change it.
+
+Risk:
+A best checkpoint or an early stop that each evaluation decides is decided less often. Outputs that are kept
+are those of the inputs without augmentation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.facts import Facts
+from findwall.attribute.whatif import gone
+from findwall.attribute.without_gradients import Gradientless, what_it_is, without_gradients
+from findwall.fixes import Fix, NoUse, Outcome, Use
+from findwall.model.catalogue import ROOFS, WORTH_IT
+from findwall.model.causes import CAUSES
+from findwall.replay.change import Change, NoHostWork
+
+# What such a pass is mostly made of.
+MOVES = (
+    *ROOFS,
+    "slow-kernels",
+    "fast-path-off",
+    "misaligned-shapes",
+    "unfused-pointwise",
+    "unfused-attention",
+    "launch-bound",
+)
+
+
+def advise(facts: Facts) -> Outcome:
+    found = without_gradients(facts)
+    if found is None:
+        return NoUse("hardly any of the step is forward work without gradients")
+    change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
+    return Use(
+        f"{what_it_is(found)}: {_way(found)}.",
+        change,
+        _moves(facts, found),
+        after_others=not found.evaluates,  # training may need it: then it gives nothing
+        likely=(lambda made: change) if found.evaluates else None,
+        uncurved=True,
+    )
+
+
+def _way(found: Gradientless) -> str:
+    """What a person would do, as far as the trace tells what it is."""
+    if found.weights == "others":
+        return (
+            "if its inputs come again, run it once and keep its outputs; if it feeds a metric, run it every "
+            "n steps; keep a teacher"
+        )
+    if found.evaluates:
+        return "if it is an evaluation, run it every n steps; keep what training uses"
+    return "if it is an evaluation, run it every n steps; keep a teacher, a target network or a rollout"
+
+
+def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...]:
+    """The causes of what goes, those with a fair share of the step, the most first."""
+    spent = np.bincount(facts.atoms.cause[found.atoms], facts.own[found.atoms], minlength=len(CAUSES))
+    order = [CAUSES[at] for at in np.argsort(-spent, kind="stable").tolist()]
+    worth = [one for one in order if spent[CAUSES.index(one)] >= WORTH_IT * facts.step]
+    return tuple(one for one in worth if one in MOVES) or ("launch-bound",)
+
+
+FIX = Fix(MOVES, "needs-review", advise, removes=True)

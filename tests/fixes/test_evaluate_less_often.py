@@ -1,0 +1,98 @@
+"""Work that goes whole: the step without it, its place among the fixes, what a roof says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from findwall.attribute.facts import Facts
+from findwall.examine.checks import checked
+from findwall.examine.circumstances import circumstances
+from findwall.examine.device import diagnose_device
+from findwall.fixes import Use, evaluate_less_often, takes_out
+from findwall.fixes.what_if import what_if
+from findwall.model.diagnosis import Diagnosis
+from findwall.report.by_hand import LONGEST_HOW
+from findwall.walls import memory_roof
+from fixes import drawn
+
+FIX = "evaluate-less-often"
+OTHER = [8192, 8192]  # a weight of another shape than the trained one
+
+
+def document(facts: Facts) -> Diagnosis:
+    return checked(diagnose_device(facts.run, [facts]), circumstances(facts))
+
+
+def test_at_the_roof_it_is_the_first_fix_with_what_is_left() -> None:
+    found = document(drawn.evaluating())
+    assert found.wall.cause == "at-the-roof" and found.quality.checks_failed == {}
+    first = found.prescriptions[0]
+    assert first.fixes == [FIX] and first.safety == "needs-review" and first.basis == "replay"
+    assert first.step_ms.mid == pytest.approx(2.0, abs=0.1)  # below what all products take by the data sheet
+    assert first.speedup.mid == pytest.approx(5.0, rel=0.1)
+
+
+def test_the_roof_is_not_the_last_word() -> None:
+    sentence = document(drawn.evaluating()).wall.sentence
+    assert "8.00 ms per step (80 %) is forward work without gradients" in sentence
+    assert "if it is an evaluation, run it every n steps" in sentence
+    assert sentence.endswith("shortens the rest.")
+    plain = document(drawn.evaluating(passes=1, trained=9)).wall
+    assert plain.cause == "at-the-roof" and "gradients" not in plain.sentence
+
+
+@pytest.mark.parametrize("facts", [drawn.evaluating(loss=False), drawn.evaluating(weight=OTHER)])
+def test_what_training_may_need_comes_after_the_rest_and_promises_nothing(facts: Facts) -> None:
+    found = document(facts)
+    mine = next(one for one in found.prescriptions if one.fixes == [FIX])
+    assert mine.step_ms.mid is None and mine.step_ms.low == pytest.approx(2.0, abs=0.1)
+    assert found.prescriptions[0].fixes != [FIX]
+    assert all(FIX not in stage.fixes for stage in found.road)
+
+
+def test_another_network_is_not_called_an_evaluation() -> None:
+    facts = drawn.evaluating(weight=OTHER)
+    outcome = evaluate_less_often.advise(facts)
+    assert isinstance(outcome, Use)
+    for text in (outcome.how, document(facts).wall.sentence):
+        assert "evaluat" not in text and "keep its outputs" in text
+    assert "keep a teacher" in outcome.how
+
+
+def test_its_words_fit_a_line_of_the_report() -> None:
+    for facts in (drawn.evaluating(), drawn.evaluating(loss=False), drawn.evaluating(weight=OTHER)):
+        outcome = evaluate_less_often.advise(facts)
+        assert isinstance(outcome, Use) and len(outcome.how) <= LONGEST_HOW - len(
+            ", at train.py:41 in evaluate"
+        )
+
+
+def test_what_goes_needs_no_floor() -> None:
+    """An unknown ceiling bounds nothing of a fix that does without the work."""
+    found = what_if(drawn.evaluating(device="A GPU nobody knows"), FIX)
+    assert found.step_ms.mid == pytest.approx(2.0, abs=0.1) and found.notes == []
+
+
+def test_without_a_verdict_it_is_told_all_the_same() -> None:
+    found = document(drawn.evaluating(device="A GPU nobody knows"))
+    assert found.wall.cause is None
+    assert "8.00 ms per step (80 %) is forward work without gradients" in found.wall.sentence
+
+
+def test_it_may_save_more_than_the_wall_could_give_back() -> None:
+    found = document(drawn.evaluating(rows=1024))
+    assert found.wall.cause == "slow-kernels" and found.quality.checks_failed == {}
+    first = found.prescriptions[0]
+    assert first.fixes == [FIX] and first.step_ms.mid == pytest.approx(2.0, abs=0.1)
+    assert "waits behind it" not in found.wall.sentence  # that is another fix's word
+    after = found.road[1]
+    assert FIX in after.fixes and after.cause == "slow-kernels"  # what trains is as slow as it was
+
+
+def test_memory_s_roof_is_not_the_last_word_either() -> None:
+    assert "is forward work without gradients" in memory_roof.sentence(drawn.evaluating())
+
+
+def test_who_takes_work_out() -> None:
+    assert takes_out([FIX]) and takes_out(["torch-compile", FIX])
+    assert not takes_out(["torch-compile", "less-recompute"])
