@@ -120,20 +120,23 @@ def evaluating(
     loss: bool = True,
     rows: int = 8192,
     loading: int = 0,
+    inside: int = 0,
     device: str = "NVIDIA H200",
     **measured: Any,
 ) -> Facts:
     """A training step at the roof, a product forward and one back, and so many products without gradients
     after it. `weight`: of those; else that of the layer which trains. `loss`: both end in one. With fewer
-    `rows` its products are slow. `loading`: ms that each step waits for its batch."""
+    `rows` its products are slow. `loading`: ms that each step waits for its batch; `inside`: the pass
+    without gradients for its second one."""
     layer, batch, kind = [5632, 8192], [rows, 8192], "c10::BFloat16"
     product = Drawn(KERNELS["m"].kernel, "aten::linear", within="aten::mse_loss" if loss else None)
     given = [product.given(batch, one, dtype=kind) for one in (layer, weight or layer)]
     forward, other = given if shapes else [product, product]
-    width = loading + passes + 2 * trained
-    outer = "d" * loading + " " * trained + "A" * trained
-    inner = " " * loading + "o" * (width - loading)
-    device_rows = ("fF" * width)[:trained] + ("gG" * width)[:trained] + ("vV" * width)[:passes]
+    width = loading + passes + inside + 2 * trained
+    outer = "d" * loading + " " * trained + "A" * trained + " " + "d" * inside
+    inner = " " * loading + "o" * (2 * trained + 1) + " " * inside + "o" * (passes - 1)
+    device_rows = ("fF" * width)[:trained] + ("gG" * width)[:trained]
+    device_rows += "v" + " " * inside + ("Vv" * width)[: passes - 1]
     timeline = sketch(
         steps="|".ljust(width) * 3,
         cpu=f"{outer.ljust(width) * 3}\n{inner * 3}",
