@@ -119,21 +119,28 @@ def evaluating(
     shapes: bool = True,
     loss: bool = True,
     rows: int = 8192,
+    loading: int = 0,
+    inside: int = 0,
     device: str = "NVIDIA H200",
     **measured: Any,
 ) -> Facts:
     """A training step at the roof, a product forward and one back, and so many products without gradients
     after it. `weight`: of those; else that of the layer which trains. `loss`: both end in one. With fewer
-    `rows` its products are slow."""
+    `rows` its products are slow. `loading`: ms that each step waits for its batch; `inside`: the pass
+    without gradients for its second one."""
     layer, batch, kind = [5632, 8192], [rows, 8192], "c10::BFloat16"
     product = Drawn(KERNELS["m"].kernel, "aten::linear", within="aten::mse_loss" if loss else None)
     given = [product.given(batch, one, dtype=kind) for one in (layer, weight or layer)]
     forward, other = given if shapes else [product, product]
-    width = passes + 2 * trained
+    width = loading + passes + inside + 2 * trained
+    outer = "d" * loading + " " * trained + "A" * trained + " " + "d" * inside
+    inner = " " * loading + "o" * (2 * trained + 1) + " " * inside + "o" * (passes - 1)
+    device_rows = ("fF" * width)[:trained] + ("gG" * width)[:trained]
+    device_rows += "v" + " " * inside + ("Vv" * width)[: passes - 1]
     timeline = sketch(
         steps="|".ljust(width) * 3,
-        cpu=f"{(' ' * trained + 'A' * trained).ljust(width) * 3}\n{'o' * width * 3}",
-        gpu=" " + (("fF" * width)[:trained] + ("gG" * width)[:trained] + ("vV" * width)[:passes]) * 3,
+        cpu=f"{outer.ljust(width) * 3}\n{inner * 3}",
+        gpu=" " + (" " * loading + device_rows) * 3,
         kernels={"f": replace(forward, sequence=7), "g": replace(forward, op="aten::mm"), "v": other},
         device=device,
     )

@@ -72,12 +72,12 @@ def _way(found: Gradientless) -> str:
     return "if it is an evaluation, run it every n steps; keep a teacher, a target network or a rollout"
 
 
-def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...]:
-    """The causes of what goes, those with a fair share of the step, the most first."""
+def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...] | None:
+    """The causes of what goes, those with a fair share of the step, the most first; None: any of them."""
     spent = np.bincount(facts.atoms.cause[found.atoms], facts.own[found.atoms], minlength=len(CAUSES))
     order = [CAUSES[at] for at in np.argsort(-spent, kind="stable").tolist()]
     worth = [one for one in order if spent[CAUSES.index(one)] >= WORTH_IT * facts.step]
-    return tuple(one for one in worth if one in MOVES) or ("launch-bound",)
+    return tuple(one for one in worth if one in MOVES) or None
 
 
 FIX = Fix(MOVES, "needs-review", advise, removes=True)
