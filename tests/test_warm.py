@@ -17,9 +17,16 @@ from jobs import with_default_signals
 
 pytest.importorskip("torch")
 
-# What a job can see of how it began, and of what its imports bring.
+# What a job can see of how it began, of what its imports bring, and of how it ends.
 SEEN = """
-import os, signal, sys
+import atexit, gc, os, signal, sys, threading
+class Last:
+    def __del__(self):
+        print("gone")
+last = Last()
+atexit.register(print, "at the exit", gc.get_freeze_count())
+after = lambda: (threading.main_thread().join(), print("a thread that stays"))
+threading.Thread(target=after).start()
 def there(*names):
     print(*(name in sys.modules for name in names))
 print(__name__, __file__, sys.argv, sys.path[0], os.getcwd(), os.environ["GIVEN"], os.environ.get("HOME"))

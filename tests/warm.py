@@ -5,8 +5,8 @@ and signals are those of the process that it starts. torch and the compiler come
 them, through the same import machinery and the same hooks, but their files have been executed before.
 
 For tests of what findwall does in a job. What hangs on a fresh interpreter (its first modules, its command
-line, variables that libraries read while they are loaded, numbers drawn without a seed) is tested with a
-fresh one. So is torch.compile, which is refused here: the compiler notes what a module's call is when it is
+line, variables that libraries read while they are loaded, numbers drawn without a seed, what is collected
+when it ends) is tested with a fresh one. So is torch.compile, which is refused here: the compiler notes what a module's call is when it is
 imported, and here that was before findwall could watch it.
 """
 

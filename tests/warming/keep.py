@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import importlib.abc
 import importlib.util
 import json
@@ -81,6 +83,8 @@ def keep() -> Finder:
         before = set(sys.modules)
         importlib.import_module(name)
         kept.append(Kept(name, before))
+    # The compiler puts a long pattern together for each name that it is told to skip. Here it never reads it.
+    sys.modules["torch._dynamo.trace_rules"]._recompile_re = lambda: None
     for one in reversed(kept):
         one.hide()
     return Finder(kept)
@@ -88,6 +92,15 @@ def keep() -> Finder:
 
 def refuse(*_: object, **__: object) -> None:
     raise RuntimeError("the compiler came before findwall here: a job that compiles needs a fresh process")
+
+
+def leave() -> None:
+    """The job's own variables end, as they do in the end. A search for garbage in all that came with torch
+    would make each of its pages this process's own, which takes longer than most jobs: there is none."""
+    names = vars(sys.modules["__main__"])
+    for name in list(names):
+        names[name] = None
+    gc.freeze()
 
 
 def become(line: socket.socket, finder: Finder) -> None:
@@ -108,6 +121,7 @@ def become(line: socket.socket, finder: Finder) -> None:
     os.environ.clear()
     os.environ.update(environ)
     sys.meta_path.insert(0, finder)
+    atexit.register(leave)  # before all others: it comes last
     if environ.get("TORCHDYNAMO_DISABLE") != "1":
         next(one.module for one in finder.kept if one.name == "torch").compile = refuse
     sys.modules["__main__"] = types.ModuleType("__main__")
