@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -72,6 +73,17 @@ def test_it_does_not_compile(tmp_path: Path) -> None:
     (tmp_path / "compiles.py").write_text("import torch\ntorch.compile(torch.nn.Linear(1, 1))")
     done = ended(warm.command("compiles.py"), tmp_path)
     assert done.returncode == 1 and "needs a fresh process" in done.stderr
+
+
+def test_it_does_where_the_compiler_is_left_to_the_job(tmp_path: Path) -> None:
+    script = """
+        import sys, torch
+        print("torch._dynamo" in sys.modules)
+        print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist())
+    """
+    (tmp_path / "compiles.py").write_text(textwrap.dedent(script))
+    done = ended(warm.command("compiles.py", compiles=True), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "False\n[2.0, 2.0]\n"), done.stderr
 
 
 def test_a_signal_that_ends_it_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Keeps torch and the compiler out of sight, and forks a process for whoever asks. Says where it is asked."""
+"""Keeps torch and the compiler, or torch alone, out of sight, and forks a process for whoever asks.
+
+Says where it is asked.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ import socket
 import sys
 import types
 from pathlib import Path
+
+COMPILER = "torch._dynamo"
 
 
 class Given(importlib.abc.Loader):
@@ -76,15 +81,16 @@ class Finder(importlib.abc.MetaPathFinder):
         return None
 
 
-def keep() -> Finder:
+def keep(names: list[str]) -> Finder:
     """In the order in which a job imports them."""
     kept = []
-    for name in ("numpy", "torch", "torch._dynamo"):
+    for name in names:
         before = set(sys.modules)
         importlib.import_module(name)
         kept.append(Kept(name, before))
-    # The compiler puts a long pattern together for each name that it is told to skip. Here it never reads it.
-    sys.modules["torch._dynamo.trace_rules"]._recompile_re = lambda: None
+    if COMPILER in names:
+        # It puts a long pattern together for each name that it is told to skip. Here it never reads it.
+        sys.modules["torch._dynamo.trace_rules"]._recompile_re = lambda: None
     for one in reversed(kept):
         one.hide()
     return Finder(kept)
@@ -122,8 +128,9 @@ def become(line: socket.socket, finder: Finder) -> None:
     os.environ.update(environ)
     sys.meta_path.insert(0, finder)
     atexit.register(leave)  # before all others: it comes last
-    if environ.get("TORCHDYNAMO_DISABLE") != "1":
-        next(one.module for one in finder.kept if one.name == "torch").compile = refuse
+    kept = {one.name: one.module for one in finder.kept}
+    if COMPILER in kept and environ.get("TORCHDYNAMO_DISABLE") != "1":
+        kept["torch"].compile = refuse
     sys.modules["__main__"] = types.ModuleType("__main__")
     if words[0] == "-m":
         sys.argv[:], sys.path[0] = ["-m", *words[2:]], folder
@@ -192,7 +199,7 @@ class Keeper:
 
 
 def main() -> None:
-    finder = keep()
+    finder = keep(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C ends pytest, and with it this
     address = f"findwall-warm-{os.getpid()}"
     keeper = Keeper(address)
