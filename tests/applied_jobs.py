@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import warm
 from findwall.model.applied import APPLIED_FILE
 from findwall.model.arms import REPORT
 
-# Not in a warm process, which refuses.
+# In a process that leaves the compiler to the job.
 COMPILING = ("torch.compile", "torch-compile", "autotune-kernels", "compile-blocks")
 
 
@@ -26,7 +25,7 @@ def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any],
     words += [*apply, *more, str(script)]
     compiles = any(name in fixes + job for name in COMPILING) and "TORCHDYNAMO_DISABLE" not in os.environ
     done = subprocess.run(
-        [sys.executable, *words] if compiles else warm.command(*words),
+        warm.command(*words, compiles=compiles),
         capture_output=True,
         text=True,
         timeout=240,

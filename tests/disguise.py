@@ -81,7 +81,7 @@ def shift(nanoseconds: int) -> Disguise:
 def renumber(trace: Trace, chance: random.Random) -> None:
     """Every id, pid, tid and stream under a new number, in no order."""
     pools: dict[str, dict[int, int]] = {}
-    blocks = iter(chance.sample(range(10, 1_000_000), 500_000))
+    taken: set[int] = set()
 
     def new(pool: str, number: Any) -> Any:
         if (
@@ -93,7 +93,11 @@ def renumber(trace: Trace, chance: random.Random) -> None:
         known = pools.setdefault(pool, {})
         if number not in known:
             # A new block of numbers each time, taken from no particular place: no two are the same.
-            known[number] = next(blocks) * 1_000 + chance.randrange(1_000)
+            block = chance.randrange(10, 1_000_000)
+            while block in taken:
+                block = chance.randrange(10, 1_000_000)
+            taken.add(block)
+            known[number] = block * 1_000 + chance.randrange(1_000)
         return known[number]
 
     for event in trace["traceEvents"]:

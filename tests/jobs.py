@@ -100,6 +100,10 @@ class Jobs:
     def plain(self, *command: str, **environ: str) -> Outcome:
         return self._finish([sys.executable, *command], environ)
 
+    def plain_warm(self, *command: str, **environ: str) -> Outcome:
+        """The same with torch at hand: for what is held against a run that is in a fresh process itself."""
+        return self._finish(warm.command(*command, env=self.environment(**environ)), environ)
+
     def _finish(self, command: list[str], environ: dict[str, str]) -> Outcome:
         done = subprocess.run(
             command,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -17,9 +18,16 @@ from jobs import with_default_signals
 
 pytest.importorskip("torch")
 
-# What a job can see of how it began, and of what its imports bring.
+# What a job can see of how it began, of what its imports bring, and of how it ends.
 SEEN = """
-import os, signal, sys
+import atexit, gc, os, signal, sys, threading
+class Last:
+    def __del__(self):
+        print("gone")
+last = Last()
+atexit.register(print, "at the exit", gc.get_freeze_count())
+after = lambda: (threading.main_thread().join(), print("a thread that stays"))
+threading.Thread(target=after).start()
 def there(*names):
     print(*(name in sys.modules for name in names))
 print(__name__, __file__, sys.argv, sys.path[0], os.getcwd(), os.environ["GIVEN"], os.environ.get("HOME"))
@@ -65,6 +73,17 @@ def test_it_does_not_compile(tmp_path: Path) -> None:
     (tmp_path / "compiles.py").write_text("import torch\ntorch.compile(torch.nn.Linear(1, 1))")
     done = ended(warm.command("compiles.py"), tmp_path)
     assert done.returncode == 1 and "needs a fresh process" in done.stderr
+
+
+def test_it_does_where_the_compiler_is_left_to_the_job(tmp_path: Path) -> None:
+    script = """
+        import sys, torch
+        print("torch._dynamo" in sys.modules)
+        print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist())
+    """
+    (tmp_path / "compiles.py").write_text(textwrap.dedent(script))
+    done = ended(warm.command("compiles.py", compiles=True), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "False\n[2.0, 2.0]\n"), done.stderr
 
 
 def test_a_signal_that_ends_it_is_told(tmp_path: Path) -> None:

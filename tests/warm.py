@@ -5,9 +5,9 @@ and signals are those of the process that it starts. torch and the compiler come
 them, through the same import machinery and the same hooks, but their files have been executed before.
 
 For tests of what findwall does in a job. What hangs on a fresh interpreter (its first modules, its command
-line, variables that libraries read while they are loaded, numbers drawn without a seed) is tested with a
-fresh one. So is torch.compile, which is refused here: the compiler notes what a module's call is when it is
-imported, and here that was before findwall could watch it.
+line, variables that libraries read while they are loaded, numbers drawn without a seed, what is collected
+when it ends) is tested with a fresh one. torch.compile is refused, unless `compiles` leaves the compiler to
+the job: it notes what a module's call is when it is imported, and that has to be after findwall watches it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ UNNAMED = "import sys; exec(compile(open(sys.argv.pop(1)).read(), '<warm>', 'exe
 READ_EARLY = ("OMP_NUM_THREADS", "TORCHDYNAMO_DISABLE", "PYTHONPATH")
 
 
-def command(*words: str, env: dict[str, str] | None = None) -> list[str]:
+def command(*words: str, env: dict[str, str] | None = None, compiles: bool = False) -> list[str]:
     """For a python that is to run `words`, as in `-m findwall …`, with this environment."""
     given = os.environ if env is None else env
     with _one_at_a_time:
-        address = _kept(tuple(given.get(name) for name in READ_EARLY))
+        address = _kept(tuple(given.get(name) for name in READ_EARLY), compiles)
     return [sys.executable, "-I", "-S", str(HERE / "ask.py"), address, *words]
 
 
@@ -47,11 +47,12 @@ _one_at_a_time = threading.Lock()
 
 
 @cache
-def _kept(early: tuple[str | None, ...]) -> str:
+def _kept(early: tuple[str | None, ...], compiles: bool) -> str:
     """Start it, once for each process of pytest. It ends when its standard input does, and so with that."""
     changed = dict(zip(READ_EARLY, early, strict=True))
     env = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}
-    words = [sys.executable, "-c", UNNAMED, str(HERE / "keep.py")]
+    modules = ["numpy", "torch"] if compiles else ["numpy", "torch", "torch._dynamo"]
+    words = [sys.executable, "-c", UNNAMED, str(HERE / "keep.py"), *modules]
     keeper = subprocess.Popen(  # from here: a test may stand in a folder with modules of its own
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=HERE
     )

@@ -1,6 +1,6 @@
 """The laws, on jobs drawn at random: the unknown weighs, a roof is near, nothing contradicts a figure.
 
-FINDWALL_FUZZ_EXAMPLES sets how many jobs of each kind are drawn (by default 150).
+FINDWALL_FUZZ_EXAMPLES sets how many jobs of each kind are drawn (by default 100).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from findwall.model.diagnosis import to_json
 from findwall.model.machine import Counters, Telemetry
 from findwall.model.run import Rank, Run, StepTimes
 
-MANY = drawn(150)
+MANY = drawn(100)
 
 
 @MANY

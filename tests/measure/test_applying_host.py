@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import warm
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import show_first_batch
 from findwall.measure.pinned import PinnedCopies
@@ -94,7 +94,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]
     """What the job prints of itself without findwall."""
     script = tmp_path_factory.mktemp("plain") / "job.py"
     script.write_text(TRAIN + "print('---')" + PASSES)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    done = subprocess.run(warm.command(str(script)), capture_output=True, text=True, check=True)
     train, passes = done.stdout.split("---")
     return {"train": lines(train), "passes": lines(passes)}
 
@@ -299,7 +299,8 @@ print("after", torch.rand(1).item(), loader.num_workers, loader.persistent_worke
 def test_workers_that_cannot_make_a_batch_are_taken_back(tmp_path: Path) -> None:
     found, said = run(tmp_path, "loader-workers=2,persistent-workers", BROKEN)
     assert found["loader-workers"]["trouble"] == "RuntimeError in a worker that made the first batch"
-    plain = subprocess.run([sys.executable, tmp_path / "job.py"], capture_output=True, text=True, check=True)
+    command = warm.command(str(tmp_path / "job.py"))
+    plain = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said == plain.stdout
 
 

@@ -22,11 +22,11 @@ from soak.odd_jobs import OWN_NAMES, left_running, processes
 TRACED = ("--wait", "2", "--steps", "5")
 
 
-def same(jobs, source, *arguments, options=TRACED, **environ):
+def same(jobs, source, options=TRACED, warm=False):
     """Under findwall as in plain python: output and exit code. Gives the measured run."""
     jobs.write(source)
-    plain = jobs.plain("job.py", *arguments, **environ)
-    run = jobs.run(None, *arguments, options=options, **environ)
+    plain = jobs.plain_warm("job.py") if warm else jobs.plain("job.py")
+    run = jobs.run(None, options=options)
     assert (run.code, run.stdout) == (plain.code, plain.stdout), run.stderr
     return run
 
@@ -63,7 +63,7 @@ FORKED = """
 
 def test_forked_children_leave_as_they_would_without_our_trace(jobs, training):
     pytest.importorskip("torch")
-    run = same(jobs, training(FORKED))
+    run = same(jobs, training(FORKED), warm=True)
     assert run.measurement().trace.file and "its end: None" not in run.stdout
     assert run.stdout.count("its end:") == 4
 

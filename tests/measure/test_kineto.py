@@ -29,7 +29,7 @@ def said_by_kineto(text: str) -> list[str]:
 
 def test_our_session_is_silent_and_the_jobs_own_speaks(jobs, training):
     jobs.write(training(TRACES_BY_ITSELF))
-    plain = jobs.plain("job.py")
+    plain = jobs.plain_warm("job.py")
     run = jobs.run(None)
     assert run.measurement().trace.steps >= 1
     assert said_by_kineto(run.stderr) == said_by_kineto(plain.stderr)

@@ -36,7 +36,7 @@ def test_a_plain_loop_is_measured_and_its_results_are_bit_identical(jobs, traini
         "import random, numpy\nrandom.seed(1); numpy.random.seed(1)\nloss = train(60)"
     ) + STATE.replace("\n    ", "\n")
     run = jobs.run(source)
-    plain = jobs.plain("job.py")
+    plain = jobs.plain_warm("job.py")
     assert run.stdout == plain.stdout
     assert run.code == plain.code == 0
     assert "THE VERDICT" in run.stderr
@@ -152,10 +152,19 @@ def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
     assert run.measurement().job_ended == "RuntimeError"
 
 
+UNTIL_MEASURED = """
+    import time
+    from findwall.measure import session
+    until = time.monotonic() + 120
+    while not session.current().engine.done and time.monotonic() < until:
+        train(20)
+    train(20)
+    sys.exit(3)
+"""
+
+
 def test_a_crash_after_all_was_measured_is_kept_too(warm_jobs, training):
-    run = warm_jobs.run(
-        training("train(6000)\nsys.exit(3)"), options=("--wait", "2", "--steps", "5", "--no-trace")
-    )
+    run = warm_jobs.run(training(UNTIL_MEASURED), options=("--wait", "2", "--steps", "5", "--no-trace"))
     assert run.code == 3
     assert run.measurement().phase == "done"
     assert run.measurement().job_ended == "exit code 3"

@@ -21,7 +21,7 @@ from findwall.readers import open_run
 from soak.chance import Drawn
 from soak.folders import ODD_FILES, PRISTINE, TAMPERINGS, put_nothing, survives, tamper_and_read, written
 
-FUZZ = drawn(30)
+FUZZ = drawn(20)
 
 
 def test_nothing_is_wrong_with_the_folder_itself(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_anything_at_all(target: Path, content: bytes) -> None:
     survives(target, b"\x1f\x8b\x08\x00" + content)
 
 
-@FUZZ
+@drawn(50)  # each is examined too
 @given(data=st.data())
 def test_structure_changed(tmp_path: Path, data: st.DataObject) -> None:
     """Valid text that no profiler wrote, through the whole examination: no figure that cannot be."""

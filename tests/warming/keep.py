@@ -1,8 +1,13 @@
-"""Keeps torch and the compiler out of sight, and forks a process for whoever asks. Says where it is asked."""
+"""Keeps torch and the compiler, or torch alone, out of sight, and forks a process for whoever asks.
+
+Says where it is asked.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import importlib.abc
 import importlib.util
 import json
@@ -14,6 +19,8 @@ import socket
 import sys
 import types
 from pathlib import Path
+
+COMPILER = "torch._dynamo"
 
 
 class Given(importlib.abc.Loader):
@@ -74,13 +81,16 @@ class Finder(importlib.abc.MetaPathFinder):
         return None
 
 
-def keep() -> Finder:
+def keep(names: list[str]) -> Finder:
     """In the order in which a job imports them."""
     kept = []
-    for name in ("numpy", "torch", "torch._dynamo"):
+    for name in names:
         before = set(sys.modules)
         importlib.import_module(name)
         kept.append(Kept(name, before))
+    if COMPILER in names:
+        # It puts a long pattern together for each name that it is told to skip. Here it never reads it.
+        sys.modules["torch._dynamo.trace_rules"]._recompile_re = lambda: None
     for one in reversed(kept):
         one.hide()
     return Finder(kept)
@@ -88,6 +98,15 @@ def keep() -> Finder:
 
 def refuse(*_: object, **__: object) -> None:
     raise RuntimeError("the compiler came before findwall here: a job that compiles needs a fresh process")
+
+
+def leave() -> None:
+    """The job's own variables end, as they do in the end. A search for garbage in all that came with torch
+    would make each of its pages this process's own, which takes longer than most jobs: there is none."""
+    names = vars(sys.modules["__main__"])
+    for name in list(names):
+        names[name] = None
+    gc.freeze()
 
 
 def become(line: socket.socket, finder: Finder) -> None:
@@ -108,8 +127,10 @@ def become(line: socket.socket, finder: Finder) -> None:
     os.environ.clear()
     os.environ.update(environ)
     sys.meta_path.insert(0, finder)
-    if environ.get("TORCHDYNAMO_DISABLE") != "1":
-        next(one.module for one in finder.kept if one.name == "torch").compile = refuse
+    atexit.register(leave)  # before all others: it comes last
+    kept = {one.name: one.module for one in finder.kept}
+    if COMPILER in kept and environ.get("TORCHDYNAMO_DISABLE") != "1":
+        kept["torch"].compile = refuse
     sys.modules["__main__"] = types.ModuleType("__main__")
     if words[0] == "-m":
         sys.argv[:], sys.path[0] = ["-m", *words[2:]], folder
@@ -178,7 +199,7 @@ class Keeper:
 
 
 def main() -> None:
-    finder = keep()
+    finder = keep(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C ends pytest, and with it this
     address = f"findwall-warm-{os.getpid()}"
     keeper = Keeper(address)
