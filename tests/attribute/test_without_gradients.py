@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from findwall.attribute import without_gradients as module
-from findwall.attribute.facts import Facts
 from findwall.attribute.without_gradients import (
     LARGE_SHARE,
     Gradientless,
@@ -21,12 +18,8 @@ from findwall.attribute.without_gradients import (
     without_gradients,
 )
 from findwall.model.run import HostLine
-from findwall.readers import read_trace
 from fixes import drawn
-from sketch import facts_of
-
-WIDE, STEPS = 64, 3
-Work = Callable[["Trained", int], Any]  # something of a step, in the step of that number
+from trained_steps import WIDE, Trained, recorded
 
 
 @pytest.fixture(autouse=True)
@@ -35,61 +28,11 @@ def all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE_SHARE", 0.0)
 
 
-class Trained:
-    """A model with layers that have modes, its optimizer and its batches: the small one is trained on."""
-
-    def __init__(self, norms: bool = True) -> None:
-        torch.manual_seed(0)
-        modes = [nn.BatchNorm1d(WIDE), nn.Dropout(0.1)] if norms else []
-        self.model = nn.Sequential(nn.Linear(WIDE, WIDE), *modes, nn.ReLU(), nn.Linear(WIDE, WIDE))
-        self.optimizer: Any = torch.optim.AdamW(self.model.parameters())
-        self.batch, self.many = torch.randn(32, WIDE), torch.randn(16384, WIDE)
-        self.other = nn.Sequential(nn.Linear(WIDE, 2 * WIDE), nn.ReLU(), nn.Linear(2 * WIDE, WIDE))
-        self.average = copy.deepcopy(self.model)
-
-    def forward(self) -> torch.Tensor:
-        out: torch.Tensor = self.model(self.batch)
-        return out
-
-
-def nothing(job: Trained, number: int) -> None: ...
-
-
 def evaluation(job: Trained, number: int) -> None:
     job.model.eval()
     with torch.no_grad():
         nn.functional.mse_loss(job.model(job.many), job.many)
     job.model.train()
-
-
-def recorded(
-    path: Path,
-    before: Work = nothing,
-    after: Work = nothing,
-    forward: Callable[[Trained], torch.Tensor] = Trained.forward,
-    trained: Trained | None = None,
-    trains: bool = True,
-    **options: Any,
-) -> Facts:
-    """Three steps, after one that is not recorded."""
-    job = trained or Trained()
-
-    def step(number: int) -> None:
-        before(job, number)
-        if trains:
-            job.optimizer.zero_grad()
-            nn.functional.mse_loss(forward(job), job.batch).backward()
-            nn.utils.clip_grad_norm_(job.model.parameters(), 1.0)
-            job.optimizer.step()
-        after(job, number)
-
-    step(0)
-    with torch.profiler.profile(record_shapes=True, **options) as profiler:
-        for number in range(STEPS):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                step(number)
-    profiler.export_chrome_trace(str(path / "trace.json"))
-    return facts_of(read_trace(path / "trace.json"), device_kind="cpu")
 
 
 def found_in(path: Path, *args: Any, **options: Any) -> Gradientless:

@@ -70,6 +70,32 @@ def one_by_one(optimizer: str, kernel: str = KERNELS["k"].kernel) -> Facts:
     )
 
 
+def averaging(tensors: int = 40, place: str = "behind") -> Facts:
+    """A step that trains a small layer and averages so many tensors of its shape, one by one. `place`: behind
+    the optimizer, before it as clipping is, or of another shape."""
+    shape = [64, 64] if place != "other" else [32, 16]
+    layer = Drawn(KERNELS["m"].kernel, "aten::linear").given([32, 64], [64, 64])
+    drawn = {
+        "f": replace(layer, sequence=7),
+        "g": replace(layer, op="aten::mm"),
+        "p": Drawn("multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>", "aten::_fused_adamw_"),
+        "k": replace(KERNELS["k"], op="aten::lerp_").given(shape, shape),
+    }
+    walk, width = "on" * tensors, 2 * tensors + 10
+    outer, ops, device = " Az", f"ooo{walk}", f" fgp{'k ' * tensors}"
+    if place == "before":
+        outer, ops, device = f" A{' ' * len(walk)}z", f"oo{walk}o", f" fg{'k ' * tensors}p"
+    return facts_of(
+        sketch(
+            steps="|".ljust(width) * 3,
+            cpu=f"{outer.ljust(width) * 3}\n{ops.ljust(width) * 3}",
+            gpu=device.ljust(width) * 3,
+            kernels=drawn,
+            us=10,
+        )
+    )
+
+
 def waits_for_pinned(memory: str = "Pinned", sync: str = "ee") -> Facts:
     """A batch is copied from pinned memory, and the host waits until it has arrived."""
     copy = replace(KERNELS["h"], kernel=f"Memcpy HtoD ({memory} -> Device)")

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
+from findwall.attribute.in_lists import in_lists
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
-from findwall.fixes.foreach_optimizer import in_lists
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
 from findwall.hardware import table_ceilings
@@ -104,6 +104,7 @@ def talking(name: str) -> Callable[[], Facts]:
 HELPS: dict[str, Case] = {
     "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
     "autotune-kernels": (at("plain_adamw"), "max-autotune"),
+    "averages-in-lists": (drawn.averaging, "tensor after tensor it takes 40 kernels per step, and"),
     "balance-ranks": (given("plain_adamw", "straggler"), "late rank"),
     "batch-small-ops": (lambda: drawn.small_ops("u" * 12 + "vw"), "12 small products per step"),
     "better-hardware": (at("decode_graph"), "memory bandwidth"),
@@ -161,6 +162,7 @@ HELPS: dict[str, Case] = {
 CANNOT_HELP: dict[str, Case] = {
     "accumulate-gradients": (talking("decode_graph"), "does not train"),
     "autotune-kernels": (at("upcast_tower"), "near the ceiling"),
+    "averages-in-lists": (lambda: drawn.averaging(place="before"), "no average of the weights"),
     "compile-blocks": (at("odd_widths"), "what a model repeats"),
     "balance-ranks": (talking("plain_adamw"), "one rank alone"),
     "batch-small-ops": (lambda: drawn.small_ops("uvuwux" * 2), "no small op is called again and again"),
@@ -721,3 +723,20 @@ def test_sound_has_no_layout_of_images() -> None:
         facts = facts_of(sketch("o   " * 3, " ccc" * 3, "|   " * 3, kernels={"c": drawn_as}))
         found = FIXES["bf16-autocast"].advise(facts)
         assert isinstance(found, Use) and ("channels-last" in found.how) == warned
+
+
+def test_an_average_in_lists_takes_the_waits_for_it_out() -> None:
+    facts = drawn.averaging()
+    fix = FIXES["averages-in-lists"].advise(facts)
+    saved = predict(facts, {"averages-in-lists": fix})
+    assert saved is not None and saved.mid < 0.5 * facts.step
+    few, other = drawn.averaging(tensors=31), drawn.averaging(place="other")
+    for one in (few, other):
+        assert isinstance(FIXES["averages-in-lists"].advise(one), NoUse)
+
+
+def test_a_compiled_model_leaves_the_average_as_it_is() -> None:
+    averaged = drawn.averaging(tensors=200)
+    for name in ("torch-compile", "reduce-overhead"):
+        left = predict(averaged, {name: FIXES[name].advise(averaged)})
+        assert left is not None and left.mid > 0.8 * averaged.step

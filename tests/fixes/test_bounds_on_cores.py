@@ -12,7 +12,7 @@ from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
-from findwall.report.phrases import basis
+from findwall.report.fix_phrases import basis
 from findwall.units import ms
 from findwall.walls.slow_kernels import sentence
 from sketch import Drawn, facts_of, hosts_own, sketch

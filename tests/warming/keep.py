@@ -88,9 +88,6 @@ def keep(names: list[str]) -> Finder:
         before = set(sys.modules)
         importlib.import_module(name)
         kept.append(Kept(name, before))
-    if COMPILER in names:
-        # It puts a long pattern together for each name that it is told to skip. Here it never reads it.
-        sys.modules["torch._dynamo.trace_rules"]._recompile_re = lambda: None
     for one in reversed(kept):
         one.hide()
     return Finder(kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from findwall.attribute.beside import beside_the_model, rows_beside_the_model
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.fetching import fetches
@@ -40,11 +41,12 @@ def compiled_at_best(facts: Facts) -> Change:
     """Chains, norms, losses and gathers become parts of their neighbours, odd matmuls are padded, and images
     lie as convolutions like them.
 
-    The host issues the model for nothing; the optimizer is not part of the model.
+    The host issues the model for nothing; the optimizer is not part of the model, nor is what runs beside it.
     """
-    model = np.flatnonzero(~of_class(facts, "optimizer"))
+    beside = beside_the_model(facts)
+    model = np.flatnonzero(~of_class(facts, "optimizer") & ~beside)
     moved = [cause for cause in COMPILED_AWAY if cause != "gather-scatter"]
-    merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts))
+    merged = np.flatnonzero(of_class(facts, *MERGED) & ~_twice_through_memory(facts) & ~beside)
     kernels = sum((_moved(facts, cause) for cause in moved), Change())
     if turns_layouts(facts):
         kernels += bare_convolutions(facts) + dropped(facts, facts.atoms.of("layout-copies"))
@@ -53,6 +55,7 @@ def compiled_at_best(facts: Facts) -> Change:
 
 def _moved(facts: Facts, cause: str) -> Change:
     atoms = facts.atoms.of(cause)
+    atoms = atoms[~beside_the_model(facts)[atoms]]
     return as_chains(facts, atoms) if cause in FUSES else to_floor(facts, atoms)
 
 
@@ -84,7 +87,8 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     kept = np.maximum(table.bytes[index] - chains.saved, 0.0) + chains.again
     if narrow:
         kept *= _bytes_left(facts)[index]
-    at = np.flatnonzero(is_fusable(facts.timeline, table, index) & ~np.isnan(kept))
+    mine = ~np.isin(table.row[index], rows_beside_the_model(facts))
+    at = np.flatnonzero(is_fusable(facts.timeline, table, index) & ~np.isnan(kept) & mine)
     if len(at) == 0 or not facts.ceilings.bandwidth:
         return Generated(table.row[:0], np.zeros(0), table.row[:0])
     part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
@@ -165,5 +169,7 @@ def _indices(*names: str) -> list[int]:
 
 
 def model_rows(facts: Facts) -> I64:
-    """Device rows of the model itself: not the optimizer's, nor copies from and to the host."""
-    return np.unique(rows_of(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy"))))
+    """Device rows of the model itself: not the optimizer's or others beside it, nor copies from and to the
+    host."""
+    rows = rows_of(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy")))
+    return np.setdiff1d(rows, rows_beside_the_model(facts))

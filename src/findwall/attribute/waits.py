@@ -7,10 +7,10 @@ import re
 import msgspec
 import numpy as np
 
+from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import MORE_THAN_ONCE, times_text
 from findwall.attribute.places import line_of
-from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
@@ -180,10 +180,13 @@ def launch_idle(facts: Facts) -> float:
 
 def idle_before(facts: Facts, cause: str, class_name: str) -> float:
     """Idle time of one cause in front of kernels of one class, in ms a step."""
+    return idle_in_front(facts, cause, np.flatnonzero(of_class(facts, class_name)))
+
+
+def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
+    """Idle time of one cause in front of these kernels, in ms a step."""
     positions, amounts = facts.idle_rows(cause)
-    rows = facts.queue.row[positions]
-    at = np.searchsorted(facts.kernels.row, rows)
-    mine: F64 = amounts[facts.kernels.class_index[at] == KERNEL_CLASSES.index(class_name)]
+    mine: F64 = amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))]
     return ms(float(mine.sum()))
 
 

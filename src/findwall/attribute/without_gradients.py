@@ -1,11 +1,9 @@
 """Forward work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
 
-The profiler numbers an op while gradients are recorded: the number of the node that its backward pass will
-be. So an op that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
-`torch.inference_mode()`. A stretch of those ops is forward work where it runs a layer that multiplies by its
-weights. An optimizer's update and its clipping have no numbers either: what runs inside an optimizer's range,
-or between a backward pass and such a range, is left out, and so is what the job's own update does. What
-checkpointing runs without gradients lies inside an op that has a number.
+A stretch of ops that record none is forward work where it runs a layer that multiplies by its weights. An
+optimizer's update and its clipping record none either: what runs inside an optimizer's range, or between a
+backward pass and such a range, is left out, and so is what the job's own update does. What checkpointing runs
+without gradients lies inside an op that has a number.
 
 A function with a backward of its own is numbered in any case: one that an evaluation calls is not counted.
 """
@@ -22,12 +20,12 @@ from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts, found_once
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import parse_frame, sampled
+from findwall.attribute.recorded import MADE_FROM_NOTHING, head_of, heads_of, records
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
 from findwall.structure.closures import updates_begin
 from findwall.structure.host import rows_matching
-from findwall.structure.links import nearest
 from findwall.structure.steps import OPTIMIZER_STEP
 from findwall.units import NOT_ZERO_NS, format_share, ms
 
@@ -57,11 +55,7 @@ _LOSS = re.compile(
 _NAMED = re.compile(r" in (?:\w*_)?(?:eval|evaluate|evaluation|val|valid|validate|validation)(?:_\w*)?$")
 # What a pass neither begins nor ends with: ops without a tensor to work on, which have no number in any case,
 # and changes in place, as averages of the weights are made.
-_BESIDE = re.compile(
-    r"^aten::(empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
-    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser|detach|_foreach_)|^aten::\w*_$"
-    r"|^TorchDynamo Cache Lookup"
-)
+_BESIDE = re.compile(rf"^aten::({MADE_FROM_NOTHING}|detach|_foreach_)|^aten::\w*_$|^TorchDynamo Cache Lookup")
 
 
 class Gradientless(msgspec.Struct, frozen=True):
@@ -83,8 +77,8 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     """None where the job does not train, or does little of it, or not in most steps."""
     if not facts.links.backward.any():
         return None
-    heads = _heads(facts)
-    numbered = _numbered(facts, heads)
+    heads = heads_of(facts)
+    numbered = records(facts, heads)
     if not numbered.any():
         return None
     stretches = _stretches(facts, heads, numbered)
@@ -130,35 +124,10 @@ def told_without_gradients(facts: Facts) -> str:
     return f" {what_it_is(found)}: {way}."
 
 
-def _heads(facts: Facts) -> I64:
-    """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
-    events, links = facts.timeline.events, facts.links
-    rows = facts.timeline.rows(Kind.OP)
-    above = links.parent[rows]
-    inside = (above >= 0) & (links.op[np.maximum(above, 0)] >= 0)
-    rows = rows[~inside & ~links.backward[rows] & np.isin(events.thread[rows], facts.host.threads)]
-    return rows[np.lexsort((events.start[rows], events.thread[rows]))]
-
-
-def _head_of(facts: Facts, heads: I64) -> I64:
-    """For each host row the head it runs in; -1 where it runs in none."""
-    is_head = np.zeros(len(facts.timeline.events), bool)
-    is_head[heads] = True
-    return nearest(facts.timeline, facts.links.parent, is_head)
-
-
 def _within(facts: Facts, heads: I64) -> I64:
     """These ops and all that run inside them."""
     ops = facts.timeline.rows(Kind.OP)
-    return ops[_head_of(facts, heads)[ops] >= 0]
-
-
-def _numbered(facts: Facts, heads: I64) -> Bool:
-    """Which of these ops record gradients."""
-    events = facts.timeline.events
-    head = _head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
-    found: Bool = np.isin(heads, head)
-    return found
+    return ops[head_of(facts, heads)[ops] >= 0]
 
 
 def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
@@ -196,7 +165,7 @@ def _updates(facts: Facts, heads: I64) -> Bool:
     ready = np.where(last >= 0, engine[np.maximum(last, 0)], begin) if len(engine) else begin
     inside = union(ready, end).covered_within(at, at + 1) > 0
     own = facts.links.launch[facts.kernels.row[facts.kernels.own_update]]
-    own_heads = _head_of(facts, heads)[own[own >= 0]]
+    own_heads = head_of(facts, heads)[own[own >= 0]]
     found: Bool = inside | np.isin(heads, own_heads)
     return found
 
@@ -206,7 +175,7 @@ def _holds_layer(facts: Facts, heads: I64) -> Bool:
     ops = facts.timeline.rows(Kind.OP)
     names = facts.timeline.events.name[ops]
     named = facts.timeline.named(_LAYER, ops)[names] | facts.timeline.named(_COMPILED, ops)[names]
-    found: Bool = np.isin(heads, _head_of(facts, heads)[ops[named]])
+    found: Bool = np.isin(heads, head_of(facts, heads)[ops[named]])
     return found
 
 
@@ -217,7 +186,7 @@ def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) ->
     place = np.full(len(facts.timeline.events), -1)
     for number, (first, end) in enumerate(stretches):
         place[heads[first:end]] = number
-    head = np.where(launch >= 0, _head_of(facts, heads)[np.maximum(launch, 0)], -1)
+    head = np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
     of = np.where(head >= 0, place[np.maximum(head, 0)], -1)
     multiplies = np.unique(of[of_class(facts, *MATRIX_CLASSES)])
     atoms: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))

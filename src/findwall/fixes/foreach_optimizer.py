@@ -31,29 +31,24 @@ import numpy as np
 from findwall.attribute.device_time import matching, of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, listed, step_ms
+from findwall.attribute.in_lists import FEWEST_KERNELS, in_lists, lists_at_best, passes_ns
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
-from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way
-from findwall.replay.change import Change, Launch, Ready, Scale
-from findwall.replay.curves import curves
+from findwall.replay.change import Change
 from findwall.structure.steps import optimizers
-from findwall.units import NOT_ZERO_NS, ms
+from findwall.units import ms
 
 MOVES = ("launch-bound", "unfused-optimizer")
 # Of torch 2.11, those that take foreach=True and no fused=True.
 HAVE_FOREACH = ("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-# Times the floor that a pass over large tensors takes in a list. Measured on an H200: AdamW over eight
-# matrices of 134 MB took 11.9 ms in lists and 10.0 ms one by one, where its passes must take 9.9.
-LARGE_IN_LISTS = 1.18
-FEWEST_KERNELS = 32  # a step: fewer are few parameters, or lists already. Chosen by hand, not calibrated.
 _LISTS = re.compile(r"foreach|multi_tensor|fused", re.IGNORECASE)
 
 
@@ -72,7 +67,7 @@ def advise(facts: Facts) -> Outcome:
     if launches < FEWEST_KERNELS:
         return NoUse(f"the optimizer launches only {launches:,.0f} kernels per step")
     waited = optimizer_launches(facts)
-    passes = _passes(facts, atoms)
+    passes = passes_ns(facts, atoms)
     started = ms(float(np.nansum(np.maximum(facts.atoms.own[atoms] - passes, 0.0)))) / facts.steps.count
     if waited + started <= MENTION_SHARE * step_ms(facts):
         return NoUse("the optimizer's kernels are long enough to hide that they are many")
@@ -85,7 +80,7 @@ def advise(facts: Facts) -> Outcome:
     return use(
         f"{way}: it launches {launches:,.0f} kernels per step, one parameter after the other, which "
         f"leaves the device waiting {a_step(waited)} and takes {a_step(started)} beyond the bytes moved.",
-        _best(facts, atoms),
+        lists_at_best(facts, atoms),
         likely=lambda made: Change() if "fused-optimizer" in made else in_lists(facts, atoms),
     )
 
@@ -96,30 +91,6 @@ def _takes_lists(facts: Facts, atoms: I64) -> bool:
     named = (ops >= 0) & matching(facts, np.maximum(ops, 0), _LISTS)
     named |= matching(facts, rows_of(facts, atoms), _LISTS)
     return bool(named.mean() > MAJORITY_SHARE)
-
-
-def _best(facts: Facts, atoms: I64) -> Change:
-    """The same bytes as fast as memory has them, in launches that cost nothing."""
-    ready = Change((Ready(rows_of(facts, atoms), turn=0.0),))
-    return to_floor(facts, atoms, _passes(facts, atoms)) + free_launches(facts, atoms) + ready
-
-
-def _passes(facts: Facts, atoms: I64) -> F64:
-    """What each kernel's own bytes must take, ns; NaN unknown."""
-    index = facts.atoms.index[atoms]
-    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)
-    found: F64 = facts.kernels.floor[index] * share
-    return found
-
-
-def in_lists(facts: Facts, atoms: I64) -> Change:
-    """The same bytes, large ones more slowly than one by one, small ones without a start for each."""
-    index = np.unique(facts.atoms.index[atoms])
-    rows = facts.kernels.row[index]
-    least = facts.kernels.floor[index] * LARGE_IN_LISTS
-    factor = np.nan_to_num(least / np.maximum(facts.kernels.duration[index], NOT_ZERO_NS), nan=1.0)
-    share = curves().host["foreach of for-loop"]
-    return Change((Scale(rows, factor), Launch(rows, share), Ready(rows, turn=0.0)))
 
 
 def apply(torch: Any, effect: Effect) -> None:

@@ -90,10 +90,27 @@ def install(torch: Any, sink: Sink) -> list[str]:
 def _hide_from_compiler(dynamo: ModuleType) -> None:
     """Code that runs beside a compiled region is offered to the compiler too: ours is not for it."""
     try:
-        for name in _ours():
-            dynamo.trace_rules.add(name)
+        rules = dynamo.trace_rules
+        with _compiled_once(rules):
+            for name in _ours():
+                rules.add(name)
     except Exception:  # noqa: BLE001 - this runs inside the job's import: better a slower compile than a failed one
         return
+
+
+@contextlib.contextmanager
+def _compiled_once(rules: Any) -> Iterator[None]:
+    """Every name that is added compiles one long pattern of all anew: a second for a hundred of ours."""
+    compile_pattern = getattr(rules, "_recompile_re", None)
+    if compile_pattern is None:  # another torch
+        yield
+        return
+    rules._recompile_re = lambda: None
+    try:
+        yield
+    finally:
+        rules._recompile_re = compile_pattern
+        compile_pattern()
 
 
 def _ours() -> set[str]:

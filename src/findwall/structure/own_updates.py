@@ -22,7 +22,7 @@ from findwall.structure.links import Links
 from findwall.structure.steps import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
 
 Shape = tuple[int, ...]
-_IN_PLACE = re.compile(r"[a-z0-9]_$")
+IN_PLACE = re.compile(r"[a-z0-9]_$")
 # Which argument of an op is a weight: for a backward pass that hands its gradients out and keeps none.
 _WEIGHT = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::embedding": 0}
 
@@ -32,13 +32,13 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
     none = np.zeros(len(rows), bool)
     if not links.backward.any() or any(OPTIMIZER_STEP.match(name) for name in timeline.names):
         return none
-    parameters = _parameters(timeline)
+    parameters = parameter_shapes(timeline)
     ops = np.unique(links.op[rows][links.launch[rows] >= 0])
     ops = ops[ops >= 0]
-    window = _between_passes(timeline, links, ops)
+    window = between_passes(timeline, links, ops)
     ops, window = ops[window >= 0], window[window >= 0]
-    on_parameters, changed = _shapes(timeline, ops, parameters)
-    changes = on_parameters & timeline.named(_IN_PLACE, ops)[timeline.events.name[ops]]
+    on_parameters, changed = on_shapes(timeline, ops, parameters)
+    changes = on_parameters & timeline.named(IN_PLACE, ops)[timeline.events.name[ops]]
     covered = {shape for shape, changes_it in zip(changed, changes.tolist(), strict=True) if changes_it}
     if not parameters or len(covered) <= MAJORITY_SHARE * len(parameters):
         return none
@@ -49,7 +49,7 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
     return found
 
 
-def _parameters(timeline: Timeline) -> set[Shape]:
+def parameter_shapes(timeline: Timeline) -> set[Shape]:
     """Shapes of the gradients that are kept; where none are, of the weights that are multiplied with."""
     rows = timeline.rows(Kind.OP)
     found = {_dims(inputs, 0) for inputs in _inputs(timeline, rows[_is(timeline, rows, GRADIENT)])}
@@ -75,7 +75,7 @@ def _dims(inputs: Inputs, argument: int) -> Shape:
     return tuple(size for size in dims if isinstance(size, int))
 
 
-def _between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
+def between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
     """For each op the number of the backward pass that it follows with no forward op between, else -1."""
     events = timeline.events
     engine = np.flatnonzero(links.backward & events.is_kind(Kind.OP))
@@ -105,7 +105,7 @@ def _end_of_step(timeline: Timeline, at: int) -> int:
     return int(events.end[rows].max()) if len(rows) else at
 
 
-def _shapes(timeline: Timeline, ops: I64, wanted: set[Shape]) -> tuple[Bool, list[Shape]]:
+def on_shapes(timeline: Timeline, ops: I64, wanted: set[Shape]) -> tuple[Bool, list[Shape]]:
     """Of each op whether one of its tensors has such a shape, and that of its first: what it would change."""
     ids, inverse = np.unique(timeline.events.inputs[ops], return_inverse=True)
     every = [timeline.details.inputs_of(one) or Inputs() for one in ids.tolist()]

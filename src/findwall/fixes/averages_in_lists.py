@@ -1,0 +1,65 @@
+"""Update averages of the weights with a few ops on lists of tensors: `multi_avg_fn`, `torch._foreach_lerp_`.
+
+What it does:
+An average of the weights (EMA, SWA) that walks from tensor to tensor launches a few kernels for each of them,
+thousands per step, and where its decay comes from a counter on the CPU also a copy that the host waits for.
+With lists each op is launched a few times for all of them:
+
+    AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))    # torch.optim.swa_utils
+    torch._foreach_lerp_(averages, weights, 1 - decay)                # written by oneself
+
+Averaged every n steps, with the decay to the n-th power, it costs the n-th part.
+
+When it does not help:
+The tensors are few and large: then their bytes count, which lists do not save. A CUDA graph that holds the
+whole step holds the average too.
+
+Risk:
+Results differ in the last bits at most. Integer buffers (a batch norm's counter) are copied, not averaged:
+keep them out of the lists.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.averages import averages
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.in_lists import FEWEST_KERNELS, in_lists, lists_at_best
+from findwall.attribute.job import graph_share
+from findwall.attribute.waits import idle_in_front
+from findwall.attribute.whatif import gone
+from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.replay.change import Change
+
+MOVES = ("launch-bound",)
+
+
+def advise(facts: Facts) -> Outcome:
+    if on_cores(facts):
+        return NoUse("the job runs on the CPU", obvious=True)
+    if graph_share(facts) > MAJORITY_SHARE:
+        return NoUse("the kernels are already replayed from a graph")
+    atoms = averages(facts)
+    copied = of_class(facts, "memcpy")[atoms]
+    kernels = atoms[~copied]
+    launches = len(kernels) / facts.steps.count
+    if launches < FEWEST_KERNELS:
+        return NoUse("no average of the weights is kept tensor by tensor")
+    waited = idle_in_front(facts, "launch-bound", atoms)
+    if waited <= MENTION_SHARE * step_ms(facts):
+        return NoUse("the device hardly waits for the average of the weights")
+    fetched = f" and {copied.sum() / facts.steps.count:,.0f} copies from the host" if copied.any() else ""
+    dropped = gone(facts, atoms[copied])
+    return use(
+        "Average the weights in lists (`AveragedModel(…, multi_avg_fn=get_ema_multi_avg_fn(decay))`, "
+        f"`torch._foreach_lerp_`): tensor after tensor it takes {launches:,.0f} kernels{fetched} per step, "
+        f"and the device waits {a_step(waited)} for them.",
+        lists_at_best(facts, kernels) + dropped,
+        likely=lambda made: Change() if "cuda-graphs" in made else in_lists(facts, kernels) + dropped,
+    )
+
+
+FIX = Fix(MOVES, "needs-review", advise)
