@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
@@ -39,6 +40,18 @@ def test_torchs_own_average_is_one(tmp_path: Path) -> None:
     facts = recorded(tmp_path, after=lambda job, _number: average.update_parameters(job.model), trained=job)
     copies = [atom for atom in averages(facts).tolist() if facts.op_name(atom) == "aten::copy_"]
     assert len(copies) == facts.steps.count * len(list(job.model.parameters()))
+
+
+@pytest.mark.parametrize("change", ["zero_", "clamp_", "mul_"])
+def test_gradients_that_are_zeroed_and_weights_that_are_clipped_are_none(tmp_path: Path, change: str) -> None:
+    amount = {"zero_": (), "clamp_": (-1.0, 1.0), "mul_": (0.99,)}[change]
+
+    def changed(job: Trained, number: int) -> None:
+        with torch.no_grad():
+            for one in job.model.parameters():
+                getattr(one.grad if change == "zero_" else one, change)(*amount)
+
+    assert averages(recorded(tmp_path, after=changed)).tolist() == []
 
 
 def test_clipping_and_the_update_are_none(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def averaging(tensors: int = 40, place: str = "behind") -> Facts:
         "p": Drawn("multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>", "aten::_fused_adamw_"),
         "k": replace(KERNELS["k"], op="aten::lerp_").given(shape, shape),
     }
+    # The device waits for each of them.
     walk, width = "on" * tensors, 2 * tensors + 10
     outer, ops, device = " Az", f"ooo{walk}", f" fgp{'k ' * tensors}"
     if place == "before":

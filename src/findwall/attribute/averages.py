@@ -2,10 +2,12 @@
 
 Told by when and on what: after the optimizer's step and before the next forward pass, ops change tensors in
 place that have the shapes of the parameters, of most of them. From the first op on such tensors to the last
-change all is the average: its arithmetic, and copies of a counter from the host.
+change all is the average: its arithmetic, and copies, as of a counter from the host.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -15,8 +17,11 @@ from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.structure.host import rows_matching
-from findwall.structure.own_updates import IN_PLACE, between_passes, on_shapes, parameter_shapes
+from findwall.structure.own_updates import between_passes, on_shapes, parameter_shapes
 from findwall.structure.steps import OPTIMIZER_STEP
+
+# Changes that mix something in: gradients that are zeroed and weights that are clipped are no averages.
+_MIXES = re.compile(r"^aten::(copy|lerp|add|sub|addcmul)_$")
 
 
 @found_once
@@ -34,7 +39,7 @@ def averages(facts: Facts) -> I64:
     window = between_passes(timeline, links, ops)
     ops, window = ops[window >= 0], window[window >= 0]
     on_weights, changed = on_shapes(timeline, ops, wanted)
-    changes = on_weights & timeline.named(IN_PLACE, ops)[timeline.events.name[ops]]
+    changes = on_weights & timeline.named(_MIXES, ops)[timeline.events.name[ops]]
     covered = {shape for shape, one in zip(changed, changes.tolist(), strict=True) if one} & wanted
     if len(covered) <= MAJORITY_SHARE * len(wanted):
         return np.zeros(0, np.int64)

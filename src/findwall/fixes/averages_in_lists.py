@@ -51,11 +51,11 @@ def advise(facts: Facts) -> Outcome:
     waited = idle_in_front(facts, "launch-bound", atoms)
     if waited <= MENTION_SHARE * step_ms(facts):
         return NoUse("the device hardly waits for the average of the weights")
-    fetched = f" and {copied.sum() / facts.steps.count:,.0f} copies from the host" if copied.any() else ""
+    copies = f" and {copied.sum() / facts.steps.count:,.0f} copies" if copied.any() else ""
     dropped = gone(facts, atoms[copied])
     return use(
         "Average the weights in lists (`AveragedModel(…, multi_avg_fn=get_ema_multi_avg_fn(decay))`, "
-        f"`torch._foreach_lerp_`): tensor after tensor it takes {launches:,.0f} kernels{fetched} per step, "
+        f"`torch._foreach_lerp_`): tensor after tensor it takes {launches:,.0f} kernels{copies} per step, "
         f"and the device waits {a_step(waited)} for them.",
         lists_at_best(facts, kernels) + dropped,
         likely=lambda made: Change() if "cuda-graphs" in made else in_lists(facts, kernels) + dropped,

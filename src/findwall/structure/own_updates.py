@@ -22,7 +22,7 @@ from findwall.structure.links import Links
 from findwall.structure.steps import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
 
 Shape = tuple[int, ...]
-IN_PLACE = re.compile(r"[a-z0-9]_$")
+_IN_PLACE = re.compile(r"[a-z0-9]_$")
 # Which argument of an op is a weight: for a backward pass that hands its gradients out and keeps none.
 _WEIGHT = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::embedding": 0}
 
@@ -38,7 +38,7 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
     window = between_passes(timeline, links, ops)
     ops, window = ops[window >= 0], window[window >= 0]
     on_parameters, changed = on_shapes(timeline, ops, parameters)
-    changes = on_parameters & timeline.named(IN_PLACE, ops)[timeline.events.name[ops]]
+    changes = on_parameters & timeline.named(_IN_PLACE, ops)[timeline.events.name[ops]]
     covered = {shape for shape, changes_it in zip(changed, changes.tolist(), strict=True) if changes_it}
     if not parameters or len(covered) <= MAJORITY_SHARE * len(parameters):
         return none
