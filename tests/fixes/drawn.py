@@ -97,6 +97,24 @@ def averaging(tensors: int = 40, place: str = "behind") -> Facts:
     )
 
 
+def losing(behind: int = 4, inside: int = 0) -> Facts:
+    """A step of a product forward and one back, with so many passes over large tensors between them, and so
+    many before the first."""
+    layer, width = Drawn(KERNELS["m"].kernel, "aten::linear"), inside + behind + 4
+    back = behind // 2
+    outer = " " * (inside + 1 + behind - back) + "A" * (back + 1)
+    passes = "kK" * width
+    device = passes[:inside] + "f" + passes[:behind] + "g"
+    return facts_of(
+        sketch(
+            steps="|".ljust(width) * 3,
+            cpu=f"{outer.ljust(width) * 3}\n{('o' * len(device)).ljust(width) * 3}",
+            gpu=" " + device.ljust(width) * 3,
+            kernels={"f": replace(layer, sequence=7), "g": replace(layer, op="aten::mm")},
+        )
+    )
+
+
 def waits_for_pinned(memory: str = "Pinned", sync: str = "ee") -> Facts:
     """A batch is copied from pinned memory, and the host waits until it has arrived."""
     copy = replace(KERNELS["h"], kernel=f"Memcpy HtoD ({memory} -> Device)")

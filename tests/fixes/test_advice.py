@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.in_lists import in_lists
+from findwall.attribute.loss import behind_the_products
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
@@ -740,3 +741,12 @@ def test_a_compiled_model_leaves_the_average_as_it_is() -> None:
     for name in ("torch-compile", "reduce-overhead"):
         left = predict(averaged, {name: FIXES[name].advise(averaged)})
         assert left is not None and left.mid > 0.8 * averaged.step
+
+
+def test_what_lies_behind_the_last_product_may_be_a_loss_of_its_own() -> None:
+    facts = drawn.losing(behind=4, inside=2)
+    assert len(behind_the_products(facts)) == 4 * facts.steps.count  # two forward, two back
+    told = FIXES["torch-compile"].advise(facts).how
+    assert "4.00 ms per step of that lies behind the last product, as losses do: compile that" in told
+    inside = FIXES["torch-compile"].advise(drawn.losing(behind=0, inside=4)).how
+    assert inside.startswith("Use `model = torch.compile(model)`") and "as losses do" not in inside

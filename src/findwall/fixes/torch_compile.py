@@ -35,11 +35,12 @@ from findwall.attribute.compiled import (
 )
 from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class, rows_of, too_small_share
+from findwall.attribute.device_time import of_class, rows_of, time_of, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import NO_MODEL, a_step, blind_ms, gain_ms, listed, missing, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.likely import calls_a_step, host_ns, issuing_ns
+from findwall.attribute.loss import behind_the_products
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
@@ -92,9 +93,21 @@ def advise(facts: Facts) -> Outcome:
         else "Use `model = torch.compile(model)`"
     )
     return use(
-        f"{way}: it {done or DOES['unfused-pointwise']}.",
+        f"{way}: it {done or DOES['unfused-pointwise']}.{_and_the_loss(facts)}",
         compiled_at_best(facts),
         likely=lambda made: _likely(facts, made),
+    )
+
+
+def _and_the_loss(facts: Facts) -> str:
+    """A sentence more, where the loss has much of what is fused: it is not always the model's own."""
+    fused = np.concatenate([facts.atoms.of(cause) for cause in FUSES])
+    spent = time_of(facts, np.intersect1d(fused, behind_the_products(facts)))
+    if spent < WORTH_IT * step_ms(facts):
+        return ""
+    return (
+        f" {a_step(spent)} of that lies behind the last product, as losses do: compile that function too, if "
+        "it is not part of the model."
     )
 
 
