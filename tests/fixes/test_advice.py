@@ -750,3 +750,23 @@ def test_what_lies_behind_the_last_product_may_be_a_loss_of_its_own() -> None:
     assert "4.00 ms per step of that lies behind the last product, as losses do: compile that" in told
     inside = FIXES["torch-compile"].advise(drawn.losing(behind=0, inside=4)).how
     assert inside.startswith("Use `model = torch.compile(model)`") and "as losses do" not in inside
+
+
+@pytest.mark.parametrize(
+    ("samples", "unit", "busy", "whole"),
+    [
+        (8192, "samples", 6.0, True),
+        (64, "samples", 6.0, False),  # 375 us each: work of its own
+        (8192, "tokens", 6.0, False),
+        (None, None, 6.0, False),
+        (8192, "samples", 0.3, False),  # the workers wait: for a server, not for Python
+    ],
+)
+def test_samples_of_microseconds_are_fetched_as_whole_batches(
+    samples: int | None, unit: str | None, busy: float, whole: bool
+) -> None:
+    facts = drawn.starved(workers=4, busy=busy, children=busy)
+    facts = replace(facts, run=replace(facts.run, samples_per_step=samples, sample_unit=unit))
+    how = FIXES["lighter-samples"].advise(facts).how
+    assert ("Fetch whole batches" in how and "a sample takes 3 us" in how) is whole
+    assert ("Make the samples cheaper" in how) is not whole

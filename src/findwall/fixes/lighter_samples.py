@@ -3,7 +3,9 @@
 What it does:
 Whatever is the same every epoch (decoding, resizing, tokenising) is done once and stored; many small files
 become a few large ones: tar shards (WebDataset, Mosaic's StreamingDataset), FFCV's own format, Parquet,
-memory-mapped arrays. Then few workers keep up with any step.
+memory-mapped arrays. Then few workers keep up with any step. Samples that take microseconds each, rows of a
+table, are fetched as whole batches: a dataset's `__getitems__` gets all indices at once, and a `BatchSampler`
+as `sampler` with `batch_size=None` hands them to `__getitem__`.
 
 When it does not help:
 The device never waits for the loader. Random augmentation differs in every epoch and cannot be stored: move
@@ -17,12 +19,14 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
-from findwall.attribute.loader import UNSEEN, is_unseen
+from findwall.attribute.loader import UNSEEN, is_unseen, only_waits
 from findwall.attribute.places import sampled
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.model.catalogue import WAITED_FOR_SHARE
 
 MOVES = ("loader-starved",)
+SAMPLES = "samples"
+SMALL_US = 50.0  # of a sample: less is mostly Python's own. Chosen by hand, not calibrated.
 
 
 def advise(facts: Facts) -> Outcome:
@@ -31,12 +35,27 @@ def advise(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return NoUse(f"the device waits only {a_step(waited)} for the loader")
+    each_us = _sample_us(facts, waited)
+    if each_us is not None and each_us < SMALL_US and not only_waits(facts):
+        return use(
+            "Fetch whole batches (`__getitems__` in the dataset, or a `BatchSampler` as sampler with "
+            f"batch_size=None): a sample takes {each_us:.0f} us, most of it Python's own call and collation, "
+            f"and {a_step(waited)} goes by waiting for the loader."
+        )
     line = sampled(facts)
     at = f", first at {line.place}, where the host was most often" if line is not None else ""
     return use(
         f"Make the samples cheaper{at}: {a_step(waited)} goes by waiting for the loader. Do once what every "
         "epoch repeats (decode, tokenise), on whole arrays, and read shards (WebDataset, FFCV)."
     )
+
+
+def _sample_us(facts: Facts, waited: float) -> float | None:
+    """What one process takes for a sample, about: where there are workers, all are at it all of the step."""
+    samples, workers = facts.run.samples_per_step, facts.rank.loader_workers
+    if not samples or facts.run.sample_unit != SAMPLES:
+        return None
+    return 1e3 * (step_ms(facts) * workers if workers else waited) / samples
 
 
 FIX = Fix(MOVES, "needs-review", advise)
