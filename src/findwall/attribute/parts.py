@@ -17,9 +17,10 @@ import numpy as np
 from findwall.attribute.device_time import of_class, small_kernels
 from findwall.attribute.facts import Facts, found_once
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, launched_by, multiplies, without_layers
+from findwall.attribute.recorded import heads_of
 from findwall.attribute.shapes import tensors_of
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.events import I32, Bool, Inputs, Kind
+from findwall.model.events import I32, Bool, Inputs
 from findwall.model.intervals import I64
 
 PICKS = ("aten::select", "aten::slice")
@@ -87,15 +88,10 @@ def mostly_over_parts(facts: Facts) -> bool:
 
 
 def _heads(facts: Facts) -> I64:
-    """The ops of the forward pass that Python itself called, by their thread and order."""
-    events, links = facts.timeline.events, facts.links
-    rows = facts.timeline.rows(Kind.OP)
-    start = events.start[rows]
-    rows = rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
-    above = links.parent[rows]
-    inside = (above >= 0) & (links.op[np.maximum(above, 0)] >= 0)
-    rows = rows[~inside & ~links.backward[rows] & np.isin(events.thread[rows], facts.host.threads)]
-    return rows[np.lexsort((events.start[rows], events.thread[rows]))]
+    """The ops that Python itself called, of the steps that count."""
+    heads = heads_of(facts)
+    start = facts.timeline.events.start[heads]
+    return heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
 
 
 def _named(facts: Facts, rows: I64, *names: str) -> list[int]:

@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from findwall.attribute.device_time import rows_of
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, found_once
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.structure.links import nearest
@@ -25,6 +25,7 @@ MADE_FROM_NOTHING = (
 _MAKES = re.compile(rf"^aten::({MADE_FROM_NOTHING})|^TorchDynamo Cache Lookup")
 
 
+@found_once
 def heads_of(facts: Facts) -> I64:
     """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
     events, links = facts.timeline.events, facts.links
