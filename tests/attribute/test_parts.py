@@ -133,6 +133,13 @@ def rows_of_rows(out: Tensor, wanted: Tensor) -> Tensor:
     return total + out.mean()
 
 
+def each_with_each(out: Tensor, wanted: Tensor) -> Tensor:
+    """Two tensors of one shape, taken from in turns: one index stays while the other goes up."""
+    some = range(FEWEST_REPEATS + 2)
+    rows = [torch.stack([functional.cosine_similarity(out[i], wanted[j], 0) for j in some]) for i in some]
+    return torch.stack([torch.logsumexp(row, 0) for row in rows]).mean()
+
+
 def plain(out: Tensor, wanted: Tensor) -> Tensor:
     return (out - wanted).square().mean()
 
@@ -202,6 +209,13 @@ def test_a_loop_within_a_loop_is_counted_once(tmp_path: Path) -> None:
     half = 0.5 * len(facts.atoms.index)
     assert len(launched_by(found)) < half < sum(len(one.all_atoms) for one in found)
     assert not mostly_over_parts(facts)
+
+
+def test_two_tensors_of_one_shape_taken_from_in_turns_are_two_loops(tmp_path: Path) -> None:
+    facts = traced(tmp_path, nn.Linear(WIDE, WIDE), each_with_each)
+    assert FEWEST_REPEATS + 2 in {one.rounds for one in part_loops(facts)}
+    assert mostly_over_parts(facts) and "Do in one call" in launch_bound.sentence(facts)
+    assert isinstance(all_fixes()["larger-batch"].advise(facts), NoUse)
 
 
 @pytest.mark.parametrize("product", [False, True])

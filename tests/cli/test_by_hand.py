@@ -51,6 +51,8 @@ def test_without_a_look_at_what_is_kept_its_own_causes_are_left_out() -> None:
     seen = prescribing("vectorise-loop")
     assert left(Tried(Found(stack=("torch-compile",)), seen)) == []
     assert left(Tried(Found(stack=("loader-workers=2",)), seen)) == ["vectorise-loop"]
+    removing = prescribing("evaluate-less-often", "vectorise-loop")
+    assert left(Tried(Found(stack=("torch-compile",)), removing)) == ["evaluate-less-often"]
 
 
 def test_numbers_that_may_not_change_keep_their_edits_out() -> None:

@@ -25,6 +25,7 @@ from findwall.model.intervals import I64
 
 PICKS = ("aten::select", "aten::slice")
 UNBIND = "aten::unbind"
+MOST_IN_TURNS = 4  # tensors of one shape that a round takes parts of. Chosen by hand.
 # Ops of a round, where all parts were taken before it. Chosen by hand: each length is tried.
 LONGEST_ROUND = 64
 
@@ -134,14 +135,20 @@ def _pick(name: str, inputs: Inputs | None) -> _Pick | None:
 
 
 def _rising(places: Iterable[tuple[int, _Pick]]) -> Iterator[list[tuple[int, _Pick]]]:
-    run: list[tuple[int, _Pick]] = []
+    """Runs of an index that stays or goes up by one.
+
+    Tensors of one shape are not told apart, so that two which are taken from in turns (`a[i]`, `b[j]`) go on
+    as two runs: each part to the one that it continues, the last used first.
+    """
+    open_runs: list[list[tuple[int, _Pick]]] = []
     for place, pick in places:
-        if run and pick.index - run[-1][1].index not in (0, 1):
-            yield run
-            run = []
+        goes_on = [run for by in (1, 0) for run in reversed(open_runs) if pick.index - run[-1][1].index == by]
+        run = goes_on[0] if goes_on else []
+        open_runs = [*(one for one in open_runs if one is not run), run]
         run.append((place, pick))
-    if run:
-        yield run
+        if len(open_runs) > MOST_IN_TURNS:
+            yield open_runs.pop(0)
+    yield from open_runs
 
 
 def _unbinding(facts: Facts, heads: I64) -> Iterator[_Stretch]:

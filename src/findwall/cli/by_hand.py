@@ -15,7 +15,8 @@ def left_by_hand(tried: Tried, numerics: bool = True) -> list[Prescription]:
     """
     known, stack = all_fixes(), tried.found.stack
     last = tried.after or tried.before
-    # What the stack moved may be gone, and no look at the job with it says what is left of it.
+    # What the stack moved may be gone, and no look at the job with it says what is left of it. Work that an
+    # edit takes out whole is still there, however fast.
     moved = set() if last is tried.after else {cause for name in stack for cause in known[bare(name)].moves}
     return [
         one
@@ -23,6 +24,6 @@ def left_by_hand(tried: Tried, numerics: bool = True) -> list[Prescription]:
         if len(one.fixes) == 1  # what is played together stands here by itself as well
         and known[one.fixes[0]].trial is None
         and not rivals(stack, one.fixes[0])
-        and not set(one.moves) <= moved
+        and (known[one.fixes[0]].removes or not set(one.moves) <= moved)
         and (numerics or one.safety != "changes-numerics")
     ]
