@@ -770,3 +770,15 @@ def test_samples_of_microseconds_are_fetched_as_whole_batches(
     how = FIXES["lighter-samples"].advise(facts).how
     assert ("Fetch whole batches" in how and "a sample takes 3 us" in how) is whole
     assert ("Make the samples cheaper" in how) is not whole
+
+
+@pytest.mark.parametrize(("saving_s", "saves"), [(0.0185, True), (0.0, False), (None, False)])
+def test_a_checkpoint_in_every_step_is_no_loop_of_python(saving_s: float | None, saves: bool) -> None:
+    """Its lines with no library under them rename files and put states together."""
+    facts = stood_on(("train.py:9", ""), ("train.py:21", ""))
+    timed = StepTimes((0.0318,), "measured", saving_s=saving_s)
+    facts = replace(facts, rank=replace(facts.rank, step_times=timed))
+    move = FIXES["move-io-off-step"].advise(facts)
+    assert ("writing checkpoints takes 18.5 ms per step" in move.how) is saves
+    assert (move.likely is not None) is saves
+    assert isinstance(FIXES["vectorise-loop"].advise(facts), NoUse) is saves

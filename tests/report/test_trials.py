@@ -163,7 +163,7 @@ def test_a_budget_that_is_too_short_for_anything_says_by_how_much(diagnosis: Dia
     tried = Found(ended=TOO_SHORT, seconds=12.0, untried=untried, short_s=200.0)
     text = " ".join(to_text(replace(diagnosis, trials=[]), tried, None, "train.py").split())
     assert text.startswith("Nothing was tried: what is left of the budget is too short for another trial.")
-    assert "to try sdpa (predicted 7.50 ms): --budget gives it about 3.3 min more." in text
+    assert "to try sdpa (predicted 7.50 ms): give it a longer --budget (about 3.3 min more)." in text
 
 
 def test_where_nothing_is_kept_the_wall_and_what_to_edit_come_first(diagnosis: Diagnosis) -> None:
@@ -173,6 +173,8 @@ def test_where_nothing_is_kept_the_wall_and_what_to_edit_come_first(diagnosis: D
     tried = found(Attempt(("tf32",), "failed", why="tf32 did not take effect"))
     text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py", left=[edit]).split())
     first = text.index(" ".join(diagnosis.wall.sentence.split()))
+    assert "It stands at" in text and "More may be in an edit: lighter-samples" in text[:first]
+    assert text[:first].endswith("The look before the trial said: ")
     assert first < text.index("- lighter-samples, a step of 4.00 ms at best: Read less.")
     assert text.index("Read less.") < text.index("fix predicted measured")
 
@@ -210,7 +212,9 @@ def test_what_there_was_no_time_for_is_named(diagnosis: Diagnosis) -> None:
     untried = [Candidate(("reduce-overhead",), False, Range(mid=7.5)), Candidate(("sdpa",), False)]
     tried = replace(found(kept, stack=kept.fixes), ended=EARLY["deadline"], untried=untried)
     text = " ".join(to_text(with_trials(diagnosis, tried), tried, None, "train.py").split())
-    assert "no time left to try reduce-overhead (predicted 7.50 ms) or sdpa: --budget gives it more." in text
+    assert (
+        "no time left to try reduce-overhead (predicted 7.50 ms) or sdpa: give it a longer --budget." in text
+    )
     tried = replace(tried, ended=EARLY["interrupted"])
     assert "--budget" not in to_text(with_trials(diagnosis, tried), tried, None, "train.py")
 

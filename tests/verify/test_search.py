@@ -476,6 +476,20 @@ def test_of_stacks_that_are_as_good_the_first_is_kept() -> None:
     assert found.stack == ("a", "b") and len(found.stages[0].attempts) == 3
 
 
+def test_of_what_is_as_good_that_is_kept_which_starts_sooner() -> None:
+    class Slow(Pretended):
+        def arm(self, name: str, stack: Stack) -> Outcome:
+            made = super().arm(name, stack)
+            made.samples = [replace(one, seconds=30.0 if "a" in stack else 5.0) for one in made.samples]
+            return made
+
+        def rivals(self, stack: Stack, name: str) -> Stack:
+            return tuple(one for one in stack if {one, name} <= {"a", "b"})
+
+    assert Slow({"a": 2.004, "b": 2.0}).search().stack == ("b",)
+    assert Slow({"a": 2.2, "b": 2.0}).search().stack == ("a",)
+
+
 def test_another_way_that_fails_leaves_the_stack_to_the_first() -> None:
     job = BothWays({"a": 2.1, "A": 2.0, "b": 1.5})
     job.broken = "A"

@@ -18,8 +18,9 @@ from findwall.model.events import Kind
 from findwall.model.run import HostLine
 from findwall.units import format_share
 
-# Of the samples, in lines with no library under them. Chosen by hand, not calibrated.
-STANDS_SHARE = 0.25
+# Both chosen by hand, not calibrated.
+STANDS_SHARE = 0.25  # of the samples, in lines with no library under them
+SAVING_SHARE = 0.25  # of the host's own work: beside so much of it the rest is about checkpoints too
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 # Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
@@ -103,8 +104,17 @@ def pure_python(facts: Facts) -> list[HostLine]:
 
 
 def loops_in_python(facts: Facts) -> bool:
-    """Whether the host was often seen on such lines: Python itself works there, not a library."""
+    """Whether the host was often seen on such lines: Python itself works there, not a library. Beside a
+    checkpoint in every step they are mostly its own: files renamed, states put together."""
+    if saving_ms(facts) >= SAVING_SHARE * facts.spent_ms("host-work") > 0:
+        return False
     return sum(line.share for line in pure_python(facts)) >= STANDS_SHARE
+
+
+def saving_ms(facts: Facts) -> float:
+    """Of the mean step: checkpoints being written, as far as a run timed that."""
+    timed = facts.rank.step_times
+    return (timed.saving_s or 0.0) * 1e3 if timed is not None else 0.0
 
 
 def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:

@@ -37,7 +37,8 @@ def advise(facts: Facts) -> Outcome:
             return NoUse("a Python loop goes over the samples, so that a larger batch has more rounds")
         how = (
             f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step "
-            f"whatever its size, and the {device_word(facts)} is busy only {share} of that time. "
+            "whatever its size, unless a loop goes over it, and the "
+            f"{device_word(facts)} is busy only {share} of that time. "
             "Samples per second rise; the step gets no shorter."
         )
     elif not is_training(facts):

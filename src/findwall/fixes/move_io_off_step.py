@@ -20,9 +20,10 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.parts import mostly_over_parts
-from findwall.attribute.places import loops_in_python, sampled, seen_at_ops
+from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, Use, surely
+from findwall.model.catalogue import MENTION_SHARE
 from findwall.replay.change import Change, Drop
 from findwall.units import format_bytes
 
@@ -43,10 +44,12 @@ def advise(facts: Facts) -> Outcome:
         return NoUse("the host was seen where ops run, not at work of its own that could be moved")
     line = sampled(facts, between_ops=True)
     at = f" at {line.place}" if line is not None else ""
+    saved = saving_ms(facts)
+    written = f"; writing checkpoints takes {a_step(saved)}" if saved > MENTION_SHARE * step_ms(facts) else ""
     also = f"; {format_bytes(copied)} per step is copied out, as for a checkpoint" if bulk else ""
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     best = _best(facts, bulk, causes)
-    waits = f"the device waits {a_step(spent)} while no op runs{at}{also}"
+    waits = f"the device waits {a_step(spent)} while no op runs{at}{written}{also}"
     if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
         if not bulk and mostly_over_parts(facts):
             return NoUse("the Python in the step is that of a loop which launches its ops")

@@ -84,11 +84,13 @@ def to_text(
     """`command`: the script and its arguments; `front`: what a person writes before findwall's options;
     `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named; `left`:
     those that only a person can make, which come first where nothing is kept."""
-    said = sentence(diagnosis, found, after, stand_ins, only) + _more_by_hand(found, left)
+    said = sentence(diagnosis, found, after, stand_ins, only) + _more_by_hand(diagnosis, found, left)
     by_hand_text = by_hand.to_text(left, bool(found.stack), after is not None)
     lines = textwrap.wrap(said, WIDTH)
-    if not found.stack and diagnosis.wall.cause:
-        lines += ["", *textwrap.wrap(clean(diagnosis.wall.sentence), WIDTH)]
+    seen = clean(diagnosis.wall.sentence)
+    if not found.stack and seen not in said:
+        before = "The look before the trial said: " if diagnosis.trials else ""
+        lines += ["", *textwrap.wrap(before + seen, WIDTH)]
     if not found.stack:
         lines += by_hand_text.splitlines()
     lines += _table(diagnosis.trials, stand_ins)
@@ -113,9 +115,9 @@ def to_text(
     )
 
 
-def _more_by_hand(found: Found, left: Sequence[Prescription]) -> str:
+def _more_by_hand(diagnosis: Diagnosis, found: Found, left: Sequence[Prescription]) -> str:
     """A word in time of an edit that is worth more than all that is kept."""
-    reached = found.total.step_ms if found.stack and found.total is not None else None
+    reached = found.total.step_ms if found.stack and found.total is not None else diagnosis.step.ms
     steps = [(one.step_ms.mid or one.step_ms.low, one) for one in left[: by_hand.MOST_SHOWN]]
     known = [(step, one) for step, one in steps if step is not None]
     if reached is None or not known:
@@ -254,8 +256,8 @@ def _cost(found: Found, gpus: int, price: float | None) -> list[str]:
         lines = [f"  Looking at the job took {_spent(found.seconds, gpus, price)}."]
     if found.untried and found.ended in OUT_OF_TIME:
         left = [joined(one.fixes) + _predicted(one.predicted) for one in found.untried]
-        more = f"about {_time(found.short_s)} more" if found.ended == TOO_SHORT else "more"
-        lines.append(f"  There was no time left to try {' or '.join(left)}: --budget gives it {more}.")
+        more = f" (about {_time(found.short_s)} more)" if found.ended == TOO_SHORT else ""
+        lines.append(f"  There was no time left to try {' or '.join(left)}: give it a longer --budget{more}.")
     if found.total is not None and found.total.faster is not None and found.stack:
         saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
         worth = f": {saved * price:.2f} for each GPU, at {price:g} an hour" if price is not None else ""

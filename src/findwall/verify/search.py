@@ -52,7 +52,7 @@ AT_ONCE = 3  # candidates in one trial, so that each turn of the arms stays shor
 MOST_STACKS = 2  # of those
 FEWEST = 2  # processes of an arm: one has no spread
 CLEAR = 1.05  # times: a gain proven to be more needs no further processes
-AS_GOOD = 0.99  # of the best gain: of such the first is taken, which takes less
+AS_GOOD = 0.99  # of the best gain: of such the one is taken that takes less, in fixes and to start
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 NOT_SHOWN = "the stand-in is not proven faster, which says nothing of the edit: that has no such cost"
@@ -227,7 +227,8 @@ class _Way:
         fresh = {one.fixes for one, made in judged if made.verdict == "faster"}
         self._proven |= {fixes[0] for fixes in fresh if len(fixes) == 1}
         if proven:
-            best = next(made for made in proven if _gain(made) >= max(map(_gain, proven)) * AS_GOOD)
+            as_good = [made for made in proven if _gain(made) >= max(map(_gain, proven)) * AS_GOOD]
+            best = min(as_good, key=lambda made: (len(made.fixes), round(made.starts_s)))
             found.stack, found.total = best.fixes, best
             self._replaced |= set(base) - set(best.fixes)
             self._proven |= self._proven_inside(best, attempts, trial, arms)
