@@ -164,6 +164,10 @@ def test_a_budget_that_is_too_short_for_anything_says_by_how_much(diagnosis: Dia
     text = " ".join(to_text(replace(diagnosis, trials=[]), tried, None, "train.py").split())
     assert text.startswith("Nothing was tried: what is left of the budget is too short for another trial.")
     assert "to try sdpa (predicted 7.50 ms): give it a longer --budget (about 3.3 min more)." in text
+    text = " ".join(
+        to_text(replace(diagnosis, trials=[]), replace(tried, short_s=0.2), None, "train.py").split()
+    )
+    assert "(about 1 s more)" in text
 
 
 def test_where_nothing_is_kept_the_wall_and_what_to_edit_come_first(diagnosis: Diagnosis) -> None:

@@ -256,7 +256,7 @@ def _cost(found: Found, gpus: int, price: float | None) -> list[str]:
         lines = [f"  Looking at the job took {_spent(found.seconds, gpus, price)}."]
     if found.untried and found.ended in OUT_OF_TIME:
         left = [joined(one.fixes) + _predicted(one.predicted) for one in found.untried]
-        more = f" (about {_time(found.short_s)} more)" if found.ended == TOO_SHORT else ""
+        more = f" (about {_time(max(found.short_s, 1.0))} more)" if found.ended == TOO_SHORT else ""
         lines.append(f"  There was no time left to try {' or '.join(left)}: give it a longer --budget{more}.")
     if found.total is not None and found.total.faster is not None and found.stack:
         saved = 24.0 * (1.0 - 1.0 / found.total.faster.ratio)
