@@ -13,6 +13,7 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.recorded import backward_starts
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
@@ -56,7 +57,7 @@ def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
     events = facts.timeline.events
     ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
     ends = np.sort(events.end[ranges])
-    engine = np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
+    engine = backward_starts(facts)
     at = events.start[ops]
     done = np.append(-1, ends)[np.searchsorted(ends, at, side="right")]
     found: Bool = done > np.append(-1, engine)[np.searchsorted(engine, at)]

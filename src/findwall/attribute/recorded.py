@@ -51,6 +51,18 @@ def records(facts: Facts, heads: I64) -> Bool:
     return found
 
 
+def head_of_rows(facts: Facts, heads: I64, rows: I64) -> I64:
+    """For each device row the head that issued it; -1 where none did."""
+    launch = facts.links.launch[rows]
+    return np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
+
+
+def backward_starts(facts: Facts) -> I64:
+    """When the ops of backward passes began, in their order."""
+    events = facts.timeline.events
+    return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
+
+
 def unrecorded_rows(facts: Facts) -> I64:
     """Device rows that a job which trains issues without recording gradients: clipping, metrics, evaluations,
     updates."""
@@ -60,7 +72,6 @@ def unrecorded_rows(facts: Facts) -> I64:
         return np.zeros(0, np.int64)
     makes = facts.timeline.named(_MAKES, heads)[facts.timeline.events.name[heads]]
     rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
-    launch = facts.links.launch[rows]
-    head = np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
+    head = head_of_rows(facts, heads, rows)
     found: I64 = rows[np.isin(head, heads[~recording & ~makes])]
     return found

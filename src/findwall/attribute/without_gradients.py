@@ -20,7 +20,14 @@ from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts, found_once
 from findwall.attribute.figures import a_step
 from findwall.attribute.places import parse_frame, sampled
-from findwall.attribute.recorded import MADE_FROM_NOTHING, head_of, heads_of, records
+from findwall.attribute.recorded import (
+    MADE_FROM_NOTHING,
+    backward_starts,
+    head_of,
+    head_of_rows,
+    heads_of,
+    records,
+)
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
@@ -134,7 +141,7 @@ def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]
     """Runs of forward work without gradients: places in the list of heads, the last not included."""
     events = facts.timeline.events
     plain = ~numbered & ~_updates(facts, heads)
-    passes = np.searchsorted(_backward_starts(facts), events.start[heads])
+    passes = np.searchsorted(backward_starts(facts), events.start[heads])
     apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
     edge = np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]])
     edges = np.flatnonzero(edge)
@@ -148,18 +155,13 @@ def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]
     return found
 
 
-def _backward_starts(facts: Facts) -> I64:
-    events = facts.timeline.events
-    return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
-
-
 def _updates(facts: Facts, heads: I64) -> Bool:
     """Ops that change the parameters, or get their gradients ready for that."""
     events = facts.timeline.events
     at = events.start[heads]
     ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
     begin, end = updates_begin(facts.timeline, facts.links, ranges), events.end[ranges]
-    engine = _backward_starts(facts)
+    engine = backward_starts(facts)
     # From the last backward pass before it.
     last = np.searchsorted(engine, begin) - 1
     ready = np.where(last >= 0, engine[np.maximum(last, 0)], begin) if len(engine) else begin
@@ -186,7 +188,7 @@ def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) ->
     place = np.full(len(facts.timeline.events), -1)
     for number, (first, end) in enumerate(stretches):
         place[heads[first:end]] = number
-    head = np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
+    head = head_of_rows(facts, heads, rows)
     of = np.where(head >= 0, place[np.maximum(head, 0)], -1)
     multiplies = np.unique(of[of_class(facts, *MATRIX_CLASSES)])
     atoms: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))

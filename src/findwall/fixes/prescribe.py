@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from math import log
+from math import inf, log
 from typing import get_args
 
 import msgspec
@@ -205,12 +205,8 @@ def _choose(
     # Several small causes can add up to what is worth a fix that moves them all. Where nothing so far
     # shortens the step, what holds it from close behind takes little of it yet: what moves that comes first.
     held = targets[0] not in ROOFS and not any(one.outcome.shorter_step for one, _ in chosen.values())
-    rest = [
-        one
-        for one in candidates
-        if (one.at_most if held or one.fix.removes else min(one.at_most, ledger.of(one.moves)))
-        >= WORTH_IT * ledger.step
-    ]
+    left = {one.name: inf if held or one.fix.removes else ledger.of(one.moves) for one in candidates}
+    rest = [one for one in candidates if min(one.at_most, left[one.name]) >= WORTH_IT * ledger.step]
     for one in sorted(rest, key=lambda one: (-one.at_most, SAFETIES.index(one.fix.safety), one.name)):
         if one.outcome.shorter_step:
             cause = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))

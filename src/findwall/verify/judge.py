@@ -47,6 +47,11 @@ class Attempt(msgspec.Struct, frozen=True):
     on_base: Comparison | None = None  # how many times faster than those
 
     @property
+    def gain(self) -> float:
+        """Times faster than the plain job; nothing where that is not known."""
+        return self.faster.ratio if self.faster is not None else 0.0
+
+    @property
     def plain_ms(self) -> float | None:
         """The step of the plain job that it was compared with."""
         return (

@@ -227,7 +227,8 @@ class _Way:
         fresh = {one.fixes for one, made in judged if made.verdict == "faster"}
         self._proven |= {fixes[0] for fixes in fresh if len(fixes) == 1}
         if proven:
-            as_good = [made for made in proven if _gain(made) >= max(map(_gain, proven)) * AS_GOOD]
+            least = AS_GOOD * max(made.gain for made in proven)
+            as_good = [made for made in proven if made.gain >= least]
             best = min(as_good, key=lambda made: (len(made.fixes), round(made.starts_s)))
             found.stack, found.total = best.fixes, best
             self._replaced |= set(base) - set(best.fixes)
@@ -394,7 +395,3 @@ def _plain_runs(trial: Trial) -> list[float]:
 
 def _is_useless(whole: Attempt, without: Attempt) -> bool:
     return without.verdict == "faster" and whole.verdict in ("no-difference", "slower")
-
-
-def _gain(one: Attempt) -> float:
-    return one.faster.ratio if one.faster is not None else 0.0
