@@ -4,8 +4,8 @@
     python benchmarks/golden.py diff [NAME ...]  what differs now, field by field; verdicts first
     python benchmarks/golden.py score            right, wrong and silent verdicts where the truth is known
 
-A quarter of the recordings was drawn by lot before the first change (`"drawn": true` in recordings.json). `diff` and
-`score` leave them out unless `--drawn` asks for them: they are looked at once, at the end.
+A quarter of the recordings was drawn by lot before the first change (`"drawn": true` in recordings.json).
+`diff` and `score` leave them out unless `--drawn` asks for them: they are looked at once, at the end.
 Recordings that lie in `../shared` are skipped where that folder is absent.
 """
 

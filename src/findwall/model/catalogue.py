@@ -36,10 +36,15 @@ WALLS: dict[str, tuple[str, ...]] = {
 
 WALL_OF: dict[str, str] = {cause: wall for wall, causes in WALLS.items() for cause in causes}
 
-# Shares with the same meaning wherever they are asked. All are chosen by hand, not calibrated.
-WORTH_IT = 0.05  # of the step: less than this is not a wall
-MENTION_SHARE = 0.01  # of the step: less is not mentioned beside what takes more
+# Shares with the same meaning wherever they are asked: one value for one idea. All are chosen by hand, not
+# calibrated; `benchmarks/sensitivity.py` shows which recordings hang on them.
 WAITED_FOR_SHARE = 0.001  # of the step: less waiting than this is none
+MENTION_SHARE = 0.01  # of the step: less is not mentioned beside what takes more
+WORTH_IT = 0.05  # of the step: less than this is not a wall
+SMALL_PART = 0.1  # of a whole: what may be unknown, or otherwise, without changing what is said of it
+NEARLY_ALL = 1.0 - SMALL_PART
+FAIR_PART = 0.25  # of a whole: enough of it to be behind it, or to be told beside it
+NEAR = 1.0 - FAIR_PART  # of another figure: as good as it
 MAJORITY_SHARE = 0.5  # of a whole: what "most of it" means
 
 # The causes that mean "nothing left to recover": the happy walls.

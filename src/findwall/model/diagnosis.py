@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from findwall.model.claims import Claim, Figure
+
 SCHEMA = "findwall/1"
 
 
@@ -65,6 +67,7 @@ class Wall(msgspec.Struct):
     next: Next | None = None
     between: list[list[str]] | None = None
     too_early: bool = False  # no verdict because the job still set itself up: measured later, it may have one
+    claim: Claim | None = None  # what `sentence` says, as data
 
 
 class DeviceTimeline(msgspec.Struct):
@@ -165,6 +168,10 @@ class Prescription(msgspec.Struct):
     safety: Literal["safe", "changes-numerics", "needs-review"]
     how: str
     basis: Basis | None = None  # None: nothing is predicted, the bound alone is known
+    parameters: dict[str, Figure] = {}  # numbers of the action: {"workers": 10, "threads": 1}
+    places: list[str] = []  # lines of the job's own code that it concerns
+    condition: str = ""  # id of what must hold for it to be right, where the trace does not show that
+    claim: Claim | None = None  # what `how` says, as data
 
 
 NO_GAIN = 1.0  # speed-up of a fix that is of no use
@@ -175,6 +182,7 @@ class NotWorthIt(msgspec.Struct):
     at_most_speedup: float | None
     why: str
     obvious: bool = False  # the device is not of the kind it is made for: nobody would have tried it
+    claim: Claim | None = None  # what `why` says, as data
 
 
 class Stage(msgspec.Struct):
