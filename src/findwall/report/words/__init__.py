@@ -1,8 +1,8 @@
 """The words of every claim: the only place where sentences are made.
 
-Each module here has its `WORDS`: an id, and a template or a function. A template is filled with the claim's
-figures and names: `{waits_ms:ms}`, `{busy_share:share}`, `{op}`, `{places[0]}`, and `{parts[0]}` for the words
-of a claim inside it.
+Each module here has its `WORDS`: an id, and a template or a function. A template is filled with the
+claim's figures and names: `{waits_ms:ms}`, `{busy_share:share}`, `{op}`, `{places[0]}`, and `{parts[0]}`
+for the words of a claim inside it.
 """
 
 from __future__ import annotations
