@@ -258,5 +258,6 @@ def test_a_loader_that_got_workers(shared: Path) -> None:
     assert found.after.step_ms == pytest.approx(126, abs=1)
     assert found.step.ms is not None
     assert fsum(changes.values()) == pytest.approx(found.step.ms, abs=1e-6)
-    assert (found.before.cause, found.after.wall) == ("loader-starved", "compute")
+    # Behind the loader, host, copies and fp32 products hide each other: the profiler decides which leads.
+    assert (found.before.cause, found.after.wall) == ("loader-starved", None)
     assert found.step.outcome == "unknown"

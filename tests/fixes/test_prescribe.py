@@ -80,15 +80,15 @@ def test_every_fix_of_a_stack_shortens_it(name: str) -> None:
             assert ms(fewer.mid) > stack.step_ms.mid, (stack.fixes, fix)
 
 
-def test_what_holds_the_step_from_close_behind_is_mended_first() -> None:
-    """Where no fix of the wall's cause shortens the step, the loader's workers may be no faster than it. They
-    are waited for while the device works, and only 1 of the 4 ms that it then waits is theirs."""
+def test_what_holds_the_step_from_close_behind_is_the_wall() -> None:
+    """The loader's workers are no faster than the step: they are waited for while the device works, and only 1
+    of the 4 ms that it then waits is theirs. But without them shorter products would shorten nothing."""
     loader = (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
     cpu, gpu, step = "o" + "d" * 36 + "...", "t" * 36 + "    ", "|" + " " * 39
     facts = facts_of(sketch(steps=step * 4, cpu=cpu * 4, gpu=gpu * 4, host={"d": loader}))
     cause = decide(facts).cause
     first = prescribe(facts, cause)[0][0]
-    assert cause == "fast-path-off" and first.fixes == ["loader-workers"]
+    assert cause == "loader-starved" and first.fixes == ["loader-workers"]
     assert first.step_ms.low == pytest.approx(36, abs=0.1)
 
 

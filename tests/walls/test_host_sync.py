@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from book import Book
 from findwall.attribute.facts import Facts
-from findwall.model.events import Kind
 from findwall.walls import host_sync
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
@@ -47,19 +45,7 @@ def test_a_plain_synchronize_is_named_too() -> None:
 
 
 def test_a_device_that_copies_results_back_is_not_said_to_wait() -> None:
-    book = Book()
-    for number in range(3):
-        begin = book.now
-        book.op("aten::mm", [[64, 64], [64, 64]], ["float"] * 2, "sm80_gemm", 1_000)
-        op = book.open("aten::copy_", [[64, 64], [64, 64]], ["float"] * 2)
-        book.kernel(
-            "Memcpy DtoH (Device -> Pageable)", 9_000, call="cudaMemcpyAsync", kind=Kind.MEMCPY, nbytes=10**8
-        )
-        book._add(Kind.RUNTIME, "cudaStreamSynchronize", book.now, book.now + 200_000)
-        book.now += 201_000
-        book.close(op)
-        book._add(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, book.now)
-    facts = facts_of(book.timeline())
+    facts = facts_of(sketch(cpu="osssssss" * 3, gpu=".mbbbbbb" * 3, steps="|       " * 3))
     assert decide(facts).cause == "host-sync"
     text = host_sync.sentence(facts)
     assert "goes to copies back to the host" in text and "the device waits" not in text

@@ -29,7 +29,7 @@ def clear() -> Facts:
 
 def cannot_tell() -> Facts:
     """Gaps of a few microseconds beside slow kernels: the profiler's own cost decides which is larger."""
-    cpu, gpu, steps = "o....." * 27, "mmm..." * 27, ("|" + " " * 53) * 3
+    cpu, gpu, steps = "o..." * 27, "mmm." * 27, ("|" + " " * 35) * 3
     slow = {"m": KERNELS["m"].given([4096, 1024], [1024, 512], dtype="c10::BFloat16")}
     return facts_of(sketch(cpu=cpu, gpu=gpu, steps=steps, kernels=slow, us=4))
 

@@ -132,7 +132,8 @@ def test_the_late_rank_is_named_when_all_are_there(traces: Path) -> None:
     findings = compare_ranks(ranks)
     assert findings is not None
     assert findings.late == 7
-    first = with_ranks(ranks[0], findings, 0)
+    waits_most = findings.ranks.index(findings.by_wait[0][0])
+    first = with_ranks(ranks[waits_most], findings, waits_most)
     assert decide(first).cause == "straggler"
     assert first.spent().total == pytest.approx(first.step)
     assert "rank 7 arrives last" in spoken(first, decide(first))
@@ -141,8 +142,9 @@ def test_the_late_rank_is_named_when_all_are_there(traces: Path) -> None:
 def test_one_of_the_ranks_alone_cannot_know(traces: Path) -> None:
     facts = facts_of(traces / "v100_dlrm_8_ranks" / "worker0.pt.trace.json.gz")
     verdict = decide(facts)
-    assert verdict.cause == "exposed-collective"
-    assert "cannot tell" in spoken(facts, verdict)
+    # Behind the collectives stands a host whose own time the profiler decides.
+    assert verdict.between == ("exposed-collective", "launch-bound")
+    assert "cannot tell" in cause_modules()["exposed-collective"].sentence(facts)
 
 
 @pytest.mark.parametrize("name", ["h100_qwen_forward", "mi300x_qwen_forward"])

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import best_step, saved_alone, without_recompute
+from findwall.attribute.whatif import best_step, without_recompute
 from findwall.model.events import Kind
 from findwall.walls import recompute
 from sketch import KERNELS, Drawn, facts_of, sketch
@@ -93,4 +93,4 @@ def test_entering_a_checkpoint_makes_the_launch_behind_it_late() -> None:
 def test_a_host_that_issues_repeated_work_does_not_hide_it() -> None:
     """Kernels that are not there need no launches: what the step saves is both."""
     facts = late()
-    assert saved_alone(facts, "recompute") >= 0.9 * facts.recoverable()["recompute"]
+    assert facts.saved(("recompute",)) >= 0.9 * facts.recoverable()["recompute"]

@@ -18,6 +18,7 @@ from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
 from findwall.attribute.kinds import kinds_found, kinds_traced
 from findwall.attribute.ncu_match import Matched, match
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
+from findwall.attribute.taken_away import taken_away
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
@@ -28,7 +29,8 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Rank, Run
 from findwall.replay.build import build
-from findwall.replay.calibrate import Calibration, cheapest, costs_us
+from findwall.replay.calibrate import Calibration, cheapest, costs_us, play_with
+from findwall.replay.change import Change
 from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
 from findwall.structure.captures import noted_replays, with_captured_ops
@@ -165,8 +167,43 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
         unlisted[cause_index(UNKNOWN)] = True
         return float(spent.values[unlisted].sum())
 
+    def taken_away(self, cause: str, scenario: Scenario | None = None) -> Change:
+        """The Change that takes a cause away."""
+        scenario = scenario or self.reading.likely
+        return taken_away(cause, self.atoms, self.kernels, self.graph, scenario)
+
+    def saved(self, causes: tuple[str, ...], scenario: Scenario | None = None) -> float:
+        """What the step is shorter by without these causes together, ns: they may hide each other.
+
+        Rare slow steps go with their cause. Where the device is the slower side, the true step says only that
+        the host is no slower: then it is as cheap as may be.
+        """
+        scenario = scenario or self.reading.likely
+        kept: dict[tuple[str, ...], float] = vars(self).setdefault("_saved", {}).setdefault(id(scenario), {})
+        if causes not in kept:
+            calibration, now = scenario.calibration, scenario.gaps.replay
+            if self.reading.source in ("given", "measured"):
+                calibration, now = self.cheapest
+            change = sum((self.taken_away(cause, scenario) for cause in causes), Change())
+            shorter = now.step - play_with(change.apply(self.graph), calibration).step
+            rare = sum(scenario.rare.get(cause, 0.0) for cause in causes)
+            kept[causes] = max(shorter * scenario.shrink, 0.0) + rare
+        return kept[causes]
+
     def recoverable(self, scenario: Scenario | None = None) -> ByCause:
-        """What a perfect fix of each cause alone could give back; NaN where no floor is known."""
+        """What the step is shorter by without each cause alone, and no more than it takes above its floor.
+        NaN where no floor is known.
+
+        What comes on top, as launches that no longer wait, is the prediction's to tell.
+        """
+        scenario = scenario or self.reading.likely
+        found = self.local(scenario)
+        for cause in found.ranked():
+            found[cause] = min(found[cause], self.saved((cause,), scenario))
+        return found
+
+    def local(self, scenario: Scenario | None = None) -> ByCause:
+        """What each cause takes above its floor, whatever waits behind it; NaN where no floor is known."""
         scenario = scenario or self.reading.likely
         own = self._own(scenario)
         floor = np.divide(

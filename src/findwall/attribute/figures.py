@@ -97,8 +97,8 @@ def times_text(times: float) -> str:
 
 
 def gain_ms(facts: Facts, *causes: str) -> float:
-    """What these causes together could give back; what is unknown adds nothing."""
-    return sum(facts.recoverable_ms(cause) or 0.0 for cause in causes)
+    """What these causes take above their floors, whatever waits behind them; what is unknown adds nothing."""
+    return ms(facts.local().of(causes))
 
 
 def blind_ms(facts: Facts, *causes: str) -> float:

@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.attribute import taken_away
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import under_convolution
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALLS
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
 from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.calibrate import play_with
-from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
+from findwall.replay.change import Change, HostWork, Launch
 from findwall.replay.graph import LAUNCHING
-from findwall.units import NOT_ZERO_NS, NS_PER_S
+from findwall.units import NS_PER_S
 
 # Times the memory's rate: what a cache gives at most. Chosen by hand, above what such caches reach.
 CACHE_RATIO = 3.0
-# Causes whose waiting on the host shows as the host's part in collectives.
-COLLECTIVE = tuple(cause for cause in WALLS["comms"] if cause != "pipeline-bubble")
-
-
-# Causes whose kernels are merged into others, or are not there any more, once they are mended.
-MERGED = ("unfused-pointwise", "unfused-attention", "unfused-optimizer", "dtype-casts", "layout-copies")
 
 
 def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
@@ -47,54 +42,14 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     return min(max(likely.step - saved * likely.shrink - gone - unseen, 0.0), likely.step)
 
 
-def saved_alone(facts: Facts, cause: str, launches: bool = False) -> float:
-    """What the step is shorter by, ns, with nothing else changed than all that this cause could give back.
-
-    `launches`: who fuses kernels launches fewer of them, so a host that only just keeps up hides nothing.
-    """
-    change = ideal(facts, cause)
-    if launches and cause in MERGED:
-        change += free_launches(facts, facts.atoms.of(cause))
-    return facts.step - best_step(facts, change, (cause,))
-
-
 def ideal(facts: Facts, *causes: str) -> Change:
     """All that some causes could give back: their device time at its floor, their idle time gone."""
-    change = Change()
-    for cause in causes:
-        if cause == CHECKPOINTING:
-            change += without_recompute(facts)
-            continue
-        change += to_floor(facts, facts.atoms.of(cause))
-        change += _idle_gone(facts, cause)
-    return change
-
-
-def _idle_gone(facts: Facts, cause: str) -> Change:
-    idle = facts.reading.likely.idle
-    if idle[cause] <= 0:
-        return Change()
-    if cause == "pipeline-bubble":
-        return Change((Ready(facts.queue.row),))
-    if cause in COLLECTIVE:
-        share = idle[cause] / sum(idle[one] for one in COLLECTIVE)
-        return Change((HostWork("exposed-collective", 1.0 - share),))
-    return without(cause)
+    return sum((facts.taken_away(cause) for cause in causes), Change())
 
 
 def to_floor(facts: Facts, atoms: I64, floor: F64 | None = None) -> Change:
-    """Device time of some atoms at its floor, or at one that is given (ns of the trace's own time of each).
-
-    Where no floor is known nothing changes.
-    """
-    own = facts.atoms.own
-    least = facts.atoms.floor[atoms] if floor is None else floor
-    gain = np.nan_to_num(np.maximum(own[atoms] - least, 0.0))
-    total = np.bincount(facts.atoms.index, own, minlength=len(facts.kernels.row))
-    less = np.bincount(facts.atoms.index[atoms], gain, minlength=len(total))
-    moved = np.flatnonzero(less > 0)
-    factor = 1.0 - less[moved] / np.maximum(total[moved], NOT_ZERO_NS)
-    return Change((Scale(facts.kernels.row[moved], np.maximum(factor, 0.0)),)) if len(moved) else Change()
+    """Device time of some atoms at its floor, or at one that is given, in ns of the trace's own time."""
+    return taken_away.to_floor(facts.atoms, facts.kernels, atoms, floor)
 
 
 def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> Change:
@@ -160,15 +115,12 @@ def knows_floor(facts: Facts, atoms: I64) -> bool:
 
 def gone(facts: Facts, atoms: I64) -> Change:
     """Kernels that are not there any more, nor their launches."""
-    rows = facts.kernels.row[facts.atoms.index[atoms]]
-    return Change((Drop(np.unique(rows)),)) if len(atoms) else Change()
+    return taken_away.dropped(facts.atoms, facts.kernels, atoms)
 
 
 def without_recompute(facts: Facts) -> Change:
     """Nothing is checkpointed: no kernel runs again, and the host is not held up around those that stay."""
-    late = facts.graph.checkpointing
-    change = gone(facts, facts.atoms.of(CHECKPOINTING))
-    return change + Change((Launch(late, 0.0),)) if late is not None else change
+    return ideal(facts, CHECKPOINTING)
 
 
 def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:

@@ -12,7 +12,7 @@ from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.examine.circumstances import Circumstances
 from findwall.examine.figure_checks import ROUNDING
 from findwall.fixes import takes_out
-from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
+from findwall.model.catalogue import MAJORITY_SHARE, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
     NO_GAIN,
@@ -21,7 +21,6 @@ from findwall.model.diagnosis import (
     Prescription,
 )
 from findwall.units import NS_PER_MS, format_ms, format_share
-from findwall.walls.verdict import BUSY_FOR_LAUNCHES, ROOF_UNKNOWN_SHARE
 
 # All chosen by hand, not calibrated.
 SAID_TOLERANCE = 1.05  # times what a sentence promises: a fix that saves more says something else
@@ -100,7 +99,7 @@ def known_outweighs_unknown(claim: Claim) -> str:
 def roof_is_known(claim: Claim) -> str:
     """That nothing is left is said only where nearly all of the step is known."""
     unknown = claim.spent(UNKNOWN)
-    if claim.cause not in ROOFS or unknown <= ROOF_UNKNOWN_SHARE * claim.step * ROUNDING:
+    if claim.cause not in ROOFS or unknown <= SMALL_PART * claim.step * ROUNDING:
         return ""
     return f"{claim.cause}, and {format_share(unknown / claim.step)} of the step has no known cause"
 
@@ -116,7 +115,7 @@ def roof_is_near(claim: Claim) -> str:
 def busy_device_waits_for_nobody(claim: Claim) -> str:
     """A device that is always busy is not bound by launches."""
     busy = next((one.value for one in claim.document.questions if one.id == "busy"), None)
-    if claim.cause != "launch-bound" or busy is None or busy <= BUSY_FOR_LAUNCHES:
+    if claim.cause != "launch-bound" or busy is None or busy <= 1.0 - WORTH_IT:
         return ""
     return f"launch-bound, and the device is busy {format_share(busy)} of the step"
 

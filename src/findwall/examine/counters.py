@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from findwall.model.catalogue import ROOFS
+from findwall.model.catalogue import ROOFS, SMALL_PART
 from findwall.model.machine import Counters
 from findwall.model.run import Rank, StepTimes
 from findwall.units import format_ms, format_share
-from findwall.walls.verdict import ROOF_UNKNOWN_SHARE
 
 # Shares of time in percent, as NVML's GPM reports them. Seen on an H200: bf16 matmuls 87 SM, 84 tensor,
 # 15 DRAM; pointwise 95, 1, 83; tiny ops 6, 0, 5; fp32 matmuls 97 SM, 76 fp32 pipe, 11 DRAM.
@@ -124,7 +123,7 @@ def _weighed(verdict: CounterVerdict, whole: Whole, waits: Sequence[Wait]) -> Co
     parts = known_shares(waits, verdict)
     unknown = 1.0 - sum(parts.values())
     gain = parts.get(verdict.cause, 0.0) * recoverable_share(verdict.cause)
-    if verdict.cause in ROOFS and unknown <= ROOF_UNKNOWN_SHARE:
+    if verdict.cause in ROOFS and unknown <= SMALL_PART:
         return verdict
     if verdict.cause not in ROOFS and unknown <= gain:
         return verdict

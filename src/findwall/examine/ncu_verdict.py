@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from findwall.attribute.ncu_kernels import Judged
 from findwall.examine.ncu_words import MORE_COUNTERS, helps
-from findwall.model.catalogue import QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
+from findwall.model.catalogue import NEAR, QUESTION_OF, ROOFS, SMALL_PART, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import Next, Wall
 from findwall.units import NS_PER_MS, format_ms, format_share
-from findwall.walls.verdict import BESIDE_ROOF_SHARE, NEAR_TIE_SHARE, ROOF_UNKNOWN_SHARE
 
 # What fills the kernel time, by cause; the longest kernel's own sentence says why.
 GOES_TO = {
@@ -59,7 +58,7 @@ class Totals:
         found = sorted(
             (cause for cause in known if known[cause] >= WORTH_IT * self.time), key=lambda one: -known[one]
         )
-        if len(found) > 1 and known[found[1]] >= NEAR_TIE_SHARE * known[found[0]]:
+        if len(found) > 1 and known[found[1]] >= NEAR * known[found[0]]:
             first, second = found[:2]
             if QUESTION_OF[second] < QUESTION_OF[first]:
                 found[:2] = [second, first]
@@ -74,7 +73,7 @@ def decide(totals: Totals) -> Wall:
     best = worth[0]
     gain = totals.gain[best] or 0.0
     known = sum(totals.gain[cause] or 0.0 for cause in worth)
-    if known < BESIDE_ROOF_SHARE * max(totals.spent.get(roof, 0.0) for roof in ROOFS):
+    if known < SMALL_PART * max(totals.spent.get(roof, 0.0) for roof in ROOFS):
         roof = _roof(totals, best)
         if roof.cause is not None:
             return roof
@@ -96,7 +95,7 @@ def _fills(totals: Totals, cause: str) -> str:
 
 def _roof(totals: Totals, beside: str | None = None) -> Wall:
     """Nothing worth it is left. `beside`: what gives something back, but little beside what stands there."""
-    if totals.blind > ROOF_UNKNOWN_SHARE * totals.time:
+    if totals.blind > SMALL_PART * totals.time:
         return _blind(totals, None)
     compute, bandwidth = (
         sum(totals.spent.get(cause, 0.0) for cause in WALLS[wall]) for wall in ("compute", "bandwidth")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import msgspec
 
 from findwall.attribute.conditions import in_line_share, others_share
@@ -9,34 +11,26 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.loader import is_unseen
 from findwall.attribute.reading import Scenario
 from findwall.attribute.setups import RECOMPILATION, grows
-from findwall.attribute.whatif import saved_alone
-from findwall.model.catalogue import MAJORITY_SHARE, QUESTION_OF, ROOFS, WALL_OF, WALLS, WORTH_IT
+from findwall.model.catalogue import (
+    FAIR_PART,
+    MAJORITY_SHARE,
+    MENTION_SHARE,
+    NEAR,
+    QUESTION_OF,
+    ROOFS,
+    SMALL_PART,
+    WALL_OF,
+    WALLS,
+    WORTH_IT,
+)
 from findwall.model.causes import UNKNOWN, ByCause
-from findwall.replay.blame import WAITING
-from findwall.replay.graph import LAUNCHING
 
-# All of these are chosen by hand, not calibrated.
-# Of the best cause's gain: a second one this close may win by the order of the questions.
-NEAR_TIE_SHARE = 0.75
-# Of the time without a core: from here on others may be what is slow; a job of one thread has less than the
-# second, and loses nothing.
-IN_LINE_SHARE = 0.25
-NOTICED_IN_LINE_SHARE = 0.05
-# Of what is known of the step: a wait this long stands all the same, because work suffers more than Python.
-DOMINANT_SHARE = 0.6
-# Of cores that are full, kept busy by others: threads of one op then wait for each other.
-CROWDED_CORES_SHARE = 0.25
+# Of the time without a core: a job of one thread has less, and loses nothing.
+NOTICED_IN_LINE_SHARE = WORTH_IT
 # Of device time of a known cause and unknown floor: what may come back of it at the most.
-MAY_HIDE_SHARE = 0.5
-# Of the step: a device that works longer waits for nobody, however small its kernels are.
-BUSY_FOR_LAUNCHES = 0.95
-# Of the step: a roof says that nothing is left, so nearly all must be known.
-ROOF_UNKNOWN_SHARE = 0.10
-# Of the time at the roof: what gives back less is a remark on a job that stands there, not its wall.
-BESIDE_ROOF_SHARE = 0.1
-COMPARED = 4  # causes, of those with most to give back, that are played against each other
+MAY_HIDE_SHARE = MAJORITY_SHARE
 # Of every step recorded, start-up: the rest of such a step is warm-up too.
-START_UP_SHARE = 0.5
+START_UP_SHARE = MAJORITY_SHARE
 
 TOLD_BY_NAME = ("fast-path-off", "throttled")  # causes of device work that need no shapes
 NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
@@ -64,19 +58,18 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, why_not="start-up")
     if facts.rank.step_times is not None and facts.rank.step_times.were_start_up:
         return Verdict(None, why_not="too-early")
-    ranked = [_rank(facts, scenario) for scenario in facts.reading.scenarios]
-    best = ranked[1][0]
-    found = {ranking[0] for ranking in ranked}
+    named = [_named(facts, scenario) for scenario in facts.reading.scenarios]
+    best, found = named[1], set(named)
     if found & {UNKNOWN, NO_ROOF}:  # in some reading nobody can tell: then nobody can
         return Verdict(None, why_not=_why_nobody_can_tell(facts, found))
+    following = _next(facts, best)
     # A job that sets itself up is also uneven: both are over once it has.
-    worth_setting_up = RECOMPILATION in ranked[1][:COMPARED]
-    if best in (RECOMPILATION, "unstable-steps") and worth_setting_up and grows(facts):
-        return Verdict(None, ranked[1][1] if len(ranked[1]) > 1 else None, why_not="growing")
+    if best in (RECOMPILATION, "unstable-steps") and _gives(facts, RECOMPILATION) and grows(facts):
+        return Verdict(None, following, why_not="growing")
     if len(found) > 1:
         return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
     likely = facts.reading.likely
-    if best == "launch-bound" and likely.busy > BUSY_FOR_LAUNCHES * likely.step:
+    if best == "launch-bound" and likely.busy > (1.0 - WORTH_IT) * likely.step:
         return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
@@ -86,7 +79,11 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, between=(best,), why_not="no-shapes")
     if best in ROOFS and not facts.ceilings.known:
         return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
-    return Verdict(best, ranked[1][1] if len(ranked[1]) > 1 else None)
+    return Verdict(best, following)
+
+
+def _gives(facts: Facts, cause: str) -> bool:
+    return facts.recoverable()[cause] >= WORTH_IT * facts.step
 
 
 def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
@@ -114,55 +111,54 @@ def _may_be_others(facts: Facts, best: str) -> bool:
     share = in_line_share(facts.rank)
     rare = best == "unstable-steps"  # just what others cause, whatever the device
     if WALL_OF[best] in ("overhead", "data") and not rare:
+        # A wait that is most of what is known stands all the same: work suffers more than Python.
         gain, known = facts.recoverable().of((best,)), facts.step - facts.unknown(facts.reading.likely)
-        return share >= IN_LINE_SHARE and gain < DOMINANT_SHARE * known
+        return share >= FAIR_PART and gain < MAJORITY_SHARE * known
     reached = best == "at-the-roof" and facts.ceilings.known  # a rate that was reached was reached
     if reached or (facts.rank.device_kind != "cpu" and not rare):
         return False
     # Threads that share an op wait for the one that has no core: work takes many times as long, Python not.
-    return share >= IN_LINE_SHARE or (
-        share >= NOTICED_IN_LINE_SHARE and others_share(facts.rank) >= CROWDED_CORES_SHARE
-    )
+    crowded = others_share(facts.rank) >= FAIR_PART
+    return share >= FAIR_PART or (share >= NOTICED_IN_LINE_SHARE and crowded)
 
 
-def _rank(facts: Facts, scenario: Scenario) -> list[str]:
-    """Causes worth naming in one reading, the verdict first."""
+def _named(facts: Facts, scenario: Scenario) -> str:
+    """The cause that gives most back in one reading, a roof, or that nobody can tell."""
     gain = facts.recoverable(scenario)
-    # No roof is among them, nor the unknown: the one gives nothing back, of the other nobody knows.
-    worth = [cause for cause in gain.ranked() if gain[cause] >= WORTH_IT * scenario.step]
-    if not worth:
-        return [_roof(facts, scenario)]
-    spent = facts.spent(scenario)
-    if gain.of(worth) < BESIDE_ROOF_SHARE * max(spent[roof] for roof in ROOFS):
-        roof = _roof(facts, scenario)
-        if roof in ROOFS and gain.of(worth) < BESIDE_ROOF_SHARE * spent[roof]:
-            return [roof, *worth]
-    if len(worth) > 1 and gain[worth[1]] >= NEAR_TIE_SHARE * gain[worth[0]]:
-        first, second = worth[0], worth[1]
-        if QUESTION_OF[second] < QUESTION_OF[first]:
-            worth[0], worth[1] = second, first
-    worth = _in_front(facts, worth, gain, scenario)
-    return worth if _hidden(facts, scenario, worth[0]) <= gain[worth[0]] else [UNKNOWN]
+    at_roof = max(facts.spent(scenario)[roof] for roof in ROOFS)
+    causes = tuple(facts.local(scenario).ranked())  # no roof is among them, nor the unknown
+    # What gives back little beside the time at the roof is a remark on a job that stands there, not its wall.
+    if facts.saved(causes, scenario) < max(WORTH_IT * scenario.step, SMALL_PART * at_roof):
+        return _roof(facts, scenario)
+    best = _best(facts, scenario, gain)
+    return best if _hidden(facts, scenario, best) <= gain[best] else UNKNOWN
 
 
-def _in_front(facts: Facts, worth: list[str], gain: ByCause, scenario: Scenario) -> list[str]:
-    """The same causes, unless another one clearly saves more by itself than the first: it stands in front.
+def _best(facts: Facts, scenario: Scenario, gain: ByCause) -> str:
+    """The most recoverable cause; of two nearly alike the one that the earlier of the questions asks about.
 
-    Of two that hide each other neither saves much alone; then the one with more to give back stays first.
-    So it does before a trifle: what hides it may be no cause at all, as a host that only just keeps up.
-    Launching never stands in front of a wait for the device: launches that cost nothing would make every wait
-    harmless, but it is the wait that has emptied the queue.
+    Where none gives anything alone, causes hide each other: the best pair decides, and of it the one that
+    owns more of the step.
     """
-    if len(worth) < 2 or facts.reading.source not in ("given", "measured"):
-        return worth  # what hides behind what is known only where the true step is
-    compared = [cause for cause in worth[:COMPARED] if gain[cause] >= MAJORITY_SHARE * gain[worth[0]]]
-    if worth[0] in WAITING:
-        compared = [cause for cause in compared if cause != LAUNCHING]
-    # For the first all counts that mending it does; what is to stand in front of it must do so by itself.
-    alone = {cause: saved_alone(facts, cause, launches=cause == worth[0]) for cause in compared}
-    most = max(alone, key=lambda cause: alone[cause])
-    clear = alone[most] >= WORTH_IT * scenario.step and alone[worth[0]] < NEAR_TIE_SHARE * alone[most]
-    return [most, *(cause for cause in worth if cause != most)] if clear else worth
+    ranked = gain.ranked()
+    if not ranked or gain[ranked[0]] < MENTION_SHARE * scenario.step:
+        spent = facts.spent(scenario)
+        pairs = tuple(combinations(facts.local(scenario).ranked(), 2))
+        best = max(pairs, key=lambda pair: facts.saved(pair, scenario))
+        return max(best, key=lambda cause: spent[cause])
+    close = [cause for cause in ranked[:2] if gain[cause] >= NEAR * gain[ranked[0]]]
+    return min(close, key=lambda cause: QUESTION_OF[cause])
+
+
+def _next(facts: Facts, best: str) -> str | None:
+    """The wall that stands once the best cause is gone."""
+    gone = () if best in ROOFS else (best,)
+    before = facts.saved(gone) if gone else 0.0
+    left = {
+        cause: facts.saved((*gone, cause)) - before for cause in facts.recoverable().ranked() if cause != best
+    }
+    most = max(left, key=lambda cause: left[cause], default=None)
+    return most if most is not None and left[most] >= WORTH_IT * facts.step else None
 
 
 def _hidden(facts: Facts, scenario: Scenario, best: str) -> float:
@@ -175,7 +171,7 @@ def _floorless(facts: Facts, scenario: Scenario) -> float:
     """Time of causes of which nobody knows what could come back, because no ceiling tells."""
     if facts.ceilings.known:
         return 0.0
-    blind = [cause for cause in facts.recoverable(scenario).not_known() if cause != UNKNOWN]
+    blind = [cause for cause in facts.local(scenario).not_known() if cause != UNKNOWN]
     return facts.spent(scenario).of(blind)
 
 
@@ -184,7 +180,7 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
     unknown = facts.unknown(scenario) + MAY_HIDE_SHARE * facts.blind(scenario)
-    if unknown > ROOF_UNKNOWN_SHARE * scenario.step or not known:
+    if unknown > SMALL_PART * scenario.step or not known:
         return UNKNOWN
     if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall
         return UNKNOWN
