@@ -81,8 +81,8 @@ def test_every_fix_of_a_stack_shortens_it(name: str) -> None:
 
 
 def test_what_holds_the_step_from_close_behind_is_the_wall() -> None:
-    """The loader's workers are no faster than the step: they are waited for while the device works, and only 1
-    of the 4 ms that it then waits is theirs. But without them shorter products would shorten nothing."""
+    """The loader's workers are no faster than the step: they are waited for while the device works, and 1
+    of the 4 ms that it then waits is theirs. But with them shorter products would shorten nothing."""
     loader = (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
     cpu, gpu, step = "o" + "d" * 36 + "...", "t" * 36 + "    ", "|" + " " * 39
     facts = facts_of(sketch(steps=step * 4, cpu=cpu * 4, gpu=gpu * 4, host={"d": loader}))
