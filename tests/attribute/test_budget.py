@@ -8,18 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.budget import CLASS_CAUSE, DeviceAtoms, split_off
-from findwall.attribute.kernels import BOUNDS
-from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
+from findwall.attribute.budget import CAUSES, CLAIMS, DeviceAtoms, Rows, split_off
+from findwall.model.catalogue import WALLS
 from findwall.model.intervals import union
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
+COMMS = WALLS["comms"]
 
-def test_every_class_and_regime_has_a_cause() -> None:
-    for name in KERNEL_CLASSES:
-        regimes = {bound for kind, bound in CLASS_CAUSE if kind == name}
-        assert regimes == {"*"} or regimes == set(BOUNDS)
-    assert set(CLASS_CAUSE.values()) <= {*WALL_OF, "unknown"}
+
+@drawn(27)
+@given(DRAWINGS)
+def test_the_first_claim_that_wants_a_row_owns_it(drawing: Drawing) -> None:
+    """A row that two claims want is counted once, and a claim that is left out changes no stronger one's."""
+    facts = drawing.facts
+    assert len(np.unique(facts.atoms.index)) == len(facts.atoms.index)
+    index, step = facts.atoms.index, np.zeros(len(facts.atoms.index), np.int64)
+    rows = Rows(facts.timeline, facts.kernels, index, step, facts.ceilings)
+    taken = np.zeros(len(index), bool)
+    for claims in CLAIMS[:2]:  # no regime moves what these own
+        for where, name, _ in claims(rows):
+            mine = where & ~taken
+            if name != "memory-roof":
+                wanted = {name, "pipeline-bubble", "small-collectives"} if name in COMMS else {name}
+                assert {CAUSES[at] for at in facts.atoms.cause[mine]} <= wanted
+            taken |= where
 
 
 @drawn(27)

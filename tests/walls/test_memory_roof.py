@@ -12,7 +12,8 @@ NORM = "void at::native::vectorized_layer_norm_kernel<float, float>"
 
 
 def fires() -> Facts:
-    return facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS))
+    large = {"w": KERNELS["w"].given([57344, 8192], [8192])}
+    return facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels=large))
 
 
 def clear() -> Facts:
@@ -35,7 +36,7 @@ def test_decoding_is_told_to_grow_its_batch() -> None:
 def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
     """A batch norm follows the convolution's type; a layer norm stays fp32 under autocast."""
     images = Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
-        [384, 256, 56, 56], [256]
+        [600, 256, 56, 56], [256]
     )
     facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": images}))
     text = memory_roof.sentence(facts)
@@ -46,7 +47,7 @@ def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
 
 
 def test_in_the_default_layout_narrow_values_need_channels_last() -> None:
-    dims = [384, 256, 56, 56]
+    dims = [600, 256, 56, 56]
     kernels = {
         "w": Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm").given(
             dims, [256]
@@ -60,6 +61,6 @@ def test_in_the_default_layout_narrow_values_need_channels_last() -> None:
 
 
 def test_sixteen_bit_values_are_called_so() -> None:
-    narrow = KERNELS["w"].given([65536, 8192], [8192], dtype="c10::BFloat16")
+    narrow = KERNELS["w"].given([114688, 8192], [8192], dtype="c10::BFloat16")
     facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": narrow}))
     assert "16-bit values" in memory_roof.sentence(facts) and "8-bit tensors" in memory_roof.sentence(facts)

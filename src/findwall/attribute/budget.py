@@ -1,19 +1,23 @@
 """The budget: every nanosecond of the step given to exactly one cause.
 
 This file alone cuts the step into atoms. A device row's own time is one atom; the idle time before it
-is one atom a cause. Which cause takes which atom is the ranked table below, and nothing else.
+is one atom a cause. Which cause owns which device row is the ranked list of claims below, and nothing else.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from findwall.attribute.fetching import fetches
-from findwall.attribute.fusion import fuse
+from findwall.attribute.fusion import Fused, fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.scores import touches_scores
@@ -21,7 +25,7 @@ from findwall.attribute.slices import share_out
 from findwall.attribute.updates import kept_share
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.attribute.workmodel.serving import SERVERS
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
 from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
 from findwall.model.causes import UNKNOWN as UNKNOWN
 from findwall.model.causes import cause_index
@@ -33,50 +37,20 @@ from findwall.structure.links import Links
 from findwall.structure.queue import Queue
 from findwall.units import NS_PER_S
 
-# Chosen by hand, not calibrated, as are the sizes and counts of messages below.
-LEAST_KERNEL_NS = 2_500.0  # a kernel over a few numbers: 1.3 to 3 us on an H200
-FAR_BELOW_SHARE = 0.5  # of the memory's ceiling: a product this slow is bound by neither
-# Of its ceiling: a kernel of any class that reaches less is at no roof, but slow, or too small.
-NEAR_ROOF_SHARE = 0.4
-# Of the time of a pass over memory: where its floor, with all fused that can be, is this much, none is left.
-AT_FLOOR_SHARE = 0.9
+# A kernel over a few numbers: 1.3 to 3 us on an H200.
+LEAST_KERNEL_NS = 2_500.0
+ROOF_SHARE = NEAR_ROOF_SHARE = NEAR  # of the achievable ceiling: from here on a kernel is at the roof
 PASSES = ("unfused-pointwise", "gather-scatter", "unfused-optimizer")
-ROOF_SHARE = 0.75  # of the achievable ceiling: from here on a kernel is at the roof
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)
 # Kernels that a compiler writes anew as a part of the chain they stand in: what one writes the next reads.
 CHAIN_CLASSES = ("reduce", "norm", "softmax")
+# Of products: bound -> cause. Those near the roof are set apart once every row has its owner.
+PRODUCTS = {"compute": "slow-kernels", "bandwidth": "memory-roof", "latency": "launch-bound"}
 # A message this small costs its latency; one that takes longer than that waits for somebody.
 SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
 MANY_MESSAGES_PER_STEP = 10  # fewer are no stream of small ones
-
-# Class x regime -> cause, for kernels that no stronger claim has taken. "*" stands for any regime.
-CLASS_CAUSE: dict[tuple[str, str], str] = {
-    ("matmul", "compute"): "slow-kernels",
-    ("conv", "compute"): "slow-kernels",
-    ("attention", "compute"): "slow-kernels",
-    ("matmul", "bandwidth"): "memory-roof",
-    ("conv", "bandwidth"): "memory-roof",
-    ("attention", "bandwidth"): "memory-roof",
-    ("matmul", "latency"): "launch-bound",
-    ("conv", "latency"): "launch-bound",
-    ("attention", "latency"): "launch-bound",
-    ("matmul", "unknown"): UNKNOWN,
-    ("conv", "unknown"): UNKNOWN,
-    ("attention", "unknown"): UNKNOWN,
-    ("pointwise", "*"): "unfused-pointwise",
-    ("copy", "*"): "layout-copies",
-    ("gather", "*"): "gather-scatter",
-    ("optimizer", "*"): "unfused-optimizer",
-    ("norm", "*"): "memory-roof",
-    ("reduce", "*"): "memory-roof",
-    ("softmax", "*"): "memory-roof",
-    ("memcpy", "*"): "layout-copies",
-    ("collective", "*"): "exposed-collective",
-    ("other", "*"): UNKNOWN,
-}
-
 
 _SERVERS = tuple(f"{namespace}::" for namespace in SERVERS)
 
@@ -104,7 +78,7 @@ def device_atoms(
     start, end = kernels.start[index], kernels.end[index]
     own = share_out(start, end, _level(timeline, kernels, index))
     step = queue.step[queue.positions(kernels.row[index])]
-    cause, floor = _claims(timeline, kernels, index, step, ceilings)
+    cause, floor = _settled(Rows(timeline, kernels, index, step, ceilings))
     _claim_messages(timeline, links, kernels, index, queue.steps, cause)
     share = own / np.maximum(kernels.duration[index], 1)
     return DeviceAtoms(index, own, cause, np.minimum(floor * share, own))
@@ -118,221 +92,217 @@ def _level(timeline: Timeline, kernels: KernelTable, index: I64) -> I64:
     return level
 
 
-def _claims(
-    timeline: Timeline, kernels: KernelTable, index: I64, step: I64, ceilings: Ceilings
-) -> tuple[I64, F64]:
-    """The ranked table: weaker claims first, stronger ones overwrite them."""
-    cause = _by_class(kernels, index)
-    floor = kernels.floor[index].copy()
-    roof = _is(cause, "slow-kernels") & (floor >= ROOF_SHARE * kernels.duration[index])
-    _claim(cause, roof, "at-the-roof")
-    unmodelled = np.isnan(kernels.bytes[index]) & _is(cause, "memory-roof")
-    _claim(cause, unmodelled, UNKNOWN)
-    # A product that neither does arithmetic nor moves bytes at any speed is a slow kernel, not at a roof.
-    far = _class_is(kernels, index, *MATRIX_CLASSES) & _is(cause, "memory-roof")
-    far &= (floor > 0) & (floor < FAR_BELOW_SHARE * kernels.duration[index])
-    _claim(cause, far, "slow-kernels")
-    _claim(cause, kernels.cast[index] & _class_is(kernels, index, "copy"), "dtype-casts")
-    _claim_servers(timeline, kernels, index, cause)
-    _claim_fusion(timeline, kernels, index, step, ceilings, cause, floor)
-    _claim_fetching(timeline, kernels, index, step, ceilings, cause, floor)
-    _claim_optimizer(timeline, kernels, index, cause, floor)
-    _claim_attention(timeline, kernels, index, ceilings, cause, floor)
-    for flag, name in (
-        (kernels.misaligned[index], "misaligned-shapes"),
-        (kernels.fast_path_off[index], "fast-path-off"),
-    ):
-        _claim(cause, flag, name)
-        floor[flag] = kernels.better_floor[index][flag]
-    _claim(cause, kernels.recompute[index], "recompute")
-    floor[kernels.recompute[index]] = 0.0
-    _claim_copies(timeline, kernels, index, cause, floor)
-    _claim(cause, kernels.communication[index], "exposed-collective")
-    floor[kernels.communication[index]] = 0.0
-    _claim_at_their_floor(kernels, index, cause, floor)
-    _claim_far_from_roof(kernels, index, cause, floor)
+class Rows(msgspec.Struct, frozen=True, dict=True):
+    """The steps' device rows in order, and what claims ask of them."""
+
+    timeline: Timeline
+    kernels: KernelTable
+    index: I64  # into the KernelTable
+    step: I64
+    ceilings: Ceilings
+
+    def of(self, column: NDArray[Any]) -> NDArray[Any]:
+        return column[self.index]
+
+    @cached_property
+    def duration(self) -> I64:
+        return self.of(self.kernels.duration)
+
+    @cached_property
+    def floor(self) -> F64:
+        return self.of(self.kernels.floor)
+
+    @cached_property
+    def kind(self) -> NDArray[np.uint8]:
+        found: NDArray[np.uint8] = self.timeline.events.kind[self.of(self.kernels.row)]
+        return found
+
+    @cached_property
+    def chains(self) -> Fused:
+        on_chip = float(self.ceilings.l2_bytes or 0)
+        return fuse(self.timeline, self.kernels, self.index, self.step, on_chip)
+
+    def is_class(self, *names: str) -> Bool:
+        mask: Bool = np.isin(
+            self.of(self.kernels.class_index), [KERNEL_CLASSES.index(name) for name in names]
+        )
+        return mask
+
+    def bound(self, name: str) -> Bool:
+        mask: Bool = self.of(self.kernels.bound) == BOUNDS.index(name)
+        return mask
+
+    def named(self, pattern: re.Pattern[str]) -> Bool:
+        names = self.timeline.events.name[self.of(self.kernels.row)]
+        distinct, inverse = np.unique(names, return_inverse=True)
+        hits = np.array([bool(pattern.search(self.timeline.names[int(name)])) for name in distinct], bool)
+        mask: Bool = hits[inverse] if len(hits) else np.zeros(0, bool)
+        return mask
+
+
+Claim = tuple[Bool, str, F64 | float]  # rows, their cause, and what of each no fix of that cause can take
+
+
+def _settled(rows: Rows) -> tuple[I64, F64]:
+    """The owner of every row, and its floor: the first claim that wants a row has it."""
+    cause = np.full(len(rows.index), cause_index(UNKNOWN), np.int64)
+    floor = np.full(len(rows.index), np.nan)
+    free = np.ones(len(rows.index), bool)
+    for claims in CLAIMS:
+        for where, name, least in claims(rows):
+            mine = free & where
+            cause[mine] = cause_index(name)
+            floor[mine] = np.broadcast_to(least, floor.shape)[mine]
+            free &= ~mine
+    _one_kernel_a_chain(_is(cause, "unfused-pointwise") & rows.chains.chained, rows, floor)
+    _at_a_roof_or_not(rows, cause, floor)
     return cause, floor
 
 
-def _is(cause: I64, name: str) -> Bool:
-    mask: Bool = cause == cause_index(name)
-    return mask
+def _messages(rows: Rows) -> Iterator[Claim]:
+    """Collectives, and copies by direction: to the device, to the host, between devices."""
+    yield rows.of(rows.kernels.communication), "exposed-collective", 0.0
+    names = rows.timeline.events.name[rows.of(rows.kernels.row)]
+    copies = rows.kind == Kind.MEMCPY
+    for direction, found in (
+        (UPLOAD, "copy-exposed"),
+        (DOWNLOAD, "host-sync"),
+        (BETWEEN_DEVICES, "exposed-collective"),
+    ):
+        hits = rows.timeline.named(direction, rows.of(rows.kernels.row)[copies])[names]
+        yield copies & hits, found, 0.0
 
 
-def _claim(cause: I64, where: Bool, name: str) -> None:
-    cause[where] = cause_index(name)
+def _needless(rows: Rows) -> Iterator[Claim]:
+    """What runs twice, and products off the fast path; setting memory is part of no chain."""
+    better = rows.of(rows.kernels.better_floor)
+    yield rows.of(rows.kernels.recompute), "recompute", 0.0
+    yield rows.kind == Kind.MEMSET, "memory-roof", rows.floor
+    yield rows.of(rows.kernels.fast_path_off), "fast-path-off", better
+    yield rows.of(rows.kernels.misaligned), "misaligned-shapes", better
 
 
-def _named(timeline: Timeline, kernels: KernelTable, index: I64, pattern: re.Pattern[str]) -> Bool:
-    names = timeline.events.name[kernels.row[index]]
-    distinct, inverse = np.unique(names, return_inverse=True)
-    hits = np.array([bool(pattern.search(timeline.names[int(name)])) for name in distinct], bool)
-    mask: Bool = hits[inverse] if len(hits) else np.zeros(0, bool)
-    return mask
+def _attention(rows: Rows) -> Iterator[Claim]:
+    """Kernels on the matrix of scores: a fused attention keeps their arithmetic and none of their bytes."""
+    scores = touches_scores(rows.timeline, rows.kernels, rows.index)
+    matmul = rows.is_class("matmul")
+    at_roof = matmul & rows.bound("compute") & (rows.floor >= NEAR * rows.duration)
+    # Cores may multiply 16-bit numbers slower than fp32.
+    ceiling = max(rows.ceilings.flops.get(math, 0.0) for math in ("bf16", "fp16", "fp32"))
+    arithmetic = rows.of(rows.kernels.flops) / ceiling * NS_PER_S if ceiling else rows.floor
+    yield scores & ~at_roof, "unfused-attention", np.where(matmul, arithmetic, 0.0)
 
 
-def _class_is(kernels: KernelTable, index: I64, *names: str) -> Bool:
-    wanted = [KERNEL_CLASSES.index(name) for name in names]
-    mask: Bool = np.isin(kernels.class_index[index], wanted)
-    return mask
+def _optimizer(rows: Rows) -> Iterator[Claim]:
+    """A fused optimizer already moves only what it must; an unfused one could move a fused one's bytes."""
+    mine = rows.is_class("optimizer")
+    fused = np.array(["fused" in name.lower() for name in rows.timeline.names], bool)
+    is_fused = mine & fused[rows.timeline.events.name[rows.of(rows.kernels.row)]]
+    yield is_fused, "memory-roof", rows.floor
+    rest = mine & ~is_fused
+    kept = kept_share(rows.timeline, rows.of(rows.kernels.op)[rest])
+    yield rest, "unfused-optimizer", rows.floor if kept is None else rows.floor * kept
 
 
-def _by_class(kernels: KernelTable, index: I64) -> I64:
-    cause = np.full(len(index), cause_index(UNKNOWN), np.int64)
-    for (name, bound), found in CLASS_CAUSE.items():
-        where = _class_is(kernels, index, name)
-        if bound != "*":
-            where &= kernels.bound[index] == BOUNDS.index(bound)
-        _claim(cause, where, found)
-    other = _class_is(kernels, index, "other") & kernels.modelled[index]
-    _claim(cause, other, "memory-roof")
-    return cause
-
-
-def _claim_servers(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64) -> None:
+def _servers(rows: Rows) -> Iterator[Claim]:
     """Ops of inference servers: fused by hand, so no chain of plain ops; a cache must be written."""
-    theirs = np.array([name.startswith(_SERVERS) for name in timeline.names], bool)
-    op = kernels.op[index]
-    mine = (op >= 0) & theirs[timeline.events.name[np.maximum(op, 0)]] if len(theirs) else op < -1
-    mine &= _class_is(kernels, index, "pointwise", "copy", "gather")
-    _claim(cause, mine & kernels.modelled[index], "memory-roof")
-    _claim(cause, mine & ~kernels.modelled[index], UNKNOWN)
-    _claim(cause, mine & (kernels.bound[index] == BOUNDS.index("latency")), "launch-bound")
+    theirs = np.array([name.startswith(_SERVERS) for name in rows.timeline.names], bool)
+    op = rows.of(rows.kernels.op)
+    mine = (op >= 0) & theirs[rows.timeline.events.name[np.maximum(op, 0)]] if len(theirs) else op < -1
+    mine &= rows.is_class("pointwise", "copy", "gather")
+    yield mine & rows.bound("latency"), "launch-bound", rows.floor
+    yield mine & rows.of(rows.kernels.modelled), "memory-roof", rows.floor
+    yield mine, UNKNOWN, rows.floor
 
 
-def _claim_fusion(
-    timeline: Timeline,
-    kernels: KernelTable,
-    index: I64,
-    step: I64,
-    ceilings: Ceilings,
-    cause: I64,
-    floor: F64,
-) -> None:
+def _fused(rows: Rows) -> Iterator[Claim]:
     """Floors of chains as one kernel; a norm, a softmax or a reduction inside one is part of it."""
-    chains = fuse(timeline, kernels, index, step, float(ceilings.l2_bytes or 0))
-    _claim(cause, chains.chained & _class_is(kernels, index, *CHAIN_CLASSES), "unfused-pointwise")
-    movable = _is(cause, "unfused-pointwise") | _is(cause, "dtype-casts") | _is(cause, "layout-copies")
-    moved = kernels.bytes[index]
+    chains, ceilings = rows.chains, rows.ceilings
+    moved = rows.of(rows.kernels.bytes)
     kept = np.maximum(moved - chains.saved, 0.0) + chains.again
     if ceilings.bandwidth:
         remaining = kept / ceilings.bandwidth * NS_PER_S
     else:  # a floor that needed no ceiling shrinks with the bytes; without one there is none
-        remaining = floor * np.divide(kept, moved, out=np.full(len(moved), np.nan), where=moved > 0)
-    arithmetic = kernels.flops[index] / ceilings.flops.get("fp32", np.inf) * NS_PER_S
+        remaining = rows.floor * np.divide(kept, moved, out=np.full(len(moved), np.nan), where=moved > 0)
+    arithmetic = rows.of(rows.kernels.flops) / ceilings.flops.get("fp32", np.inf) * NS_PER_S
     fused = np.where(np.isnan(remaining), np.nan, np.fmax(remaining, np.nan_to_num(arithmetic)))
-    least = np.where(chains.again > 0, np.fmin(fused, kernels.duration[index]), np.fmin(floor, fused))
-    floor[movable] = least[movable]
-    # A copy computes nothing, at whatever speed: who reads it could read what it was made from. It keeps only
-    # what the chain it stands in leaves to it: the first read, or the last write.
-    left = np.divide(np.minimum(kept, chains.saved), kept, out=np.zeros(len(kept)), where=kept > 0)
-    floor[_is(cause, "layout-copies")] *= left[_is(cause, "layout-copies")]
-    _one_kernel_a_chain(movable & chains.chained, step, kernels.duration[index], floor)
-    # A library turns tensors around on its own account: in the layout it likes it does not do so at all.
-    floor[_is(cause, "layout-copies") & _named(timeline, kernels, index, CONVERSION)] = 0.0
+    least = np.where(chains.again > 0, np.fmin(fused, rows.duration), np.fmin(rows.floor, fused))
     # A cast folds into the op that reads it, or is left out: none of its bytes must be moved.
-    floor[_is(cause, "dtype-casts") & ~np.isnan(floor)] = 0.0
+    casts = rows.of(rows.kernels.cast) & rows.is_class("copy")
+    yield casts, "dtype-casts", np.where(np.isnan(least), np.nan, 0.0)
+    # A copy computes nothing, at whatever speed: who reads it could read what it was made from. It keeps only
+    # what the chain it stands in leaves to it: the first read, or the last write. A library turns tensors
+    # around on its own account: in the layout it likes it does not do so at all.
+    left = np.divide(np.minimum(kept, chains.saved), kept, out=np.zeros(len(kept)), where=kept > 0)
+    turned = np.where(rows.named(CONVERSION), 0.0, least * left)
+    yield rows.is_class("copy", "memcpy"), "layout-copies", turned
+    chained = chains.chained & rows.is_class(*CHAIN_CLASSES)
+    yield rows.is_class("pointwise") | chained, "unfused-pointwise", least
 
 
-def _claim_fetching(
-    timeline: Timeline,
-    kernels: KernelTable,
-    index: I64,
-    step: I64,
-    ceilings: Ceilings,
-    cause: I64,
-    floor: F64,
-) -> None:
-    """Floors of rows that are fetched and added up in one kernel: those in between need not be written."""
-    if not ceilings.bandwidth:
-        return
-    places, kept = fetches(timeline, kernels, index, step)
-    mine = _is(cause, "gather-scatter")[places]
-    places, least = places[mine], kept[mine] / ceilings.bandwidth * NS_PER_S
-    floor[places] = np.fmin(floor[places], least)
+def _gathered(rows: Rows) -> Iterator[Claim]:
+    """Rows that are fetched and added up in one kernel: those in between need not be written."""
+    least = rows.floor.copy()
+    if rows.ceilings.bandwidth:
+        places, kept = fetches(rows.timeline, rows.kernels, rows.index, rows.step)
+        least[places] = np.fmin(least[places], kept / rows.ceilings.bandwidth * NS_PER_S)
+    yield rows.is_class("gather"), "gather-scatter", least
 
 
-def _one_kernel_a_chain(chained: Bool, step: I64, duration: I64, floor: F64) -> None:
+def _plain(rows: Rows) -> Iterator[Claim]:
+    """Products by what bounds them; everything else that has a model moves only what it must."""
+    for bound, found in PRODUCTS.items():
+        yield rows.is_class(*MATRIX_CLASSES) & rows.bound(bound), found, rows.floor
+    modelled = rows.is_class(*CHAIN_CLASSES) | (rows.is_class("other") & rows.of(rows.kernels.modelled))
+    yield modelled, "memory-roof", rows.floor
+
+
+# The strongest first: nothing that a claim has taken goes to a later one.
+CLAIMS: tuple[Callable[[Rows], Iterator[Claim]], ...] = (
+    _messages,
+    _needless,
+    _attention,
+    _optimizer,
+    _servers,
+    _fused,
+    _gathered,
+    _plain,
+)
+
+
+def _is(cause: I64, *names: str) -> Bool:
+    mask: Bool = np.isin(cause, [cause_index(name) for name in names])
+    return mask
+
+
+def _one_kernel_a_chain(chained: Bool, rows: Rows, floor: F64) -> None:
     """However little a chain moves, what it becomes takes what a kernel takes: the longest keeps that."""
     at = np.flatnonzero(chained & ~np.isnan(floor))
     if len(at) == 0:
         return
-    part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
+    duration = rows.duration
+    part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(rows.step[at]) != 0))))
     missing = np.maximum(LEAST_KERNEL_NS - np.bincount(part, floor[at]), 0.0)
     order = np.lexsort((duration[at], part))
     longest = at[order[np.searchsorted(part[order], np.arange(len(missing)), side="right") - 1]]
     floor[longest] = np.minimum(floor[longest] + missing, duration[longest])
 
 
-def _claim_optimizer(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
-    """A fused optimizer already moves only what it must; an unfused one could move a fused one's bytes."""
-    mine = _class_is(kernels, index, "optimizer")
-    fused = np.array(["fused" in name.lower() for name in timeline.names], bool)
-    is_fused = mine & fused[timeline.events.name[kernels.row[index]]]
-    _claim(cause, is_fused, "memory-roof")
-    rest = mine & ~is_fused
-    total = float(np.nansum(kernels.floor[index][rest]))
-    kept = kept_share(timeline, kernels.op[index[rest]])
-    if total > 0 and kept is not None:
-        floor[rest] = kernels.floor[index][rest] * kept
-
-
-def _claim_attention(
-    timeline: Timeline, kernels: KernelTable, index: I64, ceilings: Ceilings, cause: I64, floor: F64
-) -> None:
-    """Kernels on the matrix of scores: a fused attention keeps their arithmetic and none of their bytes."""
-    scores = touches_scores(timeline, kernels, index)
-    matmul = _class_is(kernels, index, "matmul")
-    at_roof = matmul & _is(cause, "at-the-roof")
-    scores &= ~at_roof
-    _claim(cause, scores, "unfused-attention")
-    floor[scores & ~matmul] = 0.0
-    # Cores may multiply 16-bit numbers slower than fp32.
-    ceiling = max(ceilings.flops.get(math, 0.0) for math in ("bf16", "fp16", "fp32"))
-    if ceiling:
-        arithmetic = kernels.flops[index] / ceiling * NS_PER_S
-        floor[scores & matmul] = arithmetic[scores & matmul]
-
-
-def _claim_copies(timeline: Timeline, kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
-    """Copies by direction: to the device, to the host, and between devices are three different walls."""
-    kind = timeline.events.kind[kernels.row[index]]
-    names = timeline.events.name[kernels.row[index]]
-    for direction, found in (
-        (UPLOAD, "copy-exposed"),
-        (DOWNLOAD, "host-sync"),
-        (BETWEEN_DEVICES, "exposed-collective"),
-    ):
-        where = kind == Kind.MEMCPY
-        where &= timeline.named(direction, kernels.row[index][where])[names]
-        _claim(cause, where, found)
-        floor[where] = 0.0
-    # Setting memory is part of no chain; it moves what it must. For work that is repeated it need not be.
-    _claim(cause, (kind == Kind.MEMSET) & ~kernels.recompute[index], "memory-roof")
-
-
-def _claim_at_their_floor(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
-    """Passes over memory with nothing to fuse, at the memory's speed: they move only what they must."""
-    passes = np.logical_or.reduce([_is(cause, name) for name in PASSES])
-    _claim(cause, passes & (floor >= AT_FLOOR_SHARE * kernels.duration[index]), "memory-roof")
-
-
-def _claim_far_from_roof(kernels: KernelTable, index: I64, cause: I64, floor: F64) -> None:
-    """What the classes put at the memory's roof and is not near it: slow, too small, or of unknown work.
-
-    The start-up and tail of a kernel come back by no better one, so they stay in its floor.
-    """
-    duration = kernels.duration[index]
-    far = _is(cause, "memory-roof") & ~(floor >= NEAR_ROOF_SHARE * duration)
-    small = far & (duration <= TOO_SMALL_NS)
+def _at_a_roof_or_not(rows: Rows, cause: I64, floor: F64) -> None:
+    """What runs near its floor is at a roof; what was put at one and is not near it is slow, too small, or of
+    unknown work. The start-up and tail of a kernel come back by no better one: they stay in its floor."""
+    near = floor >= NEAR * rows.duration
+    cause[near & _is(cause, "slow-kernels")] = cause_index("at-the-roof")
+    cause[near & _is(cause, *PASSES)] = cause_index("memory-roof")
+    far = _is(cause, "memory-roof") & ~near
     # Products are split into kernels some of which only prepare: those need not be. Else no work is no model.
     # How many numbers an optimizer updates is often counted only in part.
-    blind = np.isnan(floor) | ((floor <= 0) & ~_class_is(kernels, index, *MATRIX_CLASSES))
-    blind |= _class_is(kernels, index, "optimizer")
-    _claim(cause, far, "slow-kernels")
-    _claim(cause, far & blind, UNKNOWN)
-    _claim(cause, small & ~np.isnan(floor), "launch-bound")
-    floor[far] = np.minimum(floor + START_NS, duration)[far]
+    blind = np.isnan(floor) | ((floor <= 0) & ~rows.is_class(*MATRIX_CLASSES)) | rows.is_class("optimizer")
+    small = far & (rows.duration <= TOO_SMALL_NS) & ~np.isnan(floor)
+    cause[far] = cause_index("slow-kernels")
+    cause[far & blind] = cause_index(UNKNOWN)
+    cause[small] = cause_index("launch-bound")
+    floor[far] = np.minimum(floor + START_NS, rows.duration)[far]
 
 
 def _claim_messages(
