@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.errors import InputError
+from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.events import Header
 from findwall.model.intervals import F64, I64
@@ -23,9 +24,8 @@ from findwall.replay.change import Change, Measured
 from findwall.replay.graph import Graph
 from findwall.units import NS_PER_S, format_ms, format_share, ms
 
-# Chosen by hand, not calibrated.
-REFUSED_WORK_RATIO = 1.10  # times a given step: more work of the device than this is another job's
-STRETCHED_RATIO = 1.01  # times the likely step: a trace this much longer shows the profiler
+REFUSED_WORK_RATIO = 1.0 + SMALL_PART  # times a given step: more device work than this is another job's
+STRETCHED_RATIO = 1.0 + MENTION_SHARE  # times the likely step: a trace this much longer shows the profiler
 
 
 class Scenario(msgspec.Struct, frozen=True):

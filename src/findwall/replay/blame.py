@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import Calibration, host_parts, play_with
@@ -23,8 +24,6 @@ from findwall.replay.device_side import LONGEST_TURNAROUND_NS
 from findwall.replay.graph import LAUNCHING, Graph, Node
 from findwall.replay.simulate import Replay, waits
 
-# Of the step: more idle time with rows long queued than real jobs ever show.
-LACKING_SHARE = 0.05
 DOING = (
     "loader-starved",
     "allocator",
@@ -51,7 +50,7 @@ class Blame(msgspec.Struct, frozen=True):
     @property
     def lacks_rows(self) -> bool:
         """Whether the device waits so long for what is queued that rows must be missing."""
-        return self.idle[UNKNOWN] > LACKING_SHARE * self.replay.step
+        return self.idle[UNKNOWN] > WORTH_IT * self.replay.step
 
 
 def blame(graph: Graph, calibration: Calibration) -> Blame:
