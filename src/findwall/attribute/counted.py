@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from findwall.attribute.budget import DeviceAtoms
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.workmodel.floors import MATRIX_INDEX, TOO_SMALL_NS
+from findwall.model.catalogue import NEAR, WORTH_IT
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool
 from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
@@ -25,15 +26,14 @@ from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
 
 # All of these are chosen by hand, not calibrated.
-NEAR_CEILING_SHARE = 0.75  # of what is achievable: from here on a kernel of known work is at its roof, too
 FAR_BELOW_SHARE = 0.4  # of it: a kernel of any class is then held up by something else
 FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
 # Of a ceiling: nothing uses more, but for the counters' own error. Where it seems so, other kernels did more
 # than their model says.
 IMPOSSIBLE_SHARE = 1.1
-WORTH_ASKING_SHARE = 0.05  # of the device's time: less of unknown work decides nothing
-# Tensor cores in use, of their time, by the best products: 84 % on an H200 (see `examine/counters.py`).
-TENSOR_CEILING = 0.84
+# Of its time: what the best products keep each unit busy, by NVML's GPM on an H200. bf16 matmuls: 87 % SM,
+# 84 % tensor, 15 % DRAM; fp32 matmuls: 97 % SM, 76 % fp32 pipe, 11 % DRAM.
+TENSOR_CEILING, FP32_CEILING = 0.84, 0.76
 UNKNOWN_CLOCK = (
     1.5  # times longer at most where nobody read the clock: a card at its power cap seldom halves it
 )
@@ -97,7 +97,7 @@ def _judge(
         return None
     if rank.telemetry.samples < FEWEST_SAMPLES or rank.telemetry.other_processes or steps < 1:
         return None
-    if own < WORTH_ASKING_SHARE * total or not ceilings.bandwidth or not ceilings.spec_bandwidth:
+    if own < WORTH_IT * total or not ceilings.bandwidth or not ceilings.spec_bandwidth:
         return None
     step = timed.mean * NS_PER_S
     theirs = own / steps
@@ -146,9 +146,9 @@ def _cause(
     memory: tuple[float, float], tensor: tuple[float, float], vector: float, longest_ns: float
 ) -> str | None:
     """`vector`: at most so much of the busiest vector pipe's time; products in fp32 run there."""
-    if memory[0] >= NEAR_CEILING_SHARE and memory[0] >= tensor[0]:
+    if memory[0] >= NEAR and memory[0] >= tensor[0]:
         return "memory-roof"
-    if tensor[0] >= NEAR_CEILING_SHARE:
+    if tensor[0] >= NEAR:
         return "at-the-roof"
     if max(memory[1], tensor[1], vector) < FAR_BELOW_SHARE:
         return "launch-bound" if longest_ns <= TOO_SMALL_NS else "slow-kernels"
