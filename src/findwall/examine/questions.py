@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.conditions import STEADY_SPREAD
+from findwall.attribute.conditions import FEWEST_STEPS
 from findwall.attribute.facts import Facts
 from findwall.examine.kinds import about_kinds
-from findwall.model.catalogue import KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, NEARLY_ALL
+from findwall.model.catalogue import FAIR_PART, KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, NEARLY_ALL
 from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
 
-FEWEST_STEADY = 5  # steps that are alike, to call them steady
 DOUBTFUL = "measured on a busy machine"
 SOURCES = {"measured": "measured", "table": "from the table"}
 NO_CLASS = "other"  # of kernels: neither name nor op says what they do
@@ -29,9 +28,9 @@ def _yes(condition: bool) -> str:
 def is_steady(seconds: np.ndarray) -> bool | None:
     """Whether steps take about as long as each other; None: too few alike ones were seen to say so."""
     value = spread(seconds)
-    if value is None or (value <= STEADY_SPREAD and len(seconds) < FEWEST_STEADY):
+    if value is None or (value <= FAIR_PART and len(seconds) < FEWEST_STEPS):
         return None
-    return value <= STEADY_SPREAD
+    return value <= FAIR_PART
 
 
 def spread(seconds: np.ndarray) -> float | None:
