@@ -34,7 +34,8 @@ _SIZES = {
     "c10::complex<double>": 16,
 }
 SECTOR = 32  # bytes: the least that DRAM hands out
-_HALF_BYTES = 2  # of an element of either 16-bit float
+HALF_BYTES = 2  # of an element of either 16-bit float
+VECTOR_ELEMENTS = 8  # of 16 bits in the 16 bytes that one load takes
 
 
 def item_size(dtype: str) -> int | None:
@@ -197,7 +198,7 @@ def promoted(tensors: Sequence[Tensor]) -> str:
     floats = [tensor.dtype for tensor in shaped if is_floating(tensor.dtype)]
     if floats:
         widest = max(floats, key=lambda dtype: item_size(dtype) or 0)
-        if {"c10::Half", "c10::BFloat16"} <= set(floats) and item_size(widest) == _HALF_BYTES:
+        if {"c10::Half", "c10::BFloat16"} <= set(floats) and item_size(widest) == HALF_BYTES:
             return "float"
         return widest
     if any(is_floating(tensor.dtype) for tensor in tensors):

@@ -9,12 +9,9 @@ import math
 
 import msgspec
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
 
-_HALF_BYTES = 2  # of an element: only 16-bit operands must lie on whole vectors
-_ALIGNED_CHANNELS = 8  # elements of 16 bits in the 16 bytes that one load takes
-_COLOURS = 4  # channels: a first layer's input has no more, and they cannot be padded away
 _INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")
 _WEIGHT_WORDS = ("wgrad", "bwd_weight", "backward_filter", "igemm_wrw", "_wrw_")
 
@@ -196,11 +193,11 @@ def _laid_out(mask: list[bool], gradient: Tensor, x: Tensor, weight: Tensor) -> 
 
 def _misaligned(x: Tensor, weight: Tensor) -> tuple[str, ...]:
     """Channels that are no multiple of 8. A first layer's few colours cannot be helped."""
-    if x.size != _HALF_BYTES or weight.dims[1] <= _COLOURS:
+    if x.size != HALF_BYTES or weight.dims[1] < VECTOR_ELEMENTS:
         return ()
     found = []
-    if weight.dims[1] % _ALIGNED_CHANNELS:
+    if weight.dims[1] % VECTOR_ELEMENTS:
         found.append(f"C:{weight.dims[1]}")
-    if weight.dims[0] % _ALIGNED_CHANNELS:
+    if weight.dims[0] % VECTOR_ELEMENTS:
         found.append(f"K:{weight.dims[0]}")
     return tuple(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor, item_size
 from findwall.attribute.workmodel.work import Work
@@ -53,33 +54,14 @@ _POOL = frozenset(
     | {"adaptive_max_pool2d", "max_pool3d_with_indices", "avg_pool3d", "_adaptive_avg_pool3d"}
 )
 _POOL_BACKWARD = frozenset(f"{name}_backward" for name in _POOL)
-OPS = (
-    frozenset(_REDUCE)
-    | _SOFTMAX
-    | _SOFTMAX_BACKWARD
-    | _PICK
-    | _PICK_BACKWARD
-    | _PAIR_LOSS
-    | _PAIR_LOSS_BACKWARD
-) | (_POOL | _POOL_BACKWARD)
 
 
 def reduction_work(op: str, arguments: Arguments) -> Work | None:
-    if op in _REDUCE:
-        return _reduce(arguments, _REDUCE[op])
-    if op in _SOFTMAX:
-        return _softmax(arguments)
-    if op in _SOFTMAX_BACKWARD:
-        return _softmax_backward(arguments)
-    if op in _PICK or op in _PICK_BACKWARD:
-        return _pick(op, arguments)
-    if op in _PAIR_LOSS or op in _PAIR_LOSS_BACKWARD:
-        return _pair_loss(op, arguments)
-    return _pool_backward(arguments) if op in _POOL_BACKWARD else _pool(arguments)
+    return _MODELS[op](op, arguments)
 
 
-def _reduce(arguments: Arguments, at: int | None) -> Work | None:
-    x = arguments.tensor(0)
+def _reduce(op: str, arguments: Arguments) -> Work | None:
+    x, at = arguments.tensor(0), _REDUCE[op]
     if x is None:
         return None
     kept = _kept(x, arguments, at) if at is not None else 1
@@ -104,7 +86,7 @@ def _vector(x: Tensor) -> str:
     return "fp64" if x.dtype == "double" else "fp32"
 
 
-def _softmax(arguments: Arguments) -> Work | None:
+def _softmax(op: str, arguments: Arguments) -> Work | None:
     x = arguments.tensor(0)
     if x is None:
         return None
@@ -114,7 +96,7 @@ def _softmax(arguments: Arguments) -> Work | None:
     )
 
 
-def _softmax_backward(arguments: Arguments) -> Work | None:
+def _softmax_backward(op: str, arguments: Arguments) -> Work | None:
     gradient, result = arguments.tensor(0), arguments.tensor(1)
     if gradient is None or result is None:
         return None
@@ -155,7 +137,7 @@ def _pair_loss(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-def _pool(arguments: Arguments) -> Work | None:
+def _pool(op: str, arguments: Arguments) -> Work | None:
     """Output extents from kernel, stride and padding; an adaptive pool names its output."""
     x = arguments.tensor(0)
     if x is None or len(x.dims) < 3:
@@ -184,7 +166,7 @@ def _fit(values: list[int], count: int) -> list[int]:
     return values * count if len(values) == 1 else values
 
 
-def _pool_backward(arguments: Arguments) -> Work | None:
+def _pool_backward(op: str, arguments: Arguments) -> Work | None:
     """Reads the gradient and, of a max pool, the indices; writes a gradient as large as the input."""
     gradient, x = arguments.tensor(0), arguments.tensor(1)
     if gradient is None or x is None:
@@ -197,3 +179,15 @@ def _pool_backward(arguments: Arguments) -> Work | None:
         write_bytes=float(x.elements * x.size),
         math="fp32",
     )
+
+
+_MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
+    **dict.fromkeys(_REDUCE, _reduce),
+    **dict.fromkeys(_SOFTMAX, _softmax),
+    **dict.fromkeys(_SOFTMAX_BACKWARD, _softmax_backward),
+    **dict.fromkeys(_PICK | _PICK_BACKWARD, _pick),
+    **dict.fromkeys(_PAIR_LOSS | _PAIR_LOSS_BACKWARD, _pair_loss),
+    **dict.fromkeys(_POOL, _pool),
+    **dict.fromkeys(_POOL_BACKWARD, _pool_backward),
+}
+OPS = frozenset(_MODELS)
