@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from findwall.attribute.budget import NEAR_ROOF_SHARE, ROOF_SHARE
 from findwall.attribute.counted import TENSOR_CEILING
 from findwall.attribute.workmodel.floors import ALIGNED, TOO_SMALL_NS
 from findwall.model.catalogue import (
     FAIR_PART,
     MAJORITY_SHARE,
     MATRIX_CLASSES,
+    NEAR,
     NEARLY_ALL,
     SMALL_PART,
     WORTH_IT,
@@ -174,15 +174,15 @@ class _Seen:
 
 def _too_small(seen: _Seen) -> Judged | None:
     busiest = max(seen.dram, seen.sm, seen.kernel.memory or 0.0)
-    if seen.time > TOO_SMALL_NS or busiest >= NEAR_ROOF_SHARE:
+    if seen.time > TOO_SMALL_NS or busiest >= MAJORITY_SHARE:
         return None
     return seen.judged("latency", "launch-bound", "too-small", seen.floor)
 
 
 def _product_roof(seen: _Seen) -> Judged | None:
-    if seen.dram >= ROOF_SHARE and seen.dram >= seen.tensor_known:
+    if seen.dram >= NEAR and seen.dram >= seen.tensor_known:
         return seen.judged("bandwidth", "memory-roof", "memory-roof", seen.dram)
-    if seen.tensor < ROOF_SHARE:
+    if seen.tensor < NEAR:
         return None
     if _is_without_tensor_cores(seen):
         return None
@@ -213,7 +213,7 @@ def _fast_path_off(seen: _Seen) -> Judged | None:
     """A product in fp32 on the vector pipe, where tensor cores could serve."""
     if seen.class_ == "attention" or not _is_without_tensor_cores(seen):
         return None
-    if seen.sm < NEAR_ROOF_SHARE or math_in_name(seen.kernel.name) not in (None, "fp32"):
+    if seen.sm < MAJORITY_SHARE or math_in_name(seen.kernel.name) not in (None, "fp32"):
         return None
     vector, short = (seen.ceilings.flops.get(name) for name in ("fp32", "tf32"))
     floor = max(seen.sm * vector / short, seen.dram) if vector and short and short > vector else None
@@ -221,12 +221,12 @@ def _fast_path_off(seen: _Seen) -> Judged | None:
 
 
 def _vector_roof(seen: _Seen) -> Judged | None:
-    if seen.dram >= ROOF_SHARE:
+    if seen.dram >= NEAR:
         cause = "layout-copies" if seen.class_ == "copy" else "memory-roof"
         return seen.judged("bandwidth", cause, "memory-roof", seen.dram)
-    if seen.arithmetic >= ROOF_SHARE:
+    if seen.arithmetic >= NEAR:
         return seen.judged("compute", "at-the-roof", "vector-roof", seen.arithmetic)
-    if (seen.kernel.memory or 0.0) < ROOF_SHARE or _wasted(seen) >= SMALL_PART:
+    if (seen.kernel.memory or 0.0) < NEAR or _wasted(seen) >= SMALL_PART:
         return None
     if seen.kernel.wasted is None:  # a cache is busy, and whether with what it must move decides
         return seen.judged("bandwidth", UNKNOWN, "no-sector-counter", None)

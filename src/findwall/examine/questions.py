@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.conditions import FEWEST_STEPS
 from findwall.attribute.facts import Facts
 from findwall.examine.kinds import about_kinds
-from findwall.model.catalogue import FAIR_PART, KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, NEARLY_ALL
+from findwall.model.catalogue import (
+    FAIR_PART,
+    KERNEL_CLASSES,
+    MAJORITY_SHARE,
+    MATRIX_CLASSES,
+    NEAR,
+    NEARLY_ALL,
+)
 from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
 
@@ -121,4 +127,4 @@ def _peak(facts: Facts) -> Question:
     source = DOUBTFUL if facts.ceilings.doubt else SOURCES.get(facts.ceilings.source, "known")
     reach = f"what this {_device(facts)} can reach on such work (ceilings {source})"
     text = f"The matmuls run at {format_share(value)} of {reach}."
-    return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]
+    return Question("peak", _yes(value >= NEAR), value, text)  # type: ignore[arg-type]
