@@ -17,7 +17,6 @@ from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
 from findwall.replay.rewiring import (
-    a_step_earlier,
     at_step_starts,
     carved,
     in_all,
@@ -167,21 +166,6 @@ class NoWait(msgspec.Struct, frozen=True):
         if self.calls is not None:
             returns &= np.isin(graph.row, self.calls)
         return replace(graph, lag=np.where(returns, NOTHING, graph.lag))
-
-
-class StepLater(msgspec.Struct, frozen=True):
-    """Blocking calls of one cause wait for what the step before launched: values are read a step later."""
-
-    cause: str
-
-    def apply(self, graph: Graph) -> Graph:
-        calls = graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & (graph.lag > NOTHING)
-        if not graph.repeats:
-            return NoWait(self.cause).apply(graph)
-        cause = graph.cause.copy()
-        for node in np.flatnonzero(calls).tolist():
-            cause[node] = a_step_earlier(graph, int(cause[node]))
-        return replace(graph, cause=cause)
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -42,18 +42,6 @@ def with_later_batches(graph: Graph, takers: Bool, total: float) -> Graph:
     return replace(graph, host=HostTime(length, graph.host.events, graph.host.after))
 
 
-def a_step_earlier(graph: Graph, node: int) -> int:
-    """The device row at the same place of the step before; negative: of the repeat before."""
-    count = len(graph)
-    rows = graph.rows
-    here = node if node >= 0 else node + count
-    step = int(graph.step[here])
-    mine, earlier = rows[graph.step[rows] == step], rows[graph.step[rows] == (step - 1) % graph.steps]
-    at = min(int(np.searchsorted(mine, here)), len(earlier) - 1)
-    found = int(earlier[at]) - (count if step == 0 else 0)
-    return max(found if node >= 0 else found - count, -count)
-
-
 def marked(graph: Graph, nodes: I64) -> Bool:
     """Which nodes are these."""
     found = np.zeros(len(graph), bool)

@@ -113,6 +113,16 @@ class Arguments:
             return None
         return _tensor(dims, dtype, inputs.strides[index] if index < len(inputs.strides) else None)
 
+    def needed(self, *indices: int, rank: int = 0) -> list[Tensor]:
+        """The tensors at these positions, of so many dims at least.
+
+        Without one of them nothing is known of the op: a ValueError, which `op_work` answers with no model.
+        """
+        found = [tensor for index in indices if (tensor := self.tensor(index)) is not None]
+        if len(found) < len(indices) or any(len(tensor.dims) < rank for tensor in found):
+            raise ValueError("an op's tensors were not recorded")
+        return found
+
     def tensors(self) -> list[Tensor]:
         """Every tensor argument with at least one dimension, in order."""
         found = (self.tensor(index) for index in range(len(self)))

@@ -67,9 +67,7 @@ def convolution_work(op: str, arguments: Arguments) -> Work | None:
 
 
 def _forward(at: _Layout, arguments: Arguments) -> Work | None:
-    x, weight = arguments.tensor(at.x), arguments.tensor(at.weight)
-    if x is None or weight is None or len(x.dims) < 3 or len(weight.dims) < 3:
-        return None
+    x, weight = arguments.needed(at.x, at.weight, rank=3)
     transposed = at.always_transposed or arguments.flag(at.transposed) is True
     spatial = _recorded_extents(arguments) or _result_extents(at, arguments, x, weight, transposed)
     if spatial is None:
@@ -138,11 +136,9 @@ def _spread(values: list[int] | None, count: int) -> list[int] | None:
     return values * count if len(values) == 1 else values
 
 
-def _half(op: str, arguments: Arguments) -> Work | None:
+def _half(op: str, arguments: Arguments) -> Work:
     """One half, from the inputs of the whole: (x, gradient, weight)."""
-    x, gradient, weight = (arguments.tensor(index) for index in range(3))
-    if x is None or gradient is None or weight is None or len(weight.dims) < 3:
-        return None
+    x, gradient, weight = arguments.needed(0, 1, 2, rank=3)
     given, result = (weight, x) if op.endswith("input") else (x, weight)
     return Work(
         flops=2.0 * _macs(x, weight, gradient.elements, False),
@@ -156,11 +152,9 @@ def _half(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-def _backward(arguments: Arguments) -> Work | None:
+def _backward(arguments: Arguments) -> Work:
     """(gradient, x, weight, bias sizes, stride, padding, dilation, transposed, ..., groups, mask)."""
-    gradient, x, weight = (arguments.tensor(index) for index in range(3))
-    if gradient is None or x is None or weight is None or len(weight.dims) < 3:
-        return None
+    gradient, x, weight = arguments.needed(0, 1, 2, rank=3)
     transposed = arguments.flag(7) is True
     macs = _macs(x, weight, gradient.elements, transposed)
     mask = arguments.flags(10) or [True, True, False]

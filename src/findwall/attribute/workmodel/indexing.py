@@ -63,8 +63,8 @@ def _table(table: Tensor, fetched: float, ways: int = 1) -> Table:
 
 
 def _embedding(op: str, arguments: Arguments) -> Work | None:
-    table, index = arguments.tensor(0), arguments.tensor(1)
-    if table is None or index is None or len(table.dims) != 2:
+    table, index = arguments.needed(0, 1)
+    if len(table.dims) != 2:
         return None
     rows = _table(table, index.elements * max(_row_bytes(table), SECTOR))
     return Work(
@@ -77,9 +77,7 @@ def _embedding(op: str, arguments: Arguments) -> Work | None:
 
 def _embedding_backward(op: str, arguments: Arguments) -> Work | None:
     """Sorts the indices, then adds each row's gradients; the zeros under them are an op of their own."""
-    gradient, index = arguments.tensor(0), arguments.tensor(1)
-    if gradient is None or index is None or not gradient.dims:
-        return None
+    gradient, index = arguments.needed(0, 1)
     rows = index.elements
     touched = rows * float(gradient.dims[-1] * gradient.size)
     vocabulary = arguments.number(2)
@@ -97,9 +95,7 @@ def _embedding_backward(op: str, arguments: Arguments) -> Work | None:
 
 
 def _select(op: str, arguments: Arguments) -> Work | None:
-    x, index = arguments.tensor(0), arguments.tensor(2)
-    if x is None or index is None or not x.dims:
-        return None
+    x, index = arguments.needed(0, 2)
     axis = int(arguments.number(1) or 0) % len(x.dims)
     taken = x.elements / max(x.dims[axis], 1) * index.elements * x.size
     return Work(read_bytes=index.nbytes + taken, write_bytes=taken, math="fp32")
@@ -107,9 +103,7 @@ def _select(op: str, arguments: Arguments) -> Work | None:
 
 def _gather(op: str, arguments: Arguments) -> Work | None:
     """One element an index; scattered ones cost a sector each, neighbours along the last axis share."""
-    x, index = arguments.tensor(0), arguments.tensor(2)
-    if x is None or index is None:
-        return None
+    x, index = arguments.needed(0, 2)
     rows = _table(x, index.elements * float(SECTOR if _scattered(x, arguments) else x.size))
     written = float(index.elements * x.size)
     return Work(read_bytes=index.nbytes + rows.once, write_bytes=written, math="fp32", table=rows)
@@ -122,9 +116,7 @@ def _scattered(x: Tensor, arguments: Arguments) -> bool:
 
 def _scatter(op: str, arguments: Arguments) -> Work | None:
     """(target, axis, index, source): reads index and source, reads and writes the touched targets."""
-    target, index, source = arguments.tensor(0), arguments.tensor(2), arguments.tensor(3)
-    if target is None or index is None:
-        return None
+    (target, index), source = arguments.needed(0, 2), arguments.tensor(3)
     each = float(SECTOR if _scattered(target, arguments) else target.size)
     rows = _table(target, index.elements * each, ways=2)
     given = min(source.nbytes, index.elements * float(source.size)) if source is not None else 0.0
@@ -133,18 +125,14 @@ def _scatter(op: str, arguments: Arguments) -> Work | None:
 
 def _add_rows(op: str, arguments: Arguments) -> Work | None:
     """(target, axis, index, source)."""
-    target, index, source = arguments.tensor(0), arguments.tensor(2), arguments.tensor(3)
-    if target is None or index is None:
-        return None
+    (target, index), source = arguments.needed(0, 2), arguments.tensor(3)
     moved = source.nbytes if source is not None else target.nbytes / max(target.dims[0], 1) * index.elements
     return Work(moved / target.size, index.nbytes + 2 * moved, moved, "fp32")
 
 
 def _put(op: str, arguments: Arguments) -> Work | None:
     """(target, indices, values): the indices are not recorded, the values say how much is written."""
-    target, values = arguments.tensor(0), arguments.tensor(2)
-    if target is None or values is None:
-        return None
+    target, values = arguments.needed(0, 2)
     moved = float(values.elements * target.size)
     add = 3 * moved if arguments.flag(3) is True else 2 * moved
     sort = 12.0 * 2 * values.dims[0] if values.dims else 0.0
@@ -172,9 +160,7 @@ def row_length(op: str, arguments: Arguments) -> int | None:
 
 def _sort(op: str, arguments: Arguments) -> Work | None:
     """Keys and 8-byte positions: short rows in one pass, others in radix passes of 8 bits."""
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     values = row_length(op, arguments) if op in _SORT_ROWS else x.elements
     if values is not None and values <= _SHORT_ROW:
         return Work(4.0 * x.elements, x.nbytes, float(x.elements * (x.size + 8)), "fp32")
@@ -185,9 +171,7 @@ def _sort(op: str, arguments: Arguments) -> Work | None:
 
 def _scan(op: str, arguments: Arguments) -> Work | None:
     """Top-k, sampling, nonzero, histograms: at least one pass over the input."""
-    x = arguments.tensor(1 if op == "searchsorted" else 0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(1 if op == "searchsorted" else 0)
     return Work(4.0 * x.elements, x.nbytes, 0.0, "fp32")
 
 

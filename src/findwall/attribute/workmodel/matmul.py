@@ -35,9 +35,7 @@ OPS = frozenset(_FORMS)
 
 def matmul_work(op: str, arguments: Arguments) -> Work | None:
     left, right, added, transposed = _FORMS[op]
-    a, b = arguments.tensor(left), arguments.tensor(right)
-    if a is None or b is None or not a.dims or not b.dims:
-        return None
+    a, b = arguments.needed(left, right, rank=1)
     product = _product(a, b, transposed)
     if product is None:
         return None

@@ -61,9 +61,7 @@ def reduction_work(op: str, arguments: Arguments) -> Work | None:
 
 
 def _reduce(op: str, arguments: Arguments) -> Work | None:
-    x, at = arguments.tensor(0), _REDUCE[op]
-    if x is None:
-        return None
+    (x,), at = arguments.needed(0), _REDUCE[op]
     kept = _kept(x, arguments, at) if at is not None else 1
     return Work(
         flops=2.0 * x.elements, read_bytes=x.nbytes, write_bytes=float(kept * x.size), math=_vector(x)
@@ -87,9 +85,7 @@ def _vector(x: Tensor) -> str:
 
 
 def _softmax(op: str, arguments: Arguments) -> Work | None:
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     out = 4 if arguments.flag(2) is True else x.size
     return Work(
         flops=45.0 * x.elements, read_bytes=x.nbytes, write_bytes=float(x.elements * out), math=_vector(x)
@@ -97,9 +93,7 @@ def _softmax(op: str, arguments: Arguments) -> Work | None:
 
 
 def _softmax_backward(op: str, arguments: Arguments) -> Work | None:
-    gradient, result = arguments.tensor(0), arguments.tensor(1)
-    if gradient is None or result is None:
-        return None
+    gradient, result = arguments.needed(0, 1)
     out = _SCALAR_SIZES.get(arguments.text(3), gradient.size)
     return Work(
         flops=25.0 * gradient.elements,
@@ -116,9 +110,7 @@ _SCALAR_SIZES = {"5": 2, "6": 4, "7": 8, "15": 2}
 def _pick(op: str, arguments: Arguments) -> Work | None:
     """One element a row, at the price of a sector; the backward writes them into zeros made before."""
     at = 1 if op in _PICK_BACKWARD else 0
-    x, target = arguments.tensor(at), arguments.tensor(at + 1)
-    if x is None or target is None:
-        return None
+    _, target = arguments.needed(at, at + 1)
     touched = target.elements * float(SECTOR)
     return Work(flops=2.0 * target.elements, read_bytes=target.nbytes + touched, write_bytes=0.0, math="fp32")
 
@@ -139,9 +131,7 @@ def _pair_loss(op: str, arguments: Arguments) -> Work | None:
 
 def _pool(op: str, arguments: Arguments) -> Work | None:
     """Output extents from kernel, stride and padding; an adaptive pool names its output."""
-    x = arguments.tensor(0)
-    if x is None or len(x.dims) < 3:
-        return None
+    (x,) = arguments.needed(0, rank=3)
     spatial = x.dims[2:]
     window = arguments.numbers(1)
     if window is None:  # sizes were not recorded: what is written is not known, what is read is
@@ -168,9 +158,7 @@ def _fit(values: list[int], count: int) -> list[int]:
 
 def _pool_backward(op: str, arguments: Arguments) -> Work | None:
     """Reads the gradient and, of a max pool, the indices; writes a gradient as large as the input."""
-    gradient, x = arguments.tensor(0), arguments.tensor(1)
-    if gradient is None or x is None:
-        return None
+    gradient, x = arguments.needed(0, 1)
     tensors = arguments.tensors()
     indices = tensors[2].nbytes if len(tensors) > 2 and "long" in tensors[2].dtype else 0.0
     return Work(
