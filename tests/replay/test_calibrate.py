@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
+from findwall.model.catalogue import SMALL_PART
 from findwall.model.events import Header
 from findwall.replay.calibrate import (
     COST_DOUBT_US,
     HIGHEST_COST_US,
-    LEAST_LEFT,
     SLOWEST_PACE,
     Calibration,
     costs_us,
@@ -92,7 +92,7 @@ def test_where_the_host_decides_nothing_its_costs_are_the_likely_ones() -> None:
 
 def test_an_op_never_costs_nothing() -> None:
     parts = host_parts(launching(us=10.0, events=100.0), Calibration(8.0))
-    assert parts[LAUNCHING].sum() == pytest.approx(LEAST_LEFT * 10 * US)
+    assert parts[LAUNCHING].sum() == pytest.approx(SMALL_PART * 10 * US)
 
 
 def test_what_was_timed_keeps_its_length() -> None:
@@ -116,7 +116,7 @@ def test_on_cores_the_work_is_the_hosts_too() -> None:
     draft.row(10, 0, own=10 * US)
     graph = draft.graph(on_cores=True, inside=np.array([2.0]))
     assert lags(graph, Calibration(1.0, 0.5)).own.tolist() == [4 * US]
-    assert lags(graph, Calibration(8.0)).own.tolist() == [pytest.approx(LEAST_LEFT * 10 * US)]
+    assert lags(graph, Calibration(8.0)).own.tolist() == [pytest.approx(SMALL_PART * 10 * US)]
 
 
 def test_recording_shapes_costs_more() -> None:

@@ -27,7 +27,6 @@ from findwall.replay.change import (
     OtherStream,
     Replace,
     Scale,
-    StepLater,
     fused,
     without,
 )
@@ -343,18 +342,6 @@ def test_calls_no_longer_wait() -> None:
     assert step(NoWait("copy-exposed", rows(200)).apply(graph)) == kept
     assert step(NoWait(calls=rows(201)).apply(graph)) == kept
     assert (NoWait().apply(graph).lag[graph.is_kind(Node.RETURN)] == NOTHING).all()
-
-
-def test_values_read_a_step_later_are_there() -> None:
-    graph = waiting().graph()
-    later = step(StepLater("host-sync").apply(graph))
-    assert step(NoWait("host-sync").apply(graph)) <= later < step(graph)
-    assert step(StepLater("copy-exposed").apply(graph)) == step(graph)
-
-
-def test_a_step_played_once_has_none_before_it_to_wait_for() -> None:
-    graph = waiting().graph(repeats=False)
-    assert step(StepLater("host-sync").apply(graph)) == step(NoWait("host-sync").apply(graph))
 
 
 def test_batches_come_as_late_as_they_were_waited_for() -> None:

@@ -36,6 +36,13 @@ def cannot_tell() -> Facts:
     return facts_of(sketch(gpu=GPU, steps=STEPS, kernels=blank))
 
 
+def test_a_graph_for_second_derivatives_repeats_nothing() -> None:
+    """Every node records itself, and nothing in the trace is called a checkpoint."""
+    host = {"N": (Kind.OP, "MmBackward0")}
+    facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host, kernels=MATMUL))
+    assert facts.spent_ms("recompute") == 0
+
+
 def test_all_of_it_comes_back() -> None:
     facts = fires()
     assert facts.recoverable_ms("recompute") == facts.spent_ms("recompute")

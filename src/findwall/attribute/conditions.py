@@ -8,28 +8,23 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.kinds import KindsTraced, beyond_usual_ns
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, SMALL_PART, WORTH_IT
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
 
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
-# All of these are chosen by hand, not calibrated.
-HELD_BACK_SHARE = 0.05  # of the samples: a shorter spell of low clocks is not worth a word
-STEADY_SPREAD = 0.20  # (p90 - p10) / median up to which steps count as stable
-STEADY_MEAN_EXCESS = STEADY_SPREAD / 2  # of the median: how far the mean of stable steps may lie above it
-SLOW_STEP_RATIO = 1.5  # times the median: a step this long is a slow one
-RARE_STEPS_SHARE = 0.2  # of the steps: where more are slow, that is how this job runs
-FEWEST_STEPS_FOR_PAUSES = 5  # from fewer, one slow step is a fifth of all and no rare one
+SLOW_STEP_RATIO = 1.0 + MAJORITY_SHARE  # times the median: a step this long is a slow one
+FEWEST_STEPS = 5  # from fewer, one slow step is no rare one, and as many alike ones prove nothing
 RARE = "unstable-steps"  # what is known of steps that stand out and nothing else
 CAUSE_OF_DOING = {"saving": "host-work", "loader-start": "loader-starved"}  # what a hook saw in such steps
-CORES_FULL_SHARE = 0.9  # of the cores' time: at least this busy, no core is left over
 
 
 def throttle_reasons(telemetry: Telemetry) -> dict[str, float]:
     """Thermal and hardware reasons with the share of samples in which each held the clocks."""
     reasons = telemetry.throttle or {}
-    return {name: reasons[name] for name in HELD_BY if reasons.get(name, 0.0) >= HELD_BACK_SHARE}
+    return {name: reasons[name] for name in HELD_BY if reasons.get(name, 0.0) >= WORTH_IT}
 
 
 def throttled_share(telemetry: Telemetry) -> float:
@@ -58,7 +53,7 @@ def rare_ns(rank: Rank, traced: KindsTraced) -> dict[str, float]:
     itself tells which of several kinds waits for it.
     """
     timed = rank.step_times
-    if timed is None or timed.source != "measured" or len(timed.seconds) < FEWEST_STEPS_FOR_PAUSES:
+    if timed is None or timed.source != "measured" or len(timed.seconds) < FEWEST_STEPS:
         return {}
     explained = ((timed.loader_s or 0.0) + (timed.gc_s or 0.0)) * NS_PER_S
     if len(timed.kinds()) < 2:
@@ -82,8 +77,8 @@ def _uneven_s(seconds: np.ndarray) -> float:
     slow = seconds > SLOW_STEP_RATIO * median
     if (
         not slow.any()
-        or slow.mean() > RARE_STEPS_SHARE
-        or (high - low <= STEADY_SPREAD * median and seconds.mean() <= (1 + STEADY_MEAN_EXCESS) * median)
+        or slow.mean() > FAIR_PART  # that is how this job runs
+        or (high - low <= FAIR_PART * median and seconds.mean() <= (1 + SMALL_PART) * median)
     ):
         return 0.0
     return float(seconds.mean() - median)
@@ -123,4 +118,4 @@ def others_share(rank: Rank) -> float:
     if cpu is None or not cpu.cores:
         return 0.0
     others, own = cpu.others_busy or 0.0, cpu.own_busy or 0.0
-    return others / cpu.cores if others + own >= CORES_FULL_SHARE * cpu.cores else 0.0
+    return others / cpu.cores if others + own >= NEARLY_ALL * cpu.cores else 0.0

@@ -18,25 +18,17 @@ from msgspec.structs import replace
 from findwall.attribute.budget import DeviceAtoms
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.workmodel.floors import MATRIX_INDEX, TOO_SMALL_NS
+from findwall.model.catalogue import MAJORITY_SHARE, NEAR, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool
 from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
 
-# All of these are chosen by hand, not calibrated.
-NEAR_CEILING_SHARE = 0.75  # of what is achievable: from here on a kernel of known work is at its roof, too
-FAR_BELOW_SHARE = 0.4  # of it: a kernel of any class is then held up by something else
 FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
-# Of a ceiling: nothing uses more, but for the counters' own error. Where it seems so, other kernels did more
-# than their model says.
-IMPOSSIBLE_SHARE = 1.1
-WORTH_ASKING_SHARE = 0.05  # of the device's time: less of unknown work decides nothing
-# Tensor cores in use, of their time, by the best products: 84 % on an H200 (see `examine/counters.py`).
-TENSOR_CEILING = 0.84
-UNKNOWN_CLOCK = (
-    1.5  # times longer at most where nobody read the clock: a card at its power cap seldom halves it
-)
+# Of its time: what the best products keep each unit busy, by NVML's GPM on an H200. bf16 matmuls: 87 % SM,
+# 84 % tensor, 15 % DRAM; fp32 matmuls: 97 % SM, 76 % fp32 pipe, 11 % DRAM.
+TENSOR_CEILING, FP32_CEILING = 0.84, 0.76
 _BOUND_OF = {
     "memory-roof": "bandwidth",
     "at-the-roof": "compute",
@@ -97,7 +89,7 @@ def _judge(
         return None
     if rank.telemetry.samples < FEWEST_SAMPLES or rank.telemetry.other_processes or steps < 1:
         return None
-    if own < WORTH_ASKING_SHARE * total or not ceilings.bandwidth or not ceilings.spec_bandwidth:
+    if own < WORTH_IT * total or not ceilings.bandwidth or not ceilings.spec_bandwidth:
         return None
     step = timed.mean * NS_PER_S
     theirs = own / steps
@@ -110,7 +102,8 @@ def _judge(
         theirs,
     )
     pipe = gpm.tensor / 100.0 * step / TENSOR_CEILING
-    busy = _tensor_time(kernels, atoms, ceilings) * _slower_clock(rank.telemetry)
+    busy = _tensor_time(kernels, atoms, ceilings)
+    busy = busy * _slower_clock(rank.telemetry) if busy else 0.0
     tensor = _interval(pipe, busy / steps / TENSOR_CEILING + others, theirs)
     vector = [value / 100.0 * step / theirs for value in (gpm.fp16, gpm.fp32, gpm.fp64) if value is not None]
     cause = _cause(
@@ -120,9 +113,13 @@ def _judge(
 
 
 def _interval(counted: float, elsewhere: float, own: float) -> tuple[float, float]:
-    """Time at a ceiling, all in all and of other kernels, as a share of the kernels' own time."""
+    """Time at a ceiling, all in all and of other kernels, as a share of the kernels' own time.
+
+    Nothing uses more than all, but for the counters' own error: where it seems so, other kernels did more
+    than their model says.
+    """
     least = max(counted - elsewhere, 0.0) / own
-    return 0.0 if least > IMPOSSIBLE_SHARE else min(least, 1.0), min(counted / own, 1.0)
+    return 0.0 if least > 1 + SMALL_PART else min(least, 1.0), min(counted / own, 1.0)
 
 
 def _tensor_time(kernels: KernelTable, atoms: DeviceAtoms, ceilings: Ceilings) -> float:
@@ -137,19 +134,20 @@ def _tensor_time(kernels: KernelTable, atoms: DeviceAtoms, ceilings: Ceilings) -
 
 
 def _slower_clock(telemetry: Telemetry) -> float:
-    """How much longer arithmetic keeps a pipe busy at the clock it ran at than at the specification's."""
+    """How much longer arithmetic keeps a pipe busy at the clock it ran at than at the specification's; where
+    nobody read the clock, any time."""
     clock, most = telemetry.sm_clock_mhz, telemetry.max_sm_clock_mhz
-    return max(most / clock.mean, 1.0) if clock is not None and most and clock.mean > 0 else UNKNOWN_CLOCK
+    return max(most / clock.mean, 1.0) if clock is not None and most and clock.mean > 0 else np.inf
 
 
 def _cause(
     memory: tuple[float, float], tensor: tuple[float, float], vector: float, longest_ns: float
 ) -> str | None:
     """`vector`: at most so much of the busiest vector pipe's time; products in fp32 run there."""
-    if memory[0] >= NEAR_CEILING_SHARE and memory[0] >= tensor[0]:
+    if memory[0] >= NEAR and memory[0] >= tensor[0]:
         return "memory-roof"
-    if tensor[0] >= NEAR_CEILING_SHARE:
+    if tensor[0] >= NEAR:
         return "at-the-roof"
-    if max(memory[1], tensor[1], vector) < FAR_BELOW_SHARE:
+    if max(memory[1], tensor[1], vector) < MAJORITY_SHARE:
         return "launch-bound" if longest_ns <= TOO_SMALL_NS else "slow-kernels"
     return None

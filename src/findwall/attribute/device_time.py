@@ -21,8 +21,7 @@ def time_of(facts: Facts, atoms: I64) -> float:
 def of_class(facts: Facts, *names: str) -> Bool:
     """Which atoms are of these kernel classes."""
     wanted = [KERNEL_CLASSES.index(name) for name in names]
-    mask: Bool = np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
-    return mask
+    return np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
 
 
 def small_kernels(facts: Facts) -> float:
@@ -48,5 +47,4 @@ def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
     """Which of these rows have such a name; each distinct name is looked at once."""
     distinct, inverse = np.unique(facts.timeline.events.name[rows], return_inverse=True)
     hits = np.array([bool(pattern.search(facts.timeline.names[at])) for at in distinct.tolist()], bool)
-    mask: Bool = hits[inverse.reshape(-1)]
-    return mask
+    return hits[inverse.reshape(-1)]

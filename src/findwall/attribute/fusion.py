@@ -8,7 +8,6 @@ recognised by its size and type; a chain ends at the first kernel that cannot be
 from __future__ import annotations
 
 import re
-from collections import deque
 
 import msgspec
 import numpy as np
@@ -24,10 +23,6 @@ from findwall.model.intervals import F64, I64
 # selects, searches or attends it calls from the library as it is.
 WRITTEN_ANEW = ("matmul", "conv", "pointwise", "norm", "reduce", "softmax")
 FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
-# Ops: how far behind an intermediate may lie and a compiler still keep it in registers. Chosen by hand, not
-# calibrated.
-FUSION_REACH_OPS = 8
-_TWO_READS = 2  # from so many tensors a result is dearer to make again than to read again
 _CONVOLUTION = re.compile(r"convolution")
 _BATCH_NORM = re.compile(r"batch_norm")
 
@@ -44,7 +39,6 @@ class _Link(msgspec.Struct):
     name: int
     position: int
     reads: tuple[float, ...]
-    write: float
 
 
 class Fused(msgspec.Struct, frozen=True):
@@ -71,21 +65,21 @@ def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64
     sizes = _sizes_of(timeline, kernels.op[index])
     alone = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in ("norm", "softmax")])
     parts = np.concatenate(([False], step[1:] != step[:-1]))  # from step to step nothing is fused
-    chain: deque[_Link] = deque(maxlen=FUSION_REACH_OPS)
+    chain: dict[float, list[_Link]] = {}  # by the size of the result, the latest last
+    last: _Link | None = None
     unwritten: set[int] = set()
     previous_op = -1
     # Where no steps are known, a whole recording is one: a million kernels come through here.
     ops, names = kernels.op[index].tolist(), timeline.events.name[kernels.op[index]].tolist()
     for position, (op, name_id, found) in enumerate(zip(ops, names, sizes, strict=True)):
         if ends[position] or parts[position]:
-            chain.clear()
-            previous_op = -1
+            chain, last, previous_op = {}, None, -1
         if ends[position]:
             continue
         if op == previous_op:
             # A later kernel of the same op, which is in the chain already: the last one writes the result.
-            if chain and chain[-1].op == op:
-                chain[-1].position = position
+            if last is not None and last.op == op:
+                last.position = position
             continue
         previous_op = op
         if found is None:
@@ -95,11 +89,13 @@ def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64
         for producer, size in _consumed(chain, found.reads, name):
             saved[position] += size
             # In a second pass a result is read again if it was written, or made again from what it came from.
-            cheap = again[position] <= 0 or producer.reads.count(size) < _TWO_READS
+            # What is made from two tensors of its size is dearer to make again than to read again.
+            cheap = again[position] <= 0 or producer.reads.count(size) <= 1
             if producer.op not in unwritten and cheap:
                 unwritten.add(producer.op)
                 saved[producer.position] += size
-        chain.append(_Link(op, name_id, position, found.reads, found.write))
+        last = _Link(op, name_id, position, found.reads)
+        chain.setdefault(found.write, []).append(last)
     return saved
 
 
@@ -119,15 +115,14 @@ def _read_again(timeline: Timeline, kernels: KernelTable, index: I64, on_chip: f
     return again
 
 
-def _consumed(chain: deque[_Link], reads: tuple[float, ...], but: int) -> list[tuple[_Link, float]]:
-    """Which recent results an op reads: each read takes the latest result of its size; none of an op called
-    `but`."""
+def _consumed(
+    chain: dict[float, list[_Link]], reads: tuple[float, ...], but: int
+) -> list[tuple[_Link, float]]:
+    """Which results an op reads: each the latest of its size; none of an op called `but`."""
     found: list[tuple[_Link, float]] = []
     for size in reads:
-        for producer in reversed(chain):
-            if producer.write != size or producer.name == but:
-                continue
-            if not any(producer is one for one, _ in found):
+        for producer in reversed(chain.get(size, ())):
+            if producer.name != but and not any(producer is one for one, _ in found):
                 found.append((producer, size))
                 break
     return found

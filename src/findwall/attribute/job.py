@@ -82,5 +82,4 @@ def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
     around = nearest(facts.timeline, links.parent, calls)
     forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
     own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
-    found: I64 = np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
-    return found
+    return np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)

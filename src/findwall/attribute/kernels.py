@@ -6,9 +6,6 @@ distinct (op, inputs) or (kernel name, launch) and spread over the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +67,7 @@ class KernelTable(msgspec.Struct, frozen=True):
 
     @property
     def duration(self) -> I64:
-        length: I64 = self.end - self.start
-        return length
+        return self.end - self.start
 
 
 def kernel_table(
@@ -98,7 +94,7 @@ def kernel_table(
     fill_from_chain(device, shares, ~communication, _limits(ceilings))
     if counted is not None:
         np.copyto(shares.nbytes, counted, where=~np.isnan(counted) & ~communication)
-    tensor_core = _by_name(device, lambda name: uses_tensor_cores(name) is True)
+    tensor_core = device.by_name(slice(None), lambda name: uses_tensor_cores(name) is True)
     floors = floors_of(device, shares, math_index, owned.works, tensor_core, ceilings)
     return KernelTable(
         row=rows,
@@ -157,8 +153,7 @@ def _blocks(timeline: Timeline, rows: I64) -> F64:
         # Some recorders write a grid of no blocks where they know none.
         if launch is not None and launch.grid is not None and all(side > 0 for side in launch.grid):
             counts[at] = float(np.prod(np.array(launch.grid, np.float64)))
-    found: F64 = counts[inverse]
-    return found
+    return counts[inverse]
 
 
 def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool, own_update: Bool) -> I64:
@@ -208,8 +203,8 @@ def _in_optimizer(timeline: Timeline, links: Links, rows: I64) -> Bool:
 
 def _math(device: Rows, owned: Owners) -> I8:
     """The number format of each row: its op's data, except that fp32 on tensor cores is tf32."""
-    in_name = _by_name(device, lambda name: MATH_INDEX.get(math_in_name(name) or "", -1), np.int8)
-    tf32 = _by_name(device, on_tensor_cores_in_tf32)
+    in_name = device.by_name(slice(None), lambda name: MATH_INDEX.get(math_in_name(name) or "", -1), np.int8)
+    tf32 = device.by_name(slice(None), on_tensor_cores_in_tf32)
     of_work = np.array([MATH_INDEX.get(work.math or "", -1) for work in owned.works] + [-1], np.int8)[
         owned.work
     ]
@@ -221,12 +216,3 @@ def _math(device: Rows, owned: Owners) -> I8:
     math_index[~multiplies & ~fp64] = MATH_INDEX["fp32"]
     math_index[multiplies & (math_index == MATH_INDEX["fp32"]) & tf32] = MATH_INDEX["tf32"]
     return math_index
-
-
-def _by_name(
-    device: Rows, value: Callable[[str], object], dtype: type[np.generic] = np.bool_
-) -> NDArray[Any]:
-    """A property of the kernel's name, worked out once per distinct name."""
-    distinct, inverse = np.unique(device.name, return_inverse=True)
-    found = np.array([value(device.timeline.names[int(name)]) for name in distinct], dtype)
-    return found[inverse]

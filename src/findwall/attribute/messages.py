@@ -11,9 +11,6 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.structure.links import Links
 
-# Ranges around a launch that may name its message, innermost first. Chosen by hand, not calibrated.
-NAMED_WITHIN = 3
-SENT_WITHIN = 6
 _COLLECTIVE = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|send|recv", re.IGNORECASE
 )
@@ -48,11 +45,9 @@ def collective_name(timeline: Timeline, links: Links, row: int) -> str:
     if extra is not None and extra.collective:
         return extra.collective
     launch = int(links.launch[row])
-    around = [
-        timeline.name_of(one) for one in (links.ancestors(launch)[:NAMED_WITHIN] if launch >= 0 else [])
-    ]
-    telling = [name for name in around if _COLLECTIVE.search(name)]
-    return telling[0] if telling else timeline.name_of(row).split("(")[0]
+    around = (timeline.name_of(one) for one in (links.ancestors(launch) if launch >= 0 else ()))
+    telling = next((name for name in around if _COLLECTIVE.search(name)), None)
+    return telling or timeline.name_of(row).split("(")[0]
 
 
 def is_point_to_point(timeline: Timeline, links: Links, rows: I64) -> Bool:
@@ -65,6 +60,6 @@ def _point_to_point(timeline: Timeline, links: Links, row: int) -> bool:
     if extra is not None and extra.collective:
         return bool(_POINT_TO_POINT.match(extra.collective))
     launch = int(links.launch[row])
-    around = links.ancestors(launch)[:SENT_WITHIN] if launch >= 0 else []
+    around = links.ancestors(launch) if launch >= 0 else []
     named = [one for one in around if timeline.events.kind[one] in (Kind.OP, Kind.ANNOTATION)]
     return any(_POINT_TO_POINT.match(timeline.name_of(one)) for one in named)

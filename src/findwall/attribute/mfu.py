@@ -6,13 +6,9 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, SMALL_PART
 from findwall.model.machine import MATH_TYPES
 from findwall.units import NS_PER_S, format_share
-
-# Of the matrix time: where more than this has no FLOP count, MFU is not given. Chosen by hand, not
-# calibrated.
-UNCOUNTED_MATRIX_SHARE = 0.1
 
 
 class Utilisation(msgspec.Struct, frozen=True):
@@ -33,7 +29,7 @@ def utilisation(facts: Facts) -> Utilisation:
         return Utilisation(None, None, None, None, "no matmul, convolution or attention in the step")
     flops = kernels.flops[index]
     blind = float(facts.own[matrix & np.isnan(flops)].sum()) / max(float(facts.own[matrix].sum()), 1.0)
-    if blind > UNCOUNTED_MATRIX_SHARE:
+    if blind > SMALL_PART:
         why = f"{format_share(blind)} of the matrix time has no shapes to count FLOPs from"
         return Utilisation(None, None, None, None, why)
     counted = matrix & ~np.isnan(flops)

@@ -11,26 +11,23 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from findwall.attribute.budget import NEAR_ROOF_SHARE, ROOF_SHARE
 from findwall.attribute.counted import TENSOR_CEILING
-from findwall.attribute.workmodel.floors import ALIGNED, START_NS, TOO_SMALL_NS
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.attribute.workmodel.floors import ALIGNED, TOO_SMALL_NS
+from findwall.model.catalogue import (
+    FAIR_PART,
+    MAJORITY_SHARE,
+    MATRIX_CLASSES,
+    NEAR,
+    NEARLY_ALL,
+    SMALL_PART,
+    WORTH_IT,
+)
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
 from findwall.model.ncu import NcuKernel
 from findwall.structure.classes import classify, math_in_name, telling_part, uses_tensor_cores
 
-# Of the peak that Nsight Compute counts against: what large copies reach on most GPUs, where no table says.
-MEMORY_CEILING = 0.9
-# All of these are chosen by hand, not calibrated.
-BUSY_SHARE = 0.6  # of a unit's peak: what NVIDIA's own rules call bound by it
-NO_TENSOR_SHARE = 0.05  # of the tensor pipe's time: it shares counters with others, so less is nothing
-TELLING_NS = 4 * START_NS  # a product that takes longer is judged by its pipe
-WASTED_SHARE = 0.3  # of the sectors: from here on the order of the accesses is what is wrong
-CLEAN_SHARE = 0.1  # of them: less waste is none
-CONFLICT_SHARE = 0.2  # of the wavefronts
-LOW_OCCUPANCY = 0.5
 ONE_WAVE = 1.0
 # Products of a generation before, by their names: on the GPU at hand they take more cycles of the pipe.
 OF_BEFORE = re.compile(r"cutlass_[78]\d_|ampere_|turing_|volta_|sm[78]\d|wmma")
@@ -107,7 +104,7 @@ def memory_ceiling(ceilings: Ceilings) -> float:
     """What of its peak bandwidth the device's memory reaches."""
     if ceilings.bandwidth and ceilings.spec_bandwidth:
         return min(ceilings.bandwidth / ceilings.spec_bandwidth, 1.0)
-    return MEMORY_CEILING
+    return NEARLY_ALL  # what large copies reach on most GPUs
 
 
 def pipe_worth(kernel: NcuKernel) -> float | None:
@@ -177,15 +174,15 @@ class _Seen:
 
 def _too_small(seen: _Seen) -> Judged | None:
     busiest = max(seen.dram, seen.sm, seen.kernel.memory or 0.0)
-    if seen.time > TOO_SMALL_NS or busiest >= NEAR_ROOF_SHARE:
+    if seen.time > TOO_SMALL_NS or busiest >= MAJORITY_SHARE:
         return None
     return seen.judged("latency", "launch-bound", "too-small", seen.floor)
 
 
 def _product_roof(seen: _Seen) -> Judged | None:
-    if seen.dram >= ROOF_SHARE and seen.dram >= seen.tensor_known:
+    if seen.dram >= NEAR and seen.dram >= seen.tensor_known:
         return seen.judged("bandwidth", "memory-roof", "memory-roof", seen.dram)
-    if seen.tensor < ROOF_SHARE:
+    if seen.tensor < NEAR:
         return None
     if _is_without_tensor_cores(seen):
         return None
@@ -208,15 +205,15 @@ def _misaligned(seen: _Seen) -> Judged | None:
 
 def _is_without_tensor_cores(seen: _Seen) -> bool:
     if seen.kernel.tensor is not None:
-        return seen.kernel.tensor < NO_TENSOR_SHARE
+        return seen.kernel.tensor < WORTH_IT  # it shares counters with others: less is nothing
     return uses_tensor_cores(seen.kernel.name) is False
 
 
 def _fast_path_off(seen: _Seen) -> Judged | None:
     """A product in fp32 on the vector pipe, where tensor cores could serve."""
-    if seen.class_ == "attention" or seen.time < TELLING_NS or not _is_without_tensor_cores(seen):
+    if seen.class_ == "attention" or not _is_without_tensor_cores(seen):
         return None
-    if seen.sm < NEAR_ROOF_SHARE or math_in_name(seen.kernel.name) not in (None, "fp32"):
+    if seen.sm < MAJORITY_SHARE or math_in_name(seen.kernel.name) not in (None, "fp32"):
         return None
     vector, short = (seen.ceilings.flops.get(name) for name in ("fp32", "tf32"))
     floor = max(seen.sm * vector / short, seen.dram) if vector and short and short > vector else None
@@ -224,12 +221,12 @@ def _fast_path_off(seen: _Seen) -> Judged | None:
 
 
 def _vector_roof(seen: _Seen) -> Judged | None:
-    if seen.dram >= ROOF_SHARE:
+    if seen.dram >= NEAR:
         cause = "layout-copies" if seen.class_ == "copy" else "memory-roof"
         return seen.judged("bandwidth", cause, "memory-roof", seen.dram)
-    if seen.arithmetic >= ROOF_SHARE:
+    if seen.arithmetic >= NEAR:
         return seen.judged("compute", "at-the-roof", "vector-roof", seen.arithmetic)
-    if (seen.kernel.memory or 0.0) < ROOF_SHARE or _wasted(seen) >= CLEAN_SHARE:
+    if (seen.kernel.memory or 0.0) < NEAR or _wasted(seen) >= SMALL_PART:
         return None
     if seen.kernel.wasted is None:  # a cache is busy, and whether with what it must move decides
         return seen.judged("bandwidth", UNKNOWN, "no-sector-counter", None)
@@ -242,10 +239,10 @@ def _wasted(seen: _Seen) -> float:
 
 def _slow(seen: _Seen) -> Judged | None:
     kernel = seen.kernel
-    if (kernel.memory or 0.0) >= BUSY_SHARE:
+    if (kernel.memory or 0.0) >= MAJORITY_SHARE:
         bound = "bandwidth"
     else:
-        bound = "compute" if seen.sm >= BUSY_SHARE else "latency"
+        bound = "compute" if seen.sm >= MAJORITY_SHARE else "latency"
     # Without the instructions it is unknown what the tensor cores' busy time is worth.
     is_blind = seen.is_matrix and seen.worth is None and not _is_without_tensor_cores(seen)
     floor = None if is_blind else seen.floor
@@ -255,14 +252,14 @@ def _slow(seen: _Seen) -> Judged | None:
 def _why_slow(seen: _Seen) -> str:
     """What is most likely wrong, the surest sign first."""
     kernel = seen.kernel
-    if _wasted(seen) >= WASTED_SHARE:
+    if _wasted(seen) >= FAIR_PART:
         return "uncoalesced"
     if kernel.spills:
         return "spills"
     if kernel.waves is not None and kernel.waves < ONE_WAVE:
         return "few-blocks"
-    if (kernel.bank_conflicts or 0.0) >= CONFLICT_SHARE:
+    if (kernel.bank_conflicts or 0.0) >= FAIR_PART:
         return "bank-conflicts"
-    if kernel.most_occupancy is not None and kernel.most_occupancy <= LOW_OCCUPANCY and kernel.limited_by:
+    if kernel.most_occupancy is not None and kernel.most_occupancy <= MAJORITY_SHARE and kernel.limited_by:
         return "occupancy"
     return "stall" if kernel.stall is not None else "slow"

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from findwall.model.catalogue import SMALL_PART
 from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.ncu import Dims, NcuKernel, NcuReport
 
-# Of the most: launches whose bytes differ by less are alike, and so are all others of that name and grid.
-ALIKE_SHARE = 0.1
 _WORD = re.compile(r"[A-Za-z_]\w*|\d+[uUlL]*")
 _PLACEHOLDER = re.compile(r"T\d+")
 _NOISE = frozenset({"void", "const", "unnamed", "anonymous", "namespace", "instance"})
@@ -102,7 +101,8 @@ def _in_order(launches: list[NcuKernel], count: int, steps: int | None) -> F64 |
     if any(one.dram_bytes is None for one in launches):
         return None
     counted = np.array([one.dram_bytes for one in launches], np.float64)
-    if counted.max() - counted.min() <= ALIKE_SHARE * counted.max():
+    # Launches that are about alike stand for all others of that name and grid.
+    if counted.max() - counted.min() <= SMALL_PART * counted.max():
         return np.full(count, float(counted.mean()))
     if len(counted) == count:
         return counted

@@ -102,8 +102,7 @@ def _within(facts: Facts, at: I64) -> Bool:
         return np.zeros(len(at), bool)
     rows = rows_matching(facts.timeline, rows, OPTIMIZER)
     ranges = union(updates_begin(facts.timeline, facts.links, rows), events.end[rows])
-    inside: Bool = ranges.covered_within(at, at + 1) > 0
-    return inside
+    return ranges.covered_within(at, at + 1) > 0
 
 
 def split_by_module(facts: Facts, most: int = 20) -> dict[str, float]:

@@ -47,8 +47,7 @@ def records(facts: Facts, heads: I64) -> Bool:
     """Which of these ops record gradients."""
     events = facts.timeline.events
     head = head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
-    found: Bool = np.isin(heads, head)
-    return found
+    return np.isin(heads, head)
 
 
 def head_of_rows(facts: Facts, heads: I64, rows: I64) -> I64:
@@ -73,5 +72,4 @@ def unrecorded_rows(facts: Facts) -> I64:
     makes = facts.timeline.named(_MAKES, heads)[facts.timeline.events.name[heads]]
     rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
     head = head_of_rows(facts, heads, rows)
-    found: I64 = rows[np.isin(head, heads[~recording & ~makes])]
-    return found
+    return rows[np.isin(head, heads[~recording & ~makes])]

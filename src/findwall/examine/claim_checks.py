@@ -23,7 +23,6 @@ from findwall.model.diagnosis import (
 from findwall.units import NS_PER_MS, format_ms, format_share
 
 # All chosen by hand, not calibrated.
-SAID_TOLERANCE = 1.05  # times what a sentence promises: a fix that saves more says something else
 
 ZERO_TIMES = re.compile(r"(?<![\d.,])0 times\b|\bNothing of\b")
 GRAPH_ADVICE = re.compile(r"[Cc]apture [^.;]*graph|torch\.cuda\.graph|make_graphed_callables|reduce-overhead")
@@ -144,7 +143,7 @@ def promise_covers_the_fixes(claim: Claim) -> str:
     promised = float(found[1]) * MS_PER_UNIT[found[2]]
     for one in claim.document.prescriptions:
         saved = claim.step - one.step_ms.low if one.step_ms.low is not None else 0.0
-        beyond = saved > SAID_TOLERANCE * promised + 1e-3
+        beyond = saved > (1 + WORTH_IT) * promised + 1e-3
         if one.moves == [claim.cause] and beyond and not takes_out(one.fixes):
             fixes, saved_text = " and ".join(one.fixes), format_ms(saved)
             return f"the verdict promises {format_ms(promised)}, {fixes} alone {saved_text}"

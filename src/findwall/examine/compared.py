@@ -11,6 +11,7 @@ from statistics import median
 import msgspec
 
 from findwall.examine.rows import KERNELS_LISTED
+from findwall.model.catalogue import WAITED_FOR_SHARE, WORTH_IT
 from findwall.model.comparison import (
     COMPARE_SCHEMA,
     CauseChange,
@@ -34,11 +35,7 @@ LEAST_CHANGE = 2 * LEAST_DIFFERENCE
 # With one run a side nobody knows how far two processes of the same job lie apart. Chosen by hand: three
 # times the 1 % by which processes usually vary. What the steps of a run vary by comes on top.
 ONE_RUN_BAR = 0.03
-# Kernels that are told, chosen by hand: a change nobody would miss in the step, and more than clocks explain.
-KERNEL_SHARE = 0.002  # of the longer step
-KERNEL_CHANGED = 0.05  # of the kernel's own time
 LEAST_REST_MS = 1e-6  # of the budget: less is the rounding of sums
-UNEVEN = 0.05  # of the step: a median so far below the mean is said. Chosen by hand.
 REST = "rest"  # the part of a step that its budget does not hold
 
 _FIGURES = re.compile(r"[0-9][0-9.,]*")
@@ -232,7 +229,7 @@ def _kernels(one: Diagnosis, two: Diagnosis, sides: tuple[Side, Side]) -> list[K
     """Kernels that appeared, vanished or changed, by name and class, the largest change first."""
     if not (one.kernels and two.kernels):
         return []
-    least = KERNEL_SHARE * max(sides[0].step_ms or 0.0, sides[1].step_ms or 0.0)
+    least = WAITED_FOR_SHARE * max(sides[0].step_ms or 0.0, sides[1].step_ms or 0.0)
     found = _by_name(one.kernels), _by_name(two.kernels)
     cuts = _cut(one.kernels), _cut(two.kernels)
     rows = []
@@ -242,7 +239,7 @@ def _kernels(one: Diagnosis, two: Diagnosis, sides: tuple[Side, Side]) -> list[K
         absent = [(name, class_) not in side for side in found]
         # A full list leaves the shortest out: what is absent there may have run all the same.
         unsure = max((cut for cut, is_absent in zip(cuts, absent, strict=True) if is_absent), default=0.0)
-        if abs(change) < max(least, KERNEL_CHANGED * max(taken[0][0], taken[1][0]), unsure):
+        if abs(change) < max(least, WORTH_IT * max(taken[0][0], taken[1][0]), unsure):
             continue
         rows.append(
             KernelChange(
@@ -308,7 +305,7 @@ def _notes(told: tuple[Taken, Taken], sides: tuple[Side, Side]) -> list[str]:
         )
     for run, label in zip(told, ("A", "B"), strict=True):
         step = run.diagnosis.step
-        if step.ms is not None and step.median_ms is not None and step.median_ms < (1 - UNEVEN) * step.ms:
+        if step.ms is not None and step.median_ms is not None and step.median_ms < (1 - WORTH_IT) * step.ms:
             notes.append(
                 f"{format_ms(step.ms)} is the mean of {label}'s {step.count} steps; half of them take at "
                 f"most {format_ms(step.median_ms)}: a few long ones make the difference."

@@ -11,23 +11,17 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from findwall.model.catalogue import ROOFS, SMALL_PART
+from findwall.attribute.counted import FP32_CEILING, TENSOR_CEILING
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.machine import Counters
 from findwall.model.run import Rank, StepTimes
 from findwall.units import format_ms, format_share
 
-# Shares of time in percent, as NVML's GPM reports them. Seen on an H200: bf16 matmuls 87 SM, 84 tensor,
-# 15 DRAM; pointwise 95, 1, 83; tiny ops 6, 0, 5; fp32 matmuls 97 SM, 76 fp32 pipe, 11 DRAM.
-SM_BUSY, SM_IDLE = 85.0, 60.0
-PIPE_BUSY = 60.0
-TENSOR_UNUSED = 5.0
-# What the busiest pipe shows when a step is nothing but such matmuls: seen on an H200, as above.
-TENSOR_AT_ROOF, FP32_AT_ROOF = 84.0, 76.0
+# Percent of the time, as NVML's GPM reports it.
+TENSOR_AT_ROOF, FP32_AT_ROOF = 100 * TENSOR_CEILING, 100 * FP32_CEILING
 # Times fp32's rate: TF32 on the tensor cores of every GPU that has these counters (Hopper and later), by
 # their data sheets.
 TENSOR_CORES_RATIO = 7.0
-# Of the idle time: a wait that explains this much is its cause. Chosen by hand, not calibrated.
-EXPLAINS_IDLE_SHARE = 0.5
 
 
 class CounterVerdict(msgspec.Struct, frozen=True):
@@ -142,10 +136,10 @@ def _waiting(
     rank: Rank, whole: Whole, waits: Sequence[Wait], idle: float, known: bool
 ) -> tuple[str | None, tuple[str, ...], str] | None:
     """A wait that was seen and that explains most of the idle time, if there is much of that."""
-    if not known or idle * 100 < 100 - SM_IDLE:
+    if not known or idle < FAIR_PART:
         return None
     for wait in waits:
-        if wait.share >= EXPLAINS_IDLE_SHARE * idle:
+        if wait.share >= MAJORITY_SHARE * idle:
             return wait.cause, (), wait.sentence
     if rank.compiles:
         return (
@@ -162,26 +156,26 @@ def _by_pipes(whole: Whole, gpm: Counters, knows_loader: bool) -> tuple[str | No
     sm, tensor, dram, fp32 = (value or 0.0 for value in (gpm.sm, gpm.tensor, gpm.dram, gpm.fp32))
     cause: str | None = None
     between: tuple[str, ...] = ()
-    if sm < SM_IDLE:
+    if sm < 100 * NEAR:
         between = ("launch-bound", "host-work", "host-sync", *(() if knows_loader else ("loader-starved",)))
         idle = format_share(1 - sm / 100)
         text = f"For about {idle} of {whole} the device waits{', and not for the loader' * knows_loader}"
-    elif tensor >= PIPE_BUSY:
+    elif tensor >= NEAR * TENSOR_AT_ROOF:
         cause = "at-the-roof"
         text = f"The tensor cores are busy {tensor:.0f} % of {whole}: they run at the roof"
-    elif fp32 >= PIPE_BUSY and tensor < TENSOR_UNUSED:
+    elif fp32 >= NEAR * FP32_AT_ROOF and tensor < 100 * WORTH_IT:
         cause = "fast-path-off"
         text = (
             f"The fp32 pipe is busy {fp32:.0f} % of {whole}, the tensor cores {tensor:.0f} %. Move "
             "the matmuls to them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
         )
-    elif dram >= PIPE_BUSY:
+    elif dram >= 100 * MAJORITY_SHARE:
         between = ("unfused-pointwise", "memory-roof", "unfused-attention")
         text = f"Memory is busy {dram:.0f} % of {whole}: the wall is bandwidth"
     else:
-        # fp32 convolutions keep their pipe less busy than matmuls do (below PIPE_BUSY on an H200).
-        slow = ("slow-kernels", "fast-path-off") if tensor < TENSOR_UNUSED else ("slow-kernels",)
-        between = (*slow, "misaligned-shapes", "unfused-pointwise") if sm >= SM_BUSY else ()
+        # fp32 convolutions keep their pipe less busy than matmuls do.
+        slow = ("slow-kernels", "fast-path-off") if tensor < 100 * WORTH_IT else ("slow-kernels",)
+        between = (*slow, "misaligned-shapes", "unfused-pointwise")
         text = f"No pipe is busy (SM {sm:.0f} %, tensor {tensor:.0f} %, DRAM {dram:.0f} % of {whole})"
     end = "." if cause is not None else f"; {whole.shown_by} would show why."
     return cause, between, text + end

@@ -22,7 +22,7 @@ from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
 from findwall.fixes.what_if import what_if
-from findwall.model.catalogue import WALL_OF, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
     NO_GAIN,
@@ -49,14 +49,11 @@ from findwall.units import format_ms, format_share, ms
 from findwall.walls import cause_modules
 from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
-# Chosen by hand, not calibrated.
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
 DOUBTFUL_ROOF = "But that ceiling was measured on a busy machine: run `findwall ceilings --refresh` first."
-ABOUT_AS_MUCH = 0.9  # of another reading's share
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MORE_TRACED = 20  # steps, where the few that are usually traced were not like those that were timed
 TIMED_WAITS = {"loader-starved": "for the loader", "gc-pause": "for the garbage collector"}
-MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
 def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> Diagnosis:
@@ -151,7 +148,7 @@ def _blindest(facts: Facts) -> Scenario:
         return facts.unknown(one) / max(one.step, 1.0)
 
     most, likely = max(facts.reading.scenarios, key=share), facts.reading.likely
-    return likely if share(likely) >= ABOUT_AS_MUCH * share(most) else most
+    return likely if share(likely) >= NEARLY_ALL * share(most) else most
 
 
 def _unexplained(facts: Facts) -> str:
@@ -160,7 +157,7 @@ def _unexplained(facts: Facts) -> str:
     idle, step = format_ms(ms(blind.idle[UNKNOWN])), format_ms(ms(blind.step))
     known = f"For {idle} of the {step} step the device waits, and the trace does not show why: "
     was_run = facts.reading.source == "measured"  # then `findwall run` alone would do the same again
-    if blind.left_over > MOSTLY_IDLE_SHARE * blind.idle[UNKNOWN]:
+    if blind.left_over > MAJORITY_SHARE * blind.idle[UNKNOWN]:
         why = "its steps are shorter than the timed ones. Trace"
         if was_run:
             return f"{known}{why} more of them (`findwall run --trace-steps {MORE_TRACED}`)."

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.kinds_told import doing_text, kind_text, kinds_of, what_it_does
+from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.diagnosis import KindRow
 from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.run import Rank
 from findwall.units import format_share
-
-OUTSIDE_SHARE = 0.1  # of the job's time outside its steps: less is not worth a sentence; chosen by hand
 
 
 def kind_rows(rank: Rank, facts: Facts | None = None) -> list[KindRow]:
@@ -78,7 +77,9 @@ def about_elapsed(rank: Rank) -> list[str]:
     if shares is None or rank.elapsed is None:
         return []
     beside = {name: shares[name] for name in ("evaluation", "saving", "loader-start")}
-    if sum(beside.values()) < OUTSIDE_SHARE:
+    if sum(beside.values()) < SMALL_PART:
         return []
-    listed = ", ".join(f"{name} {format_share(share)}" for name, share in beside.items() if share > 0.005)
+    listed = ", ".join(
+        f"{name} {format_share(share)}" for name, share in beside.items() if share > MENTION_SHARE
+    )
     return [f"Outside its steps the job spent, of {rank.elapsed.total:.0f} s in all: {listed}."]

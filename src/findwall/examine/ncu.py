@@ -14,10 +14,9 @@ from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.ncu_kernels import Judged, judge, merge
 from findwall.examine.ncu_verdict import Totals, decide
 from findwall.examine.ncu_words import helps, sentence
-from findwall.examine.questions import MATRIX_SHARE
 from findwall.examine.rows import KERNELS_LISTED, machine
 from findwall.fixes import all_fixes
-from findwall.model.catalogue import MATRIX_CLASSES, WALL_OF
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALL_OF
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import (
     EVIDENCE_ROWS,
@@ -117,7 +116,7 @@ def _questions(kernels: Sequence[Judged], totals: Totals) -> list[Question]:
     return [
         Question("stable", "unknown", None, "Kernels alone have no steps."),
         Question("busy", "unknown", None, "Kernels alone have no gaps."),
-        Question("matmul", "yes" if share >= MATRIX_SHARE else "no", share, matmul),
+        Question("matmul", "yes" if share >= MAJORITY_SHARE else "no", share, matmul),
         _peak(products, time),
     ]
 

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 
 from findwall.attribute.stacks import Doing, Doings
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.run import Rank
 from findwall.units import format_share
 
-# All chosen by hand, not calibrated.
 FEWEST_RANKS = 3  # of two, nobody can say which is the odd one
-DIFFERS_SHARE = 0.25  # of the looks
-DIFFERS_POINTS = 20.0  # percent of the time on the multiprocessors
-SLOWER_CLOCK = 0.9  # times the others' clock
 
 DOES = {
     "ops": "is inside ops of torch",
@@ -35,14 +32,15 @@ def odd_ranks(ranks: Sequence[Rank], seen: Sequence[Doings]) -> dict[int, str]:
         why = _by_clock(ranks, at) or _by_looks(seen, at) or _by_counters(ranks, at)
         if why:
             found[at] = why
-    return found if len(found) <= len(ranks) // 3 else {}  # where many differ there is no rule to differ from
+    # Where many differ there is no rule to differ from.
+    return found if len(found) < MAJORITY_SHARE * len(ranks) else {}
 
 
 def _by_clock(ranks: Sequence[Rank], at: int) -> str:
     clocks = [rank.telemetry.sm_clock_mhz for rank in ranks]
     own = clocks[at]
     others = [clock.mean for number, clock in enumerate(clocks) if clock is not None and number != at]
-    if own is None or not others or own.mean >= SLOWER_CLOCK * median(others):
+    if own is None or not others or own.mean >= NEARLY_ALL * median(others):
         return ""
     return f"its clock is {own.mean:.0f} MHz, the others' {median(others):.0f}"
 
@@ -65,13 +63,13 @@ def _by_looks(seen: Sequence[Doings], at: int) -> str:
 
 def _is_apart(own: Doing, other: Doing) -> bool:
     beyond_chance = own.low > other.high or own.high < other.low
-    return beyond_chance and abs(own.share - other.share) >= DIFFERS_SHARE
+    return beyond_chance and abs(own.share - other.share) >= FAIR_PART
 
 
 def _by_counters(ranks: Sequence[Rank], at: int) -> str:
     busy = [rank.telemetry.gpm.sm if rank.telemetry.gpm is not None else None for rank in ranks]
     own = busy[at]
     others = [share for number, share in enumerate(busy) if share is not None and number != at]
-    if own is None or not others or abs(own - median(others)) < DIFFERS_POINTS:
+    if own is None or not others or abs(own - median(others)) < 100 * FAIR_PART:
         return ""
     return f"its multiprocessors are busy {own:.0f} % of the time, the others' {median(others):.0f} %"

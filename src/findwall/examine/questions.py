@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.conditions import STEADY_SPREAD
+from findwall.attribute.conditions import FEWEST_STEPS
 from findwall.attribute.facts import Facts
 from findwall.examine.kinds import about_kinds
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import (
+    FAIR_PART,
+    KERNEL_CLASSES,
+    MAJORITY_SHARE,
+    MATRIX_CLASSES,
+    NEAR,
+    NEARLY_ALL,
+)
 from findwall.model.diagnosis import Question
 from findwall.units import format_ms, format_share, ms
 
-# All chosen by hand, not calibrated.
-FEWEST_STEADY = 5  # steps that are alike, to call them steady
-BUSY_SHARE = 0.90  # of the step: the device is busy
-MATRIX_SHARE = 0.50  # of the busy time: the job is mostly matrix products
 DOUBTFUL = "measured on a busy machine"
 SOURCES = {"measured": "measured", "table": "from the table"}
-KNOWN_FLOOR_SHARE = 0.5  # of the matrix time: with floors for less, how near the ceiling it runs is not told
 NO_CLASS = "other"  # of kernels: neither name nor op says what they do
 
 
@@ -33,9 +34,9 @@ def _yes(condition: bool) -> str:
 def is_steady(seconds: np.ndarray) -> bool | None:
     """Whether steps take about as long as each other; None: too few alike ones were seen to say so."""
     value = spread(seconds)
-    if value is None or (value <= STEADY_SPREAD and len(seconds) < FEWEST_STEADY):
+    if value is None or (value <= FAIR_PART and len(seconds) < FEWEST_STEPS):
         return None
-    return value <= STEADY_SPREAD
+    return value <= FAIR_PART
 
 
 def spread(seconds: np.ndarray) -> float | None:
@@ -77,12 +78,12 @@ def _busy(facts: Facts) -> Question:
     ]
     likely, low, high = shares[1], min(shares), max(shares)
     idle = format_ms(ms(facts.step - facts.reading.likely.busy))
-    if _yes(low >= BUSY_SHARE) != _yes(high >= BUSY_SHARE):
+    if _yes(low >= NEARLY_ALL) != _yes(high >= NEARLY_ALL):
         share = f"{format_share(low)} to {format_share(high)}"
         text = f"The {_device(facts)} works {share} of the step; the profiler hides how much."
         return Question("busy", "unknown", likely, text)
     text = f"The {_device(facts)} works {format_share(likely)} of the step and idles {idle}."
-    return Question("busy", _yes(likely >= BUSY_SHARE), likely, text)  # type: ignore[arg-type]
+    return Question("busy", _yes(likely >= NEARLY_ALL), likely, text)  # type: ignore[arg-type]
 
 
 def _matrix(facts: Facts) -> np.ndarray:
@@ -101,12 +102,12 @@ def _matmul(facts: Facts) -> Question:
         return Question("matmul", "unknown", None, "No device time was seen.")
     value = float(facts.own[_matrix(facts)].sum()) / busy
     most = value + float(facts.own[_is_class(facts, NO_CLASS)].sum()) / busy
-    if value < MATRIX_SHARE <= most:
+    if value < MAJORITY_SHARE <= most:
         unknown = format_share(most - value)
         text = f"It is unknown how much is matmul: nothing tells what {unknown} of the busy time computes."
         return Question("matmul", "unknown", None, text)
     text = f"{format_share(value)} of the busy time is matmul, convolution or attention."
-    return Question("matmul", _yes(value >= MATRIX_SHARE), value, text)  # type: ignore[arg-type]
+    return Question("matmul", _yes(value >= MAJORITY_SHARE), value, text)  # type: ignore[arg-type]
 
 
 def _peak(facts: Facts) -> Question:
@@ -117,7 +118,7 @@ def _peak(facts: Facts) -> Question:
     time = float(facts.kernels.duration[index][known].sum())
     if not float(facts.kernels.duration[index][matrix].sum()):
         return Question("peak", "unknown", None, "There are no matmuls to compare with the ceiling.")
-    if time < KNOWN_FLOOR_SHARE * float(facts.kernels.duration[index][matrix].sum()):
+    if time < MAJORITY_SHARE * float(facts.kernels.duration[index][matrix].sum()):
         why = "no ceilings are known" if not facts.ceilings.known else "most of them have no shapes"
         return Question(
             "peak", "unknown", None, f"It is unknown how near the ceiling the matmuls run: {why}."
@@ -126,4 +127,4 @@ def _peak(facts: Facts) -> Question:
     source = DOUBTFUL if facts.ceilings.doubt else SOURCES.get(facts.ceilings.source, "known")
     reach = f"what this {_device(facts)} can reach on such work (ceilings {source})"
     text = f"The matmuls run at {format_share(value)} of {reach}."
-    return Question("peak", _yes(value >= ROOF_SHARE), value, text)  # type: ignore[arg-type]
+    return Question("peak", _yes(value >= NEAR), value, text)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from findwall.attribute.figures import listed
 from findwall.attribute.job import captured_share
 from findwall.attribute.probed import far_off
 from findwall.examine.kinds import about_elapsed, about_kinds
+from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import NSYS
 from findwall.model.run import Rank, Run
@@ -17,11 +18,6 @@ from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, L
 from findwall.structure.steps import step_numbers
 from findwall.units import format_ms, format_share, ms
 
-# Both chosen by hand, not calibrated.
-ABOVE_SPEC_SHARE = 0.01  # of the kernel time: less above the spec is not worth a sentence
-LEFT_OVER_SHARE = 0.03  # of the step: a replay nearer than that is what its bar asks
-UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a sentence
-SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
 OPS_NAMED = 3  # in one note
 RANKS_NAMED = 8  # in one note
 WHAT_ONCE = {
@@ -138,7 +134,7 @@ def _about_left_out(facts: Facts) -> list[str]:
             "device "
             "work that this file does not hold (it is a slice of a longer trace)."
         )
-    if once > SHOWN_ONCE_SHARE * facts.step:
+    if once > MENTION_SHARE * facts.step:
         notes.append(
             f"{format_ms(ms(once))} is left out of the step because it happens only once: "
             f"{_what_once(facts)}."
@@ -148,7 +144,7 @@ def _about_left_out(facts: Facts) -> list[str]:
 
 def _about_left_over(facts: Facts) -> list[str]:
     left = facts.reading.likely.left_over
-    if left < LEFT_OVER_SHARE * facts.step:
+    if left < WORTH_IT * facts.step:
         return []
     return [
         f"The step is {format_ms(ms(left))} longer than the traced steps explain, even on a slow host, so "
@@ -248,7 +244,7 @@ def _about_model(facts: Facts) -> list[str]:
     work = ~facts.kernels.orphan & ~facts.kernels.communication  # as the quality counts it
     total = float(facts.kernels.duration[work].sum())
     above = float(facts.kernels.duration[work & facts.kernels.above_spec].sum())
-    if total and above > ABOVE_SPEC_SHARE * total:
+    if total and above > MENTION_SHARE * total:
         notes.append(
             f"{format_share(above / total)} of the kernel time would run above 105 % of the spec: its data "
             "was in cache, or its work is overestimated."
@@ -258,6 +254,6 @@ def _about_model(facts: Facts) -> list[str]:
             f"{format_share(facts.counted.share)} of the device's time goes to kernels with unknown shapes: "
             f"{facts.counted.words}, over the timed steps."
         )
-    if facts.share(UNKNOWN) > UNKNOWN_SHARE:
+    if facts.share(UNKNOWN) > WORTH_IT:
         notes.append(f"{format_share(facts.share(UNKNOWN))} of the step has no known cause.")
     return notes

@@ -11,7 +11,6 @@ import msgspec
 from findwall.attribute.conditions import held_down
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
 from findwall.examine.counters import (
-    EXPLAINS_IDLE_SHARE,
     CounterVerdict,
     Wait,
     Whole,
@@ -19,9 +18,8 @@ from findwall.examine.counters import (
     judge,
 )
 from findwall.examine.odd_rank import DOES, odd_ranks
-from findwall.examine.questions import BUSY_SHARE
 from findwall.examine.rows import machine, memory
-from findwall.model.catalogue import WALL_OF
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.diagnosis import (
     SCHEMA,
     Diagnosis,
@@ -43,11 +41,7 @@ from findwall.units import GIB, format_share
 
 # All chosen by hand, not calibrated.
 TOO_SHORT_S = 3.0  # with a handful of looks and samples nothing is proven
-COMPILES_SHARE = 0.2  # of the looks: then the job is as it is only while it compiles
-COULD_BE_SHARE = 0.25  # of the looks, at most: what is seen less often is not what the job waits for
 COPIES_MIB_S = 500.0  # to the device: with less, copies cannot fill much of the time, pageable ones neither
-IN_LINE_SHARE = 0.05  # of the time that the main thread waits for a core: less is how any thread runs
-STARTING_SHARE = 0.5  # of the looks
 LINES_LISTED = 12
 WHOLE = Whole(shown_by="`findwall run`")
 NOTHING_SEEN = WatchedRank(0)
@@ -107,7 +101,7 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
         return CounterVerdict(None, (), early, busy), True
     idle = 1.0 if busy is None else 1.0 - busy
     loader = found.of("loader")
-    knows_loader = found.looks > 0 and loader.high < EXPLAINS_IDLE_SHARE * idle
+    knows_loader = found.looks > 0 and loader.high < MAJORITY_SHARE * idle
     verdict = judge(rank, WHOLE, _waits(rank, found, idle), knows_loader)
     if verdict is None:
         return _by_lines(rank, found), False
@@ -126,10 +120,10 @@ def _stopped(job: WatchedJob) -> str:
 
 def _too_early(job: WatchedJob, found: Doings) -> str:
     looks = found.looks + found.starting
-    if looks and found.starting >= STARTING_SHARE * looks:
+    if looks and found.starting >= MAJORITY_SHARE * looks:
         return "The job still imports its modules, so nothing is known yet. Watch it once it trains."
     compiling = found.of("compiles")
-    if compiling.low >= COMPILES_SHARE:
+    if compiling.low >= FAIR_PART:
         return (
             f"torch.compile compiles in {format_share(compiling.share)} of the looks ({_place(compiling)}). "
             "Watch the job once that is done; if it never is, its shapes or values change from step to step."
@@ -196,11 +190,11 @@ def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
         return CounterVerdict(None, (), _nothing_known(rank), None)
     waits = {"loader-starved": found.of("loader"), "host-work": _host_work(rank, found)}
     talk = found.of("collective")
-    asleep = found.of("waits").high >= COULD_BE_SHARE  # for whom is not known: batches may come that way too
-    between = [cause for cause, one in waits.items() if one.high >= COULD_BE_SHARE or asleep]
+    asleep = found.of("waits").high >= FAIR_PART  # for whom is not known: batches may come that way too
+    between = [cause for cause, one in waits.items() if one.high >= FAIR_PART or asleep]
     # A thread that sleeps inside an op waits for other threads; among ranks, most likely for other ranks.
-    talks = talk.high >= COULD_BE_SHARE
-    talks |= _is_one_of_many(rank) and found.of("stalls").low >= COULD_BE_SHARE
+    talks = talk.high >= FAIR_PART
+    talks |= _is_one_of_many(rank) and found.of("stalls").low >= FAIR_PART
     between += ["exposed-collective", "straggler"] if talks else []
     most = max(DOES, key=lambda name: found.of(name).share)
     one = found.of(most)
@@ -236,9 +230,9 @@ def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -
         kept += ("exposed-collective", "straggler") if _is_one_of_many(rank) else ()
     if not found.looks:
         return msgspec.structs.replace(verdict, between=kept)
-    if found.of("python", "waits").high < EXPLAINS_IDLE_SHARE * idle:
+    if found.of("python", "waits").high < MAJORITY_SHARE * idle:
         kept = tuple(cause for cause in kept if cause != "host-work")
-    if found.of("collective").high >= COULD_BE_SHARE:
+    if found.of("collective").high >= FAIR_PART:
         kept = (*kept, "exposed-collective", "straggler")
     every = found.all()
     text = f"{verdict.sentence} The host is most often at {_place(every)}."
@@ -285,7 +279,7 @@ def _questions(busy: float | None) -> list[Question]:
     answer = Question("busy", "unknown", None, "No counters were read.")
     if busy is not None:
         text = f"Counters see work on the multiprocessors {format_share(busy)} of the time."
-        answer = Question("busy", "yes" if busy >= BUSY_SHARE else "no", busy, text)
+        answer = Question("busy", "yes" if busy >= NEARLY_ALL else "no", busy, text)
     return [
         Question("stable", "unknown", None, nothing),
         answer,
@@ -297,7 +291,7 @@ def _questions(busy: float | None) -> list[Question]:
 def _notes(job: WatchedJob, rank: Rank, found: Doings, verdict: CounterVerdict) -> list[str]:
     notes = []
     waited = rank.telemetry.cpu.in_line_share if rank.telemetry.cpu is not None else None
-    if waited is not None and waited >= IN_LINE_SHARE:
+    if waited is not None and waited >= WORTH_IT:
         notes.append(
             f"For {format_share(waited)} of the time the job's thread waited for a core that others "
             "used, so part of what is seen on the host may be their doing."

@@ -7,10 +7,10 @@ import numpy as np
 from findwall.attribute.places import lines_evidence
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts, recoverable_share
 from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
-from findwall.examine.questions import BUSY_SHARE, is_steady, steadiness
+from findwall.examine.questions import is_steady, steadiness
 from findwall.examine.remarks import notes_of_ranks
 from findwall.examine.rows import machine, memory, throughput, warnings
-from findwall.model.catalogue import WALL_OF
+from findwall.model.catalogue import NEARLY_ALL, WALL_OF
 from findwall.model.diagnosis import (
     SCHEMA,
     BudgetRow,
@@ -98,7 +98,7 @@ def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Questio
     busy = Question("busy", "unknown", None, nothing)
     if verdict.busy is not None:
         text = f"Counters see work on the multiprocessors {format_share(verdict.busy)} of the time."
-        busy = Question("busy", "yes" if verdict.busy >= BUSY_SHARE else "no", verdict.busy, text)
+        busy = Question("busy", "yes" if verdict.busy >= NEARLY_ALL else "no", verdict.busy, text)
     return [
         stable,
         busy,

@@ -30,7 +30,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from findwall.attribute.conditions import CORES_FULL_SHARE, in_line_share
+from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import a_step, gain_ms, step_ms
 from findwall.attribute.whatif import ideal
@@ -38,7 +38,7 @@ from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, workers_of
 from findwall.measure.threads import hold_threads, usable_cores
-from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.patches.editor import Editor
 from findwall.patches.threads import hold_in_script
 from findwall.replay.change import Change, HostWork
@@ -62,7 +62,7 @@ def advise(facts: Facts) -> Outcome:
     if share < NOTICED_SHARE:
         return NoUse("the training thread hardly ever waits for a core")
     others = cpu.others_busy or 0.0
-    if cpu.own_busy + others < CORES_FULL_SHARE * cpu.cores or others > cpu.own_busy:
+    if cpu.own_busy + others < NEARLY_ALL * cpu.cores or others > cpu.own_busy:
         return NoUse("it is not the job's own threads that keep the cores busy")
     if (waited := gain_ms(facts, *MOVES)) <= MENTION_SHARE * step_ms(facts):
         return NoUse("the device does not wait for the host")

@@ -254,5 +254,4 @@ def _inside(host: Host, queue: Queue, on_cores: bool) -> F64:
     """Events that the profiler recorded while each op of a CPU job ran."""
     if not on_cores:
         return np.zeros(len(queue.row))
-    recorded: F64 = (host.weight_before(queue.end) - host.weight_before(queue.start)) / 1000.0
-    return recorded
+    return (host.weight_before(queue.end) - host.weight_before(queue.start)) / 1000.0

@@ -19,6 +19,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.events import Header
 from findwall.model.intervals import F64
 from findwall.replay.graph import LAUNCHING, Graph
@@ -30,20 +31,19 @@ COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
 COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
 HIGHEST_COST_US = 8.0
 SLOWEST_PACE, FASTEST_PACE = 1.0, 0.5
-# A CPU job's work is the host's too, and shares its cores with whatever else runs. Chosen by hand.
-SLOWEST_ON_CORES, FASTEST_ON_CORES = 2.0, 0.25
+# A CPU job's work is the host's too, and shares its cores with whatever else runs.
+SLOWEST_ON_CORES = 1.0 / FASTEST_PACE
 # How far one unit of doubt moves each: about the spread of the cost over the jobs above, and a twentieth of
 # the host's time, which is what host-bound jobs vary by from run to run.
 COST_DOUBT_US = 0.8
 PACE_DOUBT = 0.05
-FURTHEST = 28.0  # units of doubt: there both costs stand at their ends, on cores too
+# Units of doubt: there both costs stand at their ends, on cores too.
+FURTHEST = max(HIGHEST_COST_US / COST_DOUBT_US, -np.log(FASTEST_PACE) / PACE_DOUBT)
 CLOSE = 1e-5  # of the step: near enough
-LEAST_LEFT = 0.1  # of host time without a name: an op never costs nothing, however dear its recording was
 HALVINGS = 20
-# Where the device is the slower side, the true step says only that the host is no slower. How much cheaper it
-# may be: three units of doubt reach the high end of the profiler's likely cost.
-CHEAPER = (3.0, 1.5, 0.5)
-UNCHANGED = 0.005  # of the step: a host this much cheaper still gives the same step
+# Units of doubt that reach the high end of the profiler's likely cost. Where the device is the slower side,
+# the true step says only that the host is no slower: so much cheaper it may be.
+CHEAPER = 3.0
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def host_parts(graph: Graph, calibration: Calibration) -> dict[str, F64]:
         recorded += part.events
     rest = np.maximum(graph.host.length - named, 0.0)
     events = np.maximum(graph.host.events - recorded, 0.0)
-    found[LAUNCHING] = np.maximum(rest - cost * events, LEAST_LEFT * rest) * pace
+    found[LAUNCHING] = np.maximum(rest - cost * events, SMALL_PART * rest) * pace
     return found
 
 
@@ -89,7 +89,7 @@ def lags(graph: Graph, calibration: Calibration) -> Lags:
     host = sum(host_parts(graph, calibration).values(), np.zeros(len(graph)))
     own = graph.own
     if graph.on_cores:
-        own = np.maximum(own - calibration.cost_us * NS_PER_US * graph.inside, LEAST_LEFT * own)
+        own = np.maximum(own - calibration.cost_us * NS_PER_US * graph.inside, SMALL_PART * own)
     own = np.where(graph.paced | graph.on_cores, own * calibration.pace, own)
     return Lags(host + graph.turn, graph.lag, own)
 
@@ -110,12 +110,10 @@ def cheapest(
     graph: Graph, calibration: Calibration, known: Replay, likely_us: float
 ) -> tuple[Calibration, Replay]:
     """Of the likely calibrations that give the same step as a known one, the one with the cheapest host."""
-    for doubt in CHEAPER:
-        cheaper = _at(graph, doubt, max(likely_us, calibration.cost_us))
-        found = play_with(graph, cheaper) if cheaper.pace <= calibration.pace else None
-        if found is not None and found.step >= (1.0 - UNCHANGED) * known.step:
-            return cheaper, found
-    return calibration, known
+    cheaper = _at(graph, CHEAPER, max(likely_us, calibration.cost_us))
+    found = play_with(graph, cheaper) if cheaper.pace <= calibration.pace else known
+    same = cheaper.pace <= calibration.pace and found.step >= (1.0 - MENTION_SHARE) * known.step
+    return (cheaper, found) if same else (calibration, known)
 
 
 def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Replay]:
@@ -126,7 +124,7 @@ def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Repla
         return 0.0, best
     if best.step > step_ns:
         low = 0.0
-    elif _on_slower_host(graph, _at(graph, -1.0, likely_us)).step <= (1.0 + UNCHANGED) * best.step:
+    elif _on_slower_host(graph, _at(graph, -1.0, likely_us)).step <= (1.0 + MENTION_SHARE) * best.step:
         return 0.0, best  # a slower host would not lengthen this step: something else did
     else:
         high = 0.0
@@ -168,8 +166,6 @@ def _nearest(
 
 def _at(graph: Graph, doubt: float, likely_us: float) -> Calibration:
     cost = float(np.clip(likely_us + doubt * COST_DOUBT_US, 0.0, HIGHEST_COST_US))
-    fastest, slowest = (
-        (FASTEST_ON_CORES, SLOWEST_ON_CORES) if graph.on_cores else (FASTEST_PACE, SLOWEST_PACE)
-    )
-    pace = float(np.clip(np.exp(-doubt * PACE_DOUBT), fastest, slowest))
+    slowest = SLOWEST_ON_CORES if graph.on_cores else SLOWEST_PACE
+    pace = float(np.clip(np.exp(-doubt * PACE_DOUBT), FASTEST_PACE, slowest))
     return Calibration(cost, pace)

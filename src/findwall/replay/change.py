@@ -17,11 +17,12 @@ from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
 from findwall.replay.rewiring import (
-    a_step_earlier,
     at_step_starts,
     carved,
     in_all,
     launches_of,
+    launching,
+    marked,
     nodes_of,
     rechained,
     takes_batch,
@@ -96,12 +97,10 @@ class Drop(msgspec.Struct, frozen=True):
         # A row that ended before the one it follows leaves what comes after it where it is.
         turn[nodes] = np.minimum(turn[nodes] + own[nodes], 0.0)
         own[nodes], lag[nodes] = 0.0, NOTHING
-        gone = np.zeros(len(graph), bool)
-        gone[nodes] = True
+        gone = marked(graph, nodes)
         left = np.bincount(launches_of(graph, ~gone), minlength=len(graph))
         idle = np.unique(launches_of(graph, gone))
-        launches = np.zeros(len(graph), bool)
-        launches[idle[left[idle] == 0]] = True
+        launches = marked(graph, idle[left[idle] == 0])
         calls = graph.row[launches]  # such a call does not block any more either
         lag[graph.is_kind(Node.RETURN) & np.isin(graph.row, calls)] = NOTHING
         return with_launching(replace(graph, own=own, turn=turn, lag=lag), launches, 0.0)
@@ -114,12 +113,7 @@ class Launch(msgspec.Struct, frozen=True):
     factor: float
 
     def apply(self, graph: Graph) -> Graph:
-        nodes, _ = nodes_of(graph, self.rows)
-        wanted = np.zeros(len(graph), bool)
-        wanted[nodes] = True
-        launches = np.zeros(len(graph), bool)
-        launches[np.unique(launches_of(graph, wanted))] = True
-        return with_launching(graph, launches, self.factor)
+        return with_launching(graph, launching(graph, self.rows), self.factor)
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -156,12 +150,7 @@ class NoHostWork(msgspec.Struct, frozen=True):
     rows: I64
 
     def apply(self, graph: Graph) -> Graph:
-        nodes, _ = nodes_of(graph, self.rows)
-        wanted = np.zeros(len(graph), bool)
-        wanted[nodes] = True
-        launches = np.zeros(len(graph), bool)
-        launches[launches_of(graph, wanted)] = True
-        return without_parts(graph, launches)
+        return without_parts(graph, launching(graph, self.rows))
 
 
 class NoWait(msgspec.Struct, frozen=True):
@@ -177,21 +166,6 @@ class NoWait(msgspec.Struct, frozen=True):
         if self.calls is not None:
             returns &= np.isin(graph.row, self.calls)
         return replace(graph, lag=np.where(returns, NOTHING, graph.lag))
-
-
-class StepLater(msgspec.Struct, frozen=True):
-    """Blocking calls of one cause wait for what the step before launched: values are read a step later."""
-
-    cause: str
-
-    def apply(self, graph: Graph) -> Graph:
-        calls = graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & (graph.lag > NOTHING)
-        if not graph.repeats:
-            return NoWait(self.cause).apply(graph)
-        cause = graph.cause.copy()
-        for node in np.flatnonzero(calls).tolist():
-            cause[node] = a_step_earlier(graph, int(cause[node]))
-        return replace(graph, cause=cause)
 
 
 class Ready(msgspec.Struct, frozen=True):

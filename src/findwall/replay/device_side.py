@@ -12,14 +12,11 @@ from findwall.structure.queue import Queue, device_rows
 
 LATENCY_NS = 6_000.0  # from a launch to its kernel on an idle H200, where the trace has too few to measure it
 TURNAROUND_NS = 1_000.0  # between two queued kernels, likewise
-LONGEST_TURNAROUND_NS = 20_000.0  # a queued row that starts later waits for something that is not turn-around
-TYPICAL_OF = 5  # a median of fewer is not trusted
-# A row waits for one of another stream if it starts this soon after that one ended...
-EVENT_WAIT_NS = 20_000
-READY_NS = 5_000  # ...and had been launched, with its own stream free, at least this long before.
-# Or in the last part of it, where its blocks leave room: seen in up to a third of a kernel's time.
-TAIL_SHARE = 0.35
-LONGEST_TAIL_NS = 2_000_000
+# A queued row that starts later waits for something that is not turn-around; one that starts this soon after
+# a row of another stream ended waited for that one.
+LONGEST_TURNAROUND_NS = 20_000.0
+# It may also start in the last part of that row, where its blocks leave room.
+TAIL_SHARE = 0.35  # of the row's time: seen in up to a third
 
 
 class DeviceSide(msgspec.Struct, frozen=True):
@@ -59,7 +56,7 @@ def line_up_rows(timeline: Timeline, queue: Queue, on_cores: bool) -> DeviceSide
 
 
 def _typical(values: F64, default: float) -> float:
-    return float(np.median(values)) if len(values) >= TYPICAL_OF else default
+    return float(np.median(values)) if len(values) else default
 
 
 def _waits_between_streams(timeline: Timeline, queue: Queue) -> tuple[I64, F64]:
@@ -77,11 +74,11 @@ def _waits_between_streams(timeline: Timeline, queue: Queue) -> tuple[I64, F64]:
     every = every[np.argsort(events.end[every], kind="stable")]
     ends, tails = events.end[every], (TAIL_SHARE * events.duration[every]).astype(np.int64)
     ready = queue.start - np.minimum(queue.since_issue - int(LATENCY_NS), queue.since_free)
-    for at in np.flatnonzero(queue.launched & (queue.start - ready >= READY_NS)).tolist():
+    longest = int(tails.max())
+    for at in np.flatnonzero(queue.launched & (queue.start - ready >= LATENCY_NS)).tolist():
         start = int(queue.start[at])
-        low, high = np.searchsorted(
-            ends, [max(start - EVENT_WAIT_NS, int(ready[at]) + 1), start + LONGEST_TAIL_NS]
-        )
+        since = max(start - int(LONGEST_TURNAROUND_NS), int(ready[at]) + 1)
+        low, high = np.searchsorted(ends, [since, start + longest], side="right")
         near = np.arange(low, high)
         near = near[(events.stream[every[near]] != queue.stream[at]) & (ends[near] - start <= tails[near])]
         near = near[events.start[every[near]] < start]

@@ -100,11 +100,9 @@ class Graph(msgspec.Struct, frozen=True):
         """What each node counts for in the mean step: 1 where all steps are of one kind."""
         if self.share is None:
             return np.ones(len(self))
-        found: F64 = self.share[self.step] * self.steps
-        return found
+        return self.share[self.step] * self.steps
 
     @property
     def rows(self) -> I64:
         """Positions of the device rows."""
-        found: I64 = np.flatnonzero(self.kind == Node.ROW)
-        return found
+        return np.flatnonzero(self.kind == Node.ROW)

@@ -8,26 +8,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
+from findwall.replay.device_side import LONGEST_TURNAROUND_NS
 from findwall.replay.graph import HostTime, Node
 from findwall.structure.host import LOADER, OWNERS, Host, rows_matching
 from findwall.structure.left_out import FULL_QUEUE_ROWS
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue, device_rows
 
-# A launch blocks when its queue is full (1,024 entries on NVIDIA's). One this long behind many rows is a wait
-# and not work of the host.
-FULL_QUEUE_NS = 100_000
-# A thread that is silent for less than this between two of its events is between two ops.
-HANDOVER_NS = 10_000
-LOADER_WAIT_NS = 500_000  # a shorter stay in a loader with workers only takes a batch that is there
-# Of the time: workers that are waited for less keep up, and a stay is what taking a batch takes, or one batch
-# that came late. That they are so little slower than the host would be chance, and a host without a profiler
-# would then wait for them far longer than it was seen to. Chosen by hand: far less than makes a wall.
-BEHIND_SHARE = 0.02
-CLOCK_NS = 500  # by which the clocks of host and device may disagree in a trace
 WORKERS = re.compile("MultiProcessing", re.IGNORECASE)
 WHOLE_DEVICE = re.compile(r"(Device|Ctx)Synchronize", re.IGNORECASE)
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving, Python), not
@@ -130,7 +121,7 @@ def _other_streams(timeline: Timeline, queue: Queue, found: Points, entered: I64
     for index in calls.tolist() if len(streams) > 1 else []:
         for stream in streams[streams != events.stream[found.target[index]]].tolist():
             mine = (queue.stream == stream) & (queue.issued <= entered[index]) & queue.launched
-            mine &= queue.end <= found.time[index] + CLOCK_NS
+            mine &= queue.end <= found.time[index]
             if mine.any():
                 more.append((index, int(queue.row[np.flatnonzero(mine)[-1]])))
     at = np.array([index for index, _ in more], np.int64)
@@ -164,7 +155,8 @@ def _full_queue(timeline: Timeline, links: Links, queue: Queue, calls: I64) -> P
     entered, left = events.start[calls], events.end[calls]
     issued = np.sort(queue.issued[queue.launched])
     pending = np.searchsorted(issued, entered) - np.searchsorted(np.sort(queue.end), entered)
-    full = (left - entered >= FULL_QUEUE_NS) & (pending >= FULL_QUEUE_ROWS)
+    # A launch blocks when its queue is full (1,024 entries on NVIDIA's): behind many rows it is a wait.
+    full = (left - entered > LONGEST_TURNAROUND_NS) & (pending >= FULL_QUEUE_ROWS)
     calls, entered, left = calls[full], entered[full], left[full]
     target, tail = _waited_for(timeline, links, queue, entered, left)
     thread = events.thread[calls].astype(np.int64)
@@ -183,7 +175,7 @@ def _waited_for(timeline: Timeline, links: Links, queue: Queue, entered: I64, le
     first = queue.start.min(initial=queue.closes)
     issued[(links.launch[rows] < 0) & (events.start[rows] < first)] = min(queue.opens, first)
     target, tail = np.full(len(entered), -1, np.int64), np.zeros(len(entered))
-    at = np.searchsorted(ends, left + CLOCK_NS, side="right") - 1
+    at = np.searchsorted(ends, left, side="right") - 1
     for index, (here, enter, leave) in enumerate(
         zip(at.tolist(), entered.tolist(), left.tolist(), strict=True)
     ):
@@ -202,8 +194,11 @@ def _batches(timeline: Timeline, host: Host, queue: Queue) -> Points:
     """
     events = timeline.events
     rows = _stays(timeline, host, queue)
-    rows = rows[events.duration[rows] >= LOADER_WAIT_NS]
-    if int(events.duration[rows].sum()) < BEHIND_SHARE * (queue.closes - queue.opens):
+    rows = rows[events.duration[rows] >= HOST_WORK_NS]
+    # Workers that are waited for less keep up: a stay is what taking a batch takes, or one batch that came
+    # late. That they are so little slower than the host would be chance, and a host without a profiler would
+    # then wait for them far longer than it was seen to.
+    if int(events.duration[rows].sum()) < WORTH_IT * (queue.closes - queue.opens):
         rows = rows[:0]  # time of the host, as long as it was
     thread = events.thread[rows].astype(np.int64)
     owner = np.full(len(rows), cause_index("loader-starved"))
@@ -246,9 +241,9 @@ def batches_come_again(timeline: Timeline, host: Host, queue: Queue) -> int:
     if len(unseen) == 0 or len(stays) == 0:
         return whole
     stayed = events.duration[stays[events.start[stays] >= unseen.end[0]]]
-    waited = np.flatnonzero(stayed >= LOADER_WAIT_NS)
-    caught_up = stayed[: waited[0] + 1] if len(waited) else stayed
-    made_up = int((stayed.max(initial=0) - caught_up).sum())
+    longest = stayed.max(initial=0)
+    waited = np.flatnonzero(stayed >= MAJORITY_SHARE * longest)  # for the next batch again
+    made_up = int((longest - stayed[: waited[0] + 1]).sum()) if len(waited) else 0
     return max(whole - max(unseen.length - made_up, 0), 0)
 
 
@@ -266,8 +261,7 @@ def _handovers(timeline: Timeline, every: Points, threads: I64) -> Points:
     found = [points(Node.RESUME, threads[:0], threads[:0])]
     for thread in threads.tolist():
         silent = working[thread].gaps(low, high)
-        long = silent.end - silent.start >= HANDOVER_NS
-        found.append(_taken_over(every, thread, silent.start[long], silent.end[long]))
+        found.append(_taken_over(every, thread, silent.start, silent.end))
     return joined(found)
 
 
@@ -326,5 +320,4 @@ def _inside(when: Intervals, at: I64) -> I64:
     if len(when) == 0:
         return np.zeros(len(at), np.int64)
     index = np.searchsorted(when.start, at, side="right") - 1
-    inside: I64 = ((index >= 0) & (at < when.end[np.maximum(index, 0)])).astype(np.int64)
-    return inside
+    return ((index >= 0) & (at < when.end[np.maximum(index, 0)])).astype(np.int64)

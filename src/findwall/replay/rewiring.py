@@ -42,16 +42,16 @@ def with_later_batches(graph: Graph, takers: Bool, total: float) -> Graph:
     return replace(graph, host=HostTime(length, graph.host.events, graph.host.after))
 
 
-def a_step_earlier(graph: Graph, node: int) -> int:
-    """The device row at the same place of the step before; negative: of the repeat before."""
-    count = len(graph)
-    rows = graph.rows
-    here = node if node >= 0 else node + count
-    step = int(graph.step[here])
-    mine, earlier = rows[graph.step[rows] == step], rows[graph.step[rows] == (step - 1) % graph.steps]
-    at = min(int(np.searchsorted(mine, here)), len(earlier) - 1)
-    found = int(earlier[at]) - (count if step == 0 else 0)
-    return max(found if node >= 0 else found - count, -count)
+def marked(graph: Graph, nodes: I64) -> Bool:
+    """Which nodes are these."""
+    found = np.zeros(len(graph), bool)
+    found[nodes] = True
+    return found
+
+
+def launching(graph: Graph, rows: I64) -> Bool:
+    """Which nodes launch some device rows."""
+    return marked(graph, launches_of(graph, marked(graph, nodes_of(graph, rows)[0])))
 
 
 def launches_of(graph: Graph, wanted: Bool) -> I64:
@@ -78,9 +78,7 @@ def with_launching(graph: Graph, nodes: Bool, factor: float) -> Graph:
 def with_issue_time(graph: Graph, launches: I64, ns: F64, besides: bool) -> Graph:
     """Host time that counts for launching, before these launches: so much, in place of what was recorded or
     besides it."""
-    wanted = np.zeros(len(graph), bool)
-    wanted[launches] = not besides
-    graph = with_launching(graph, wanted, 0.0)
+    graph = with_launching(graph, marked(graph, launches[:0] if besides else launches), 0.0)
     length = graph.host.length.copy()
     np.add.at(length, launches, ns)
     return replace(graph, host=HostTime(length, graph.host.events, graph.host.after))
@@ -190,8 +188,7 @@ def with_arrivals(graph: Graph, part: HostTime, ways: float, owner: int) -> Grap
 
     def shifted(index: I64) -> I64:
         real = np.where(index >= 0, index, index + count)
-        found: I64 = np.where(index >= 0, moved[real], moved[real] - (count + more))
-        return found
+        return np.where(index >= 0, moved[real], moved[real] - (count + more))
 
     def stretched(column: NDArray[Any], value: float) -> NDArray[Any]:
         out = np.full(count + more, value, dtype=column.dtype)

@@ -48,8 +48,7 @@ class Replay(msgspec.Struct, frozen=True):
     @property
     def lost(self) -> F64:
         """Idle before each row, as much as it counts for."""
-        found: F64 = self.gap * self.weight
-        return found
+        return self.gap * self.weight
 
     @property
     def idle(self) -> float:
@@ -106,8 +105,7 @@ class _Skeleton(msgspec.Struct, frozen=True):
     offset: F64  # and what it adds
 
     def of_all(self, times: F64) -> F64:
-        found: F64 = times[self.place] + self.offset
-        return found
+        return times[self.place] + self.offset
 
 
 def _skeleton(graph: Graph, lags: Lags) -> _Skeleton:
@@ -126,13 +124,11 @@ def _skeleton(graph: Graph, lags: Lags) -> _Skeleton:
     place = place[anchor]
 
     def target(index: I64) -> I64:
-        found: I64 = place[index] + np.where(index >= 0, len(kept), 0)  # a negative index counts from the end
-        return found
+        return place[index] + np.where(index >= 0, len(kept), 0)
 
     def added(index: I64) -> F64:
         # Nothing came before a step that is played once.
-        found: F64 = np.where((index >= 0) | graph.repeats, offset[index], 0.0)
-        return found
+        return np.where((index >= 0) | graph.repeats, offset[index], 0.0)
 
     chain, cause = graph.chain[kept], graph.cause[kept]
     return _Skeleton(

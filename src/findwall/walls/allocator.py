@@ -25,13 +25,12 @@ from findwall.attribute.driver_memory import cache_switched_off, driver_calls, g
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import times_text, told, waiting
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
 
 CAUSE = "allocator"
-# Times a step: rarer is one clean-up, not a habit of the loop. Chosen by hand, not calibrated.
-FREED_OFTEN = 0.5
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -54,7 +53,7 @@ def sentence(facts: Facts) -> str:
 def _advice(facts: Facts, frees: float) -> str:
     if switch_on := cache_switched_off(facts):
         return f"keep torch's cache of memory, which the environment switches off: {switch_on}"
-    if frees >= FREED_OFTEN:
+    if frees >= MAJORITY_SHARE:  # times a step: rarer is one clean-up, not a habit of the loop
         return "take torch.cuda.empty_cache() out of the loop"
     return "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
 

@@ -29,16 +29,13 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import told, waiting
 from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.places import loops_in_python, parse_frame, sampled, sampled_evidence
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import TORCH, Kind
 from findwall.units import format_ms, ms
 
 CAUSE = "host-work"
-# Both are chosen by hand, not calibrated.
 GAPS_READ = 200  # the longest: each is looked up among all frames
-# Of the silence read: shorter ones are left out.
-LEAST_SILENCE_SHARE = 0.005
 
 
 class _Silence(msgspec.Struct, frozen=True):
@@ -85,7 +82,7 @@ def _silences(facts: Facts) -> list[_Silence]:
     for at, amount in zip(positions[:GAPS_READ].tolist(), amounts[:GAPS_READ].tolist(), strict=True):
         key = _doing(facts, at)
         total[key] = total.get(key, 0.0) + amount
-    least = LEAST_SILENCE_SHARE * sum(total.values())
+    least = MENTION_SHARE * sum(total.values())
     best = sorted((key for key in total if total[key] > least), key=lambda key: (-total[key], key[0]))
     return [_Silence(text, line, ms(total[text, line])) for text, line in best]
 

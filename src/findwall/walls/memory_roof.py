@@ -37,12 +37,11 @@ from findwall.attribute.figures import no_other, opening
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, WIDTH_WORDS, under_autocast, value_bytes
 from findwall.attribute.without_gradients import told_without_gradients
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms, ms
 
 CAUSE = "memory-roof"
-TOLD_SHARE = 0.1  # of the cause's time: what narrower values take off is told from here on. Chosen by hand.
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -90,7 +89,7 @@ def _fewer(facts: Facts, thin: bool, width: int) -> str:
     saved = float((facts.own[atoms] * (1.0 - under_autocast(facts)[atoms])).sum())
     if on_cores(facts):
         return "16-bit tensors"
-    if saved < TOLD_SHARE * facts.spent()[CAUSE]:
+    if saved < SMALL_PART * facts.spent()[CAUSE]:
         return "16-bit tensors that you convert yourself: autocast leaves these ops in fp32"
     turned = convolves(facts) and not channels_last(facts)
     layout = "; use channels-last with them, or NCHW costs layout copies again" if turned else ""

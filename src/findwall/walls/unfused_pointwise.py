@@ -32,13 +32,12 @@ from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import opening, told
 from findwall.attribute.layouts import channels_last
-from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "unfused-pointwise"
 # Kernel class -> how it is called in a sentence.
 KIND_WORDS = {"pointwise": "pointwise", "norm": "norm", "softmax": "softmax", "reduce": "reduction"}
-TOLD_SHARE = 0.1  # of the cause's time: kernels of a class with less are not told. Chosen by hand.
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -62,7 +61,7 @@ def _kinds(facts: Facts) -> str:
     atoms = facts.atoms.of(CAUSE)
     total = time_of(facts, atoms)
     for name, word in KIND_WORDS.items():
-        if time_of(facts, atoms[of_class(facts, name)[atoms]]) > TOLD_SHARE * total:
+        if time_of(facts, atoms[of_class(facts, name)[atoms]]) > SMALL_PART * total:
             found.append(word)
     return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found or ["pointwise"])
 

@@ -34,7 +34,8 @@ _SIZES = {
     "c10::complex<double>": 16,
 }
 SECTOR = 32  # bytes: the least that DRAM hands out
-_HALF_BYTES = 2  # of an element of either 16-bit float
+HALF_BYTES = 2  # of an element of either 16-bit float
+VECTOR_ELEMENTS = 8  # of 16 bits in the 16 bytes that one load takes
 
 
 def item_size(dtype: str) -> int | None:
@@ -111,6 +112,16 @@ class Arguments:
         if not isinstance(dtype, str):
             return None
         return _tensor(dims, dtype, inputs.strides[index] if index < len(inputs.strides) else None)
+
+    def needed(self, *indices: int, rank: int = 0) -> list[Tensor]:
+        """The tensors at these positions, of so many dims at least.
+
+        Without one of them nothing is known of the op: a ValueError, which `op_work` answers with no model.
+        """
+        found = [tensor for index in indices if (tensor := self.tensor(index)) is not None]
+        if len(found) < len(indices) or any(len(tensor.dims) < rank for tensor in found):
+            raise ValueError("an op's tensors were not recorded")
+        return found
 
     def tensors(self) -> list[Tensor]:
         """Every tensor argument with at least one dimension, in order."""
@@ -197,7 +208,7 @@ def promoted(tensors: Sequence[Tensor]) -> str:
     floats = [tensor.dtype for tensor in shaped if is_floating(tensor.dtype)]
     if floats:
         widest = max(floats, key=lambda dtype: item_size(dtype) or 0)
-        if {"c10::Half", "c10::BFloat16"} <= set(floats) and item_size(widest) == _HALF_BYTES:
+        if {"c10::Half", "c10::BFloat16"} <= set(floats) and item_size(widest) == HALF_BYTES:
             return "float"
         return widest
     if any(is_floating(tensor.dtype) for tensor in tensors):

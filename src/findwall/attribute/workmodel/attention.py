@@ -50,12 +50,10 @@ OPS = frozenset(_FORMS)
 
 def attention_work(op: str, arguments: Arguments) -> Work | None:
     form = _FORMS[op]
-    q, k, v = (arguments.tensor(form.q + index) for index in range(3))
-    if q is None or k is None or v is None or len(q.dims) not in (3, 4):
+    q, k, v = arguments.needed(form.q, form.q + 1, form.q + 2)
+    if len(q.dims) != 4:  # packed sequences are [tokens, heads, size]: each attends within its own
         return None
     products = _score_elements(q, k, v, form)
-    if products is None:
-        return None
     if _is_causal(arguments, form.causal):
         products *= _triangle(q, k, form)
     if form.backward:
@@ -69,10 +67,8 @@ def attention_work(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-def _score_elements(q: Tensor, k: Tensor, v: Tensor, form: _Layout) -> float | None:
+def _score_elements(q: Tensor, k: Tensor, v: Tensor, form: _Layout) -> float:
     """Scores times the mean of the two head sizes: half the multiply-adds of one product each."""
-    if len(q.dims) == 3:  # packed sequences: [tokens, heads, size]; each attends within its own
-        return None
     sequence = 2 if form.heads_first else 1
     heads = 1 if form.heads_first else 2
     scores = float(q.dims[0] * q.dims[heads] * q.dims[sequence] * k.dims[sequence])

@@ -9,12 +9,9 @@ import math
 
 import msgspec
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
+from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Tensor
 from findwall.attribute.workmodel.work import Part, Work
 
-_HALF_BYTES = 2  # of an element: only 16-bit operands must lie on whole vectors
-_ALIGNED_CHANNELS = 8  # elements of 16 bits in the 16 bytes that one load takes
-_COLOURS = 4  # channels: a first layer's input has no more, and they cannot be padded away
 _INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")
 _WEIGHT_WORDS = ("wgrad", "bwd_weight", "backward_filter", "igemm_wrw", "_wrw_")
 
@@ -70,9 +67,7 @@ def convolution_work(op: str, arguments: Arguments) -> Work | None:
 
 
 def _forward(at: _Layout, arguments: Arguments) -> Work | None:
-    x, weight = arguments.tensor(at.x), arguments.tensor(at.weight)
-    if x is None or weight is None or len(x.dims) < 3 or len(weight.dims) < 3:
-        return None
+    x, weight = arguments.needed(at.x, at.weight, rank=3)
     transposed = at.always_transposed or arguments.flag(at.transposed) is True
     spatial = _recorded_extents(arguments) or _result_extents(at, arguments, x, weight, transposed)
     if spatial is None:
@@ -141,11 +136,9 @@ def _spread(values: list[int] | None, count: int) -> list[int] | None:
     return values * count if len(values) == 1 else values
 
 
-def _half(op: str, arguments: Arguments) -> Work | None:
+def _half(op: str, arguments: Arguments) -> Work:
     """One half, from the inputs of the whole: (x, gradient, weight)."""
-    x, gradient, weight = (arguments.tensor(index) for index in range(3))
-    if x is None or gradient is None or weight is None or len(weight.dims) < 3:
-        return None
+    x, gradient, weight = arguments.needed(0, 1, 2, rank=3)
     given, result = (weight, x) if op.endswith("input") else (x, weight)
     return Work(
         flops=2.0 * _macs(x, weight, gradient.elements, False),
@@ -159,11 +152,9 @@ def _half(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-def _backward(arguments: Arguments) -> Work | None:
+def _backward(arguments: Arguments) -> Work:
     """(gradient, x, weight, bias sizes, stride, padding, dilation, transposed, ..., groups, mask)."""
-    gradient, x, weight = (arguments.tensor(index) for index in range(3))
-    if gradient is None or x is None or weight is None or len(weight.dims) < 3:
-        return None
+    gradient, x, weight = arguments.needed(0, 1, 2, rank=3)
     transposed = arguments.flag(7) is True
     macs = _macs(x, weight, gradient.elements, transposed)
     mask = arguments.flags(10) or [True, True, False]
@@ -196,11 +187,11 @@ def _laid_out(mask: list[bool], gradient: Tensor, x: Tensor, weight: Tensor) -> 
 
 def _misaligned(x: Tensor, weight: Tensor) -> tuple[str, ...]:
     """Channels that are no multiple of 8. A first layer's few colours cannot be helped."""
-    if x.size != _HALF_BYTES or weight.dims[1] <= _COLOURS:
+    if x.size != HALF_BYTES or weight.dims[1] < VECTOR_ELEMENTS:
         return ()
     found = []
-    if weight.dims[1] % _ALIGNED_CHANNELS:
+    if weight.dims[1] % VECTOR_ELEMENTS:
         found.append(f"C:{weight.dims[1]}")
-    if weight.dims[0] % _ALIGNED_CHANNELS:
+    if weight.dims[0] % VECTOR_ELEMENTS:
         found.append(f"K:{weight.dims[0]}")
     return tuple(found)

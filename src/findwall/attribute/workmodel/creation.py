@@ -19,8 +19,6 @@ OPS = _FILL | _RANDOM | _SIZED | {"arange", "eye"}
 def creation_work(op: str, arguments: Arguments) -> Work | None:
     if op in ("arange", "eye") or op in _SIZED:
         return None  # the fill or the range inside records the result itself, if anything does
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     weight = 25.0 if op in _RANDOM else 0.0
     return Work(flops=weight * x.elements, write_bytes=float(x.elements * x.size), math="fp32")

@@ -6,6 +6,7 @@ convolution, the reduction of a split-K product) are told apart by name and get 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
 from findwall.attribute.workmodel.owners import Owners
-from findwall.attribute.workmodel.savings import savings
+from findwall.attribute.workmodel.savings import products_saved, savings
 from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
@@ -64,6 +65,21 @@ class Rows(msgspec.Struct, frozen=True):
     classes: list[str]  # class by position in `class_of`
     class_index: NDArray[np.int64]
 
+    def by_name(self, at: I64 | slice, value: Callable[[str], object], dtype: Any = np.bool_) -> NDArray[Any]:
+        """A property of the kernels' names, worked out once per distinct name."""
+        distinct, inverse = np.unique(self.name[at], return_inverse=True)
+        return np.array([value(self.timeline.names[int(name)]) for name in distinct], dtype)[inverse]
+
+    def elementwise(self, at: I64) -> list[Work | None]:
+        """What the names and launch shapes of some rows give away, once per distinct pair."""
+        names, details = self.timeline.names, self.timeline.details
+        wide = any("vectorized_elementwise_kernel<8" in name for name in names)
+        launches = self.timeline.events.launch[self.row[at]]
+        keys, inverse = np.unique((self.name[at].astype(np.int64) << 32) + launches + 1, return_inverse=True)
+        pairs = [(names[key >> 32], details.launch_of(key % (1 << 32) - 1)) for key in keys.tolist()]
+        found = [elementwise_work(name, launch, wide) for name, launch in pairs]
+        return [found[one] for one in inverse.tolist()]
+
 
 class Cache(msgspec.Struct, frozen=True):
     """What decides how often a large operand is fetched. Zero bytes: unknown, so once."""
@@ -75,7 +91,7 @@ class Cache(msgspec.Struct, frozen=True):
 def divide(rows: Rows, owned: Owners, parameters: float | None, cache: Cache) -> Shares:
     count = len(rows.row)
     unknown = np.full(count, np.nan)
-    saving = savings(rows.timeline.names, rows.name, owned.op)
+    saving = savings(rows.by_name(slice(None), products_saved, np.float64), owned.op)
     shares = Shares(unknown, unknown.copy(), np.zeros(count, bool), saving, owned.work.copy())
     role = _roles(rows, owned)
     _name_unnamed_parts(rows, owned, role)
@@ -180,19 +196,18 @@ def _figures(owned: Owners, work: I64, role: I64, cache: Cache) -> tuple[F64, I6
 
 
 def _reread(work: Work, cache: Cache) -> float:
-    if work.product is None or cache.nbytes <= 0 or cache.multiprocessors <= 0:
+    if cache.nbytes <= 0 or cache.multiprocessors <= 0:
         return 0.0
-    return work.product.reread(cache.nbytes, cache.multiprocessors)
+    if work.table is not None:
+        return work.table.reread(cache.nbytes)
+    return 0.0 if work.product is None else work.product.reread(cache.nbytes, cache.multiprocessors)
 
 
 def _fractions(groups: I64, duration: F64) -> F64:
     """Each row's part of its group's time."""
     _, inverse, count = np.unique(groups, return_inverse=True, return_counts=True)
     total = np.bincount(inverse, weights=duration)
-    fraction: F64 = np.where(
-        total[inverse] > 0, duration / np.maximum(total[inverse], 1e-9), 1.0 / count[inverse]
-    )
-    return fraction
+    return np.where(total[inverse] > 0, duration / np.maximum(total[inverse], 1e-9), 1.0 / count[inverse])
 
 
 def _list_scale(rows: Rows, owned: Owners, charged: I64, groups: I64, parameters: float | None) -> F64:
@@ -203,9 +218,8 @@ def _list_scale(rows: Rows, owned: Owners, charged: I64, groups: I64, parameters
     scale = np.ones(len(charged))
     typed = np.array([work.type_from_kernel for work in owned.works], bool)[owned.work[charged]]
     if typed.any():
-        names, inverse = np.unique(rows.name[charged[typed]], return_inverse=True)
-        sizes = np.array([(item_size_in_name(rows.timeline.names[int(n)]) or 4) / 4 for n in names])
-        scale[typed] = sizes[inverse]
+        size = rows.by_name(charged[typed], lambda name: item_size_in_name(name) or 4, np.float64)
+        scale[typed] = size / 4
     listless = np.array([work.per_parameter for work in owned.works], bool)[owned.work[charged]]
     if listless.any():
         _, inverse = np.unique(groups[listless], return_inverse=True)
@@ -244,19 +258,8 @@ def fill_from_names(rows: Rows, shares: Shares, allowed: Bool) -> None:
     todo = np.flatnonzero(np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL) & allowed)
     if len(todo) == 0:
         return
-    wide = any("vectorized_elementwise_kernel<8" in name for name in rows.timeline.names)
-    launch = rows.timeline.events.launch[rows.row[todo]]
-    width = int(launch.max(initial=-1)) + 2
-    keys = rows.name[todo].astype(np.int64) * width + launch + 1
-    distinct, inverse = np.unique(keys, return_inverse=True)
-    details = rows.timeline.details
-    found = [
-        elementwise_work(
-            rows.timeline.names[int(key) // width], details.launch_of(int(key) % width - 1), wide
-        )
-        for key in distinct
-    ]
-    table = np.array([(w.flops, w.nbytes, w.cast) if w else (np.nan, np.nan, 0) for w in found])[inverse]
+    found = rows.elementwise(todo)
+    table = np.array([(w.flops, w.nbytes, w.cast) if w else (np.nan, np.nan, 0) for w in found])
     known = ~np.isnan(table[:, 0])
     shares.flops[todo[known]] = table[known, 0]
     shares.nbytes[todo[known]] = table[known, 1]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.division import Rows, Shares
 from findwall.attribute.workmodel.work import Work
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, WORTH_IT
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
@@ -25,13 +25,6 @@ MATRIX_INDEX = np.array([CLASS_INDEX[name] for name in MATRIX_CLASSES])
 START_NS = 5000.0
 # A kernel this short is of the order of the device's own minimum: no better kernel helps, but fewer of them.
 TOO_SMALL_NS = 2 * START_NS
-# All of these are chosen by hand, not calibrated.
-_FAR_FROM_FLOOR = 0.5  # of the duration: a kernel whose floor is less is held up by something else
-_VERY_FAR_FROM_FLOOR = 0.25  # the same, where the only other sign is a small grid
-_HALF_EMPTY_DEVICE = 0.5  # blocks a multiprocessor: with fewer, half of them have nothing to do
-_TELLING_NS = 4 * START_NS  # a matrix kernel without shapes is judged by its name only if it takes longer
-_WORTH_A_FAST_PATH = 1.5  # times the vector pipe's speed: tensor cores below that are no fast path
-_REFUSED = 1.05  # of the spec: above it the model is wrong or the data sat in cache
 # Whether a kernel was picked for operands that lie on 16 bytes. Those of a generation that predates the
 # rule were not.
 ALIGNED: NameTable[bool] = NameTable(
@@ -87,11 +80,11 @@ def floors_of(
     misaligned = _misaligned(rows, works, shares.work, on_tensors & (bound != LATENCY) & ~few, floor)
     slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
     # A recurrence is held up by its order in time; cuDNN's kernels for it have no TF32 form.
-    recurrent = _recurrent(rows)
+    recurrent = rows.by_name(slice(None), lambda name: RECURRENT_KERNELS.read(name.lower()) is not None)
     slow_pipe &= on_tensors & (bound == COMPUTE) & ~few & ~recurrent
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
-    blind &= (rows.duration > _TELLING_NS) & ~recurrent
+    blind &= (rows.duration > TOO_SMALL_NS) & ~recurrent
     fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
@@ -99,28 +92,19 @@ def floors_of(
     )
 
 
-def _recurrent(rows: Rows) -> Bool:
-    distinct, inverse = np.unique(rows.name, return_inverse=True)
-    told = [RECURRENT_KERNELS.read(rows.timeline.names[int(name)].lower()) for name in distinct]
-    found: Bool = np.array([one is not None for one in told], bool)[inverse]
-    return found
-
-
 def _ceiling(by_math: dict[str, float], math_index: I8) -> F64:
     table = np.array([by_math.get(name, np.nan) for name in MATH_TYPES] + [np.nan])
-    chosen: F64 = table[math_index]
-    return chosen
+    return table[math_index]
 
 
 def _is_math(math_index: I8, names: tuple[str, ...]) -> Bool:
-    marked: Bool = np.isin(math_index, [MATH_TYPES.index(name) for name in names])
-    return marked
+    return np.isin(math_index, [MATH_TYPES.index(name) for name in names])
 
 
 def _few_blocks(rows: Rows, least: F64, ceilings: Ceilings) -> Bool:
     """Kernels with too few blocks to fill the device, far from both ceilings for that reason."""
-    few: Bool = rows.blocks < _HALF_EMPTY_DEVICE * (ceilings.sm_count or 0)
-    few &= (least < _VERY_FAR_FROM_FLOOR * rows.duration) & (rows.kind != Kind.MEMCPY)
+    few: Bool = rows.blocks < MAJORITY_SHARE * (ceilings.sm_count or 0)
+    few &= (least < FAIR_PART * rows.duration) & (rows.kind != Kind.MEMCPY)
     return few
 
 
@@ -129,7 +113,7 @@ def _bounds(rows: Rows, compute: F64, memory: F64, least: F64, few: Bool) -> I8:
     known = ~np.isnan(least)
     bound = np.full(len(least), UNKNOWN, np.int8)
     bound[known] = np.where(compute[known] > memory[known], COMPUTE, BANDWIDTH)
-    short = (least + START_NS >= rows.duration) & (least < _FAR_FROM_FLOOR * rows.duration)
+    short = (least + START_NS >= rows.duration) & (least < MAJORITY_SHARE * rows.duration)
     short |= few & (rows.duration <= TOO_SMALL_NS)
     bound[known & short & (rows.kind != Kind.MEMCPY)] = LATENCY
     return bound
@@ -145,7 +129,7 @@ def _misaligned(rows: Rows, works: list[Work], of_work: I64, candidates: Bool, f
         if aligned:
             found[index] = False
         elif aligned is None:
-            found[index] = bool(floor[index] < _FAR_FROM_FLOOR * rows.duration[index])
+            found[index] = bool(floor[index] < MAJORITY_SHARE * rows.duration[index])
     return found
 
 
@@ -162,7 +146,7 @@ def fast_format(ceilings: Ceilings) -> str | None:
     """The format in which tensor cores do fp32 products, where that is worth it; None where it is not."""
     vector = ceilings.flops.get("fp32")
     fast = next((name for name in ("tf32", "fp16") if name in ceilings.flops), None)
-    if vector is None or fast is None or ceilings.flops[fast] < _WORTH_A_FAST_PATH * vector:
+    if vector is None or fast is None or ceilings.flops[fast] <= vector:
         return None
     return fast
 
@@ -186,8 +170,7 @@ def _fast_path(
 def _above_spec(rows: Rows, shares: Shares, done: F64, math_index: I8, ceilings: Ceilings) -> Bool:
     """Implied rates that the hardware does not have. What fits in cache may well beat DRAM."""
     seconds = np.maximum(rows.duration, 1.0) / 1e9
-    arithmetic = done / seconds > _REFUSED * _ceiling(ceilings.spec_flops, math_index)
-    traffic = shares.nbytes / seconds > _REFUSED * (ceilings.spec_bandwidth or np.nan)
+    arithmetic = done / seconds > (1 + WORTH_IT) * _ceiling(ceilings.spec_flops, math_index)
+    traffic = shares.nbytes / seconds > (1 + WORTH_IT) * (ceilings.spec_bandwidth or np.nan)
     traffic &= shares.nbytes > (ceilings.l2_bytes or 0)
-    marked: Bool = np.asarray(arithmetic | traffic)
-    return marked
+    return np.asarray(arithmetic | traffic)

@@ -8,13 +8,13 @@ columns from the kernel after it, or from its own tiles.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import msgspec
 import numpy as np
 
 from findwall.attribute.workmodel.division import Rows, Shares
-from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
+from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.attribute.workmodel.names import item_size_in_name
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.structure.classes import CLASS_INDEX
@@ -24,9 +24,6 @@ _ROW_A_BLOCK = re.compile(
 )
 _TILES = re.compile(r"(?:nvjet\w*?_[a-z]+_|tilesize|gemm_(?:\w*?_)?|MT)(\d+)x(\d+)")
 _SPLIT = re.compile(r"split_?k", re.IGNORECASE)
-# Attention whose length is unknown is all start-up if it takes less than this. Chosen by hand, not
-# calibrated.
-_START_UP_ATTENTION_NS = 10000.0
 _SLICES_BYTES = 2 * 4.0  # an element of two fp32 slices: a product is split in two at least
 
 
@@ -75,8 +72,8 @@ def _chain(rows: Rows, mine: I64) -> _Chain:
     mine = mine[rows.class_index[mine] != CLASS_INDEX["copy"]]
     mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
     kinds = rows.class_index[mine]
-    slices = _by_name(rows, mine, lambda name: "splitkreduce" in name.lower()).astype(bool)
-    by_row = _by_name(rows, mine, lambda name: _ROW_A_BLOCK.search(name) is not None).astype(bool)
+    slices = rows.by_name(mine, lambda name: "splitkreduce" in name.lower())
+    by_row = rows.by_name(mine, lambda name: _ROW_A_BLOCK.search(name) is not None)
     return _Chain(
         at=mine,
         elements=_elements(rows, mine),
@@ -87,29 +84,10 @@ def _chain(rows: Rows, mine: I64) -> _Chain:
     )
 
 
-def _by_name(rows: Rows, mine: I64, value: Callable[[str], float]) -> F64:
-    """A property of the kernel's name, worked out once per distinct name."""
-    distinct, inverse = np.unique(rows.name[mine], return_inverse=True)
-    found = np.array([value(rows.timeline.names[int(name)]) for name in distinct], np.float64)
-    spread: F64 = found[inverse] if len(found) else np.zeros(0)
-    return spread
-
-
 def _elements(rows: Rows, mine: I64) -> F64:
-    """Element counts of elementwise kernels, once per distinct (name, launch)."""
-    timeline = rows.timeline
-    wide = any("vectorized_elementwise_kernel<8" in name for name in timeline.names)
-    launch = timeline.events.launch[rows.row[mine]].astype(np.int64)
-    width = int(launch.max(initial=-1)) + 2
-    distinct, inverse = np.unique(rows.name[mine] * width + launch + 1, return_inverse=True)
-    found = np.full(len(distinct), np.nan)
-    for at, key in enumerate(distinct.tolist()):
-        name = timeline.names[key // width]
-        work = elementwise_work(name, timeline.details.launch_of(key % width - 1), wide)
-        if work is not None:
-            found[at] = work.write_bytes / (item_size_in_name(name) or 4)
-    counts: F64 = found[inverse] if len(found) else np.zeros(0)
-    return counts
+    """Element counts of elementwise kernels; NaN for others."""
+    size: F64 = rows.by_name(mine, lambda name: item_size_in_name(name) or 4, np.float64)
+    return np.array([work.write_bytes if work else np.nan for work in rows.elementwise(mine)]) / size
 
 
 def _norms(rows: Rows, chain: _Chain) -> tuple[F64, F64]:
@@ -137,8 +115,7 @@ def _carried(values: F64) -> F64:
     if len(known) == 0:
         return values
     last = np.searchsorted(known, np.arange(len(values)), "right") - 1
-    carried: F64 = values[known[np.maximum(last, 0)]]
-    return carried
+    return values[known[np.maximum(last, 0)]]
 
 
 def _fill(
@@ -149,7 +126,7 @@ def _fill(
     given = np.concatenate(([np.nan], produced[:-1]))
     following = _following(chain)
     wanted = np.where(np.isnan(following), _tiled(rows, chain, height, device.multiprocessors), following)
-    size = _by_name(rows, chain.at, lambda name: item_size_in_name(name) or 2)
+    size = rows.by_name(chain.at, lambda name: item_size_in_name(name) or 2, np.float64)
     inner, columns = given / height, wanted / height
     sound = (inner >= 1) & (columns >= 1) & (inner == np.floor(inner)) & (columns == np.floor(columns))
     product = chain.gemm & sound
@@ -158,7 +135,8 @@ def _fill(
     nbytes[product] = (2.0 * (given + inner * columns + wanted))[product]
     nbytes[chain.norm] = (2 * chain.elements * size)[chain.norm]
     nbytes[chain.slices] = ((_SLICES_BYTES + 2) * following)[chain.slices]
-    brief = chain.attention & (rows.duration[chain.at] < _START_UP_ATTENTION_NS)
+    # Attention whose length is unknown is all start-up if it is short.
+    brief = chain.attention & (rows.duration[chain.at] < TOO_SMALL_NS)
     nbytes[brief] = (4 * 2 * stream)[brief]
     flops[~product] = np.where(np.isnan(nbytes), np.nan, 0.0)[~product]
     seconds = rows.duration[chain.at] / 1e9
@@ -173,19 +151,17 @@ def _following(chain: _Chain) -> F64:
     after = np.concatenate((chain.elements[1:], [np.nan]))
     second = np.concatenate((after[1:], [np.nan]))
     skip = np.concatenate((chain.slices[1:], [False]))
-    found: F64 = np.where(skip, second, after)
-    return found
+    return np.where(skip, second, after)
 
 
 def _tiled(rows: Rows, chain: _Chain, height: F64, multiprocessors: int) -> F64:
     """Outputs of a product whose tiles all run at once, so that its blocks count them."""
-    low = _by_name(rows, chain.at, lambda name: min(_tile(name)))
-    high = _by_name(rows, chain.at, lambda name: max(_tile(name)))
+    low = rows.by_name(chain.at, lambda name: min(_tile(name)), np.float64)
+    high = rows.by_name(chain.at, lambda name: max(_tile(name)), np.float64)
     blocks = rows.blocks[chain.at]
     # Fewer rows than a tile is high: the tiles lie side by side.
     outputs = blocks * high * np.minimum(low, height)
-    found: F64 = np.where(chain.gemm & (blocks < multiprocessors), outputs, np.nan)
-    return found
+    return np.where(chain.gemm & (blocks < multiprocessors), outputs, np.nan)
 
 
 def _tile(name: str) -> tuple[float, float]:

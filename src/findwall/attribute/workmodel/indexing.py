@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Work
+from findwall.attribute.workmodel.work import Part, Table, Work
 
-_CACHED_TABLE_BYTES = 40e6  # about what the L2 of a large device keeps: an A100 has 40 MB, an H200 50 MB
 _SORT_WORDS = (
     "sort",
     "cub::",
@@ -50,51 +50,34 @@ OPS = (
 
 
 def indexing_work(op: str, arguments: Arguments) -> Work | None:
-    if op in ("embedding", "_embedding_bag"):
-        return _embedding(arguments)
-    if op in ("embedding_dense_backward", "embedding_backward"):
-        return _embedding_backward(arguments)
-    if op == "index_select":
-        return _select(arguments)
-    if op in ("gather", "take_along_dim"):
-        return _gather(arguments)
-    if op in _SCATTER:
-        return _scatter(arguments)
-    if op in _ROWS:
-        return _add_rows(arguments)
-    if op in _PUT:
-        return _put(arguments)
-    if op in _SORT:
-        return _sort(op, arguments)
-    return _scan(arguments, 1 if op == "searchsorted" else 0)
+    return _MODELS.get(op, _scan)(op, arguments)
 
 
 def _row_bytes(tensor: Tensor) -> float:
     return float(max(math.prod(tensor.dims[1:]) * tensor.size, 1))
 
 
-def _fetched(table: Tensor, nbytes: float) -> float:
-    """Bytes fetched out of a table by number: one that a cache holds is read once at most."""
-    return min(nbytes, table.nbytes) if table.nbytes <= _CACHED_TABLE_BYTES else nbytes
+def _table(table: Tensor, fetched: float, ways: int = 1) -> Table:
+    """Rows fetched out of a table by number, or written too: one that a cache holds moves once at most."""
+    return Table(table.nbytes, min(fetched, table.nbytes), ways * max(fetched - table.nbytes, 0.0))
 
 
-def _embedding(arguments: Arguments) -> Work | None:
-    table, index = arguments.tensor(0), arguments.tensor(1)
-    if table is None or index is None or len(table.dims) != 2:
+def _embedding(op: str, arguments: Arguments) -> Work | None:
+    table, index = arguments.needed(0, 1)
+    if len(table.dims) != 2:
         return None
+    rows = _table(table, index.elements * max(_row_bytes(table), SECTOR))
     return Work(
-        flops=0.0,
-        read_bytes=index.nbytes + _fetched(table, index.elements * max(_row_bytes(table), SECTOR)),
+        read_bytes=index.nbytes + rows.once,
         write_bytes=index.elements * _row_bytes(table),
         math="fp32",
+        table=rows,
     )
 
 
-def _embedding_backward(arguments: Arguments) -> Work | None:
+def _embedding_backward(op: str, arguments: Arguments) -> Work | None:
     """Sorts the indices, then adds each row's gradients; the zeros under them are an op of their own."""
-    gradient, index = arguments.tensor(0), arguments.tensor(1)
-    if gradient is None or index is None or not gradient.dims:
-        return None
+    gradient, index = arguments.needed(0, 1)
     rows = index.elements
     touched = rows * float(gradient.dims[-1] * gradient.size)
     vocabulary = arguments.number(2)
@@ -111,22 +94,19 @@ def _embedding_backward(arguments: Arguments) -> Work | None:
     )
 
 
-def _select(arguments: Arguments) -> Work | None:
-    x, index = arguments.tensor(0), arguments.tensor(2)
-    if x is None or index is None or not x.dims:
-        return None
+def _select(op: str, arguments: Arguments) -> Work | None:
+    x, index = arguments.needed(0, 2)
     axis = int(arguments.number(1) or 0) % len(x.dims)
     taken = x.elements / max(x.dims[axis], 1) * index.elements * x.size
     return Work(read_bytes=index.nbytes + taken, write_bytes=taken, math="fp32")
 
 
-def _gather(arguments: Arguments) -> Work | None:
+def _gather(op: str, arguments: Arguments) -> Work | None:
     """One element an index; scattered ones cost a sector each, neighbours along the last axis share."""
-    x, index = arguments.tensor(0), arguments.tensor(2)
-    if x is None or index is None:
-        return None
-    read = _fetched(x, index.elements * float(SECTOR if _scattered(x, arguments) else x.size))
-    return Work(read_bytes=index.nbytes + read, write_bytes=float(index.elements * x.size), math="fp32")
+    x, index = arguments.needed(0, 2)
+    rows = _table(x, index.elements * float(SECTOR if _scattered(x, arguments) else x.size))
+    written = float(index.elements * x.size)
+    return Work(read_bytes=index.nbytes + rows.once, write_bytes=written, math="fp32", table=rows)
 
 
 def _scattered(x: Tensor, arguments: Arguments) -> bool:
@@ -134,31 +114,25 @@ def _scattered(x: Tensor, arguments: Arguments) -> bool:
     return axis is not None and bool(x.dims) and int(axis) % len(x.dims) == len(x.dims) - 1
 
 
-def _scatter(arguments: Arguments) -> Work | None:
+def _scatter(op: str, arguments: Arguments) -> Work | None:
     """(target, axis, index, source): reads index and source, reads and writes the touched targets."""
-    target, index, source = arguments.tensor(0), arguments.tensor(2), arguments.tensor(3)
-    if target is None or index is None:
-        return None
+    (target, index), source = arguments.needed(0, 2), arguments.tensor(3)
     each = float(SECTOR if _scattered(target, arguments) else target.size)
-    touched = _fetched(target, index.elements * each)
+    rows = _table(target, index.elements * each, ways=2)
     given = min(source.nbytes, index.elements * float(source.size)) if source is not None else 0.0
-    return Work(float(index.elements), index.nbytes + given + touched, touched, "fp32")
+    return Work(float(index.elements), index.nbytes + given + rows.once, rows.once, "fp32", table=rows)
 
 
-def _add_rows(arguments: Arguments) -> Work | None:
+def _add_rows(op: str, arguments: Arguments) -> Work | None:
     """(target, axis, index, source)."""
-    target, index, source = arguments.tensor(0), arguments.tensor(2), arguments.tensor(3)
-    if target is None or index is None:
-        return None
+    (target, index), source = arguments.needed(0, 2), arguments.tensor(3)
     moved = source.nbytes if source is not None else target.nbytes / max(target.dims[0], 1) * index.elements
     return Work(moved / target.size, index.nbytes + 2 * moved, moved, "fp32")
 
 
-def _put(arguments: Arguments) -> Work | None:
+def _put(op: str, arguments: Arguments) -> Work | None:
     """(target, indices, values): the indices are not recorded, the values say how much is written."""
-    target, values = arguments.tensor(0), arguments.tensor(2)
-    if target is None or values is None:
-        return None
+    target, values = arguments.needed(0, 2)
     moved = float(values.elements * target.size)
     add = 3 * moved if arguments.flag(3) is True else 2 * moved
     sort = 12.0 * 2 * values.dims[0] if values.dims else 0.0
@@ -186,9 +160,7 @@ def row_length(op: str, arguments: Arguments) -> int | None:
 
 def _sort(op: str, arguments: Arguments) -> Work | None:
     """Keys and 8-byte positions: short rows in one pass, others in radix passes of 8 bits."""
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     values = row_length(op, arguments) if op in _SORT_ROWS else x.elements
     if values is not None and values <= _SHORT_ROW:
         return Work(4.0 * x.elements, x.nbytes, float(x.elements * (x.size + 8)), "fp32")
@@ -197,9 +169,19 @@ def _sort(op: str, arguments: Arguments) -> Work | None:
     return Work(4.0 * x.elements, moved, moved, "fp32")
 
 
-def _scan(arguments: Arguments, at: int) -> Work | None:
+def _scan(op: str, arguments: Arguments) -> Work | None:
     """Top-k, sampling, nonzero, histograms: at least one pass over the input."""
-    x = arguments.tensor(at)
-    if x is None:
-        return None
+    (x,) = arguments.needed(1 if op == "searchsorted" else 0)
     return Work(4.0 * x.elements, x.nbytes, 0.0, "fp32")
+
+
+_MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
+    **dict.fromkeys(("embedding", "_embedding_bag"), _embedding),
+    **dict.fromkeys(("embedding_dense_backward", "embedding_backward"), _embedding_backward),
+    "index_select": _select,
+    **dict.fromkeys(("gather", "take_along_dim"), _gather),
+    **dict.fromkeys(_SCATTER, _scatter),
+    **dict.fromkeys(_ROWS, _add_rows),
+    **dict.fromkeys(_PUT, _put),
+    **dict.fromkeys(_SORT, _sort),
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor, broadcast
+from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Tensor, broadcast
 from findwall.attribute.workmodel.work import Product, Work
 
 # op -> positions of (A, B, added matrix or None, whether B is given transposed as in linear)
@@ -31,15 +31,11 @@ _FORMS: dict[str, tuple[int, int, int | None, bool]] = {
     "cutlass_scaled_mm": (1, 2, None, False),
 }
 OPS = frozenset(_FORMS)
-_HALF_BYTES = 2  # of an element: only 16-bit operands must lie on whole vectors
-_ALIGNED_ELEMENTS = 8  # of 16 bits in the 16 bytes that one load takes
 
 
 def matmul_work(op: str, arguments: Arguments) -> Work | None:
     left, right, added, transposed = _FORMS[op]
-    a, b = arguments.tensor(left), arguments.tensor(right)
-    if a is None or b is None or not a.dims or not b.dims:
-        return None
+    a, b = arguments.needed(left, right, rank=1)
     product = _product(a, b, transposed)
     if product is None:
         return None
@@ -85,14 +81,14 @@ def _misaligned(a: Tensor, b: Tensor, columns: int) -> tuple[str, ...]:
 
     What counts is each matrix's leading dimension: the distance between its rows as it lies in memory.
     """
-    if a.size != _HALF_BYTES or b.size != _HALF_BYTES:
+    if a.size != HALF_BYTES or b.size != HALF_BYTES:
         return ()
     found = []
     for name, tensor in (("A", a), ("B", b)):
         leading = _leading(tensor)
-        if leading is not None and leading % _ALIGNED_ELEMENTS:
+        if leading is not None and leading % VECTOR_ELEMENTS:
             found.append(f"{name}:{leading}")
-    if columns % _ALIGNED_ELEMENTS and columns > 1:
+    if columns % VECTOR_ELEMENTS and columns > 1:
         found.append(f"N:{columns}")
     return tuple(found)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.work import Work
 
@@ -41,41 +39,25 @@ _WHOLE = frozenset(
 )
 _LISTS = frozenset({"cat", "_cat", "stack", "concat", "hstack", "vstack", "_foreach_copy_unfused"})
 _SPLITS = frozenset({"split_with_sizes_copy", "chunk_cat", "_chunk_cat", "unbind_copy", "split_copy"})
-_SPREADS = frozenset(
-    {"constant_pad_nd", "repeat", "im2col", "col2im", "reflection_pad2d", "replication_pad2d"}
-)
 OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | _LISTS | _SPLITS
 
 
 def movement_work(op: str, arguments: Arguments) -> Work | None:
-    if op == "copy_":
-        return _copy(arguments.tensor(1), arguments.tensor(0))
-    if op == "_copy_from":
-        return _copy(arguments.tensor(0), arguments.tensor(1))
+    if op in ("copy_", "_copy_from"):
+        return _copy(*arguments.needed(*((1, 0) if op == "copy_" else (0, 1))))
     if op in _LISTS:
         return _joined(arguments, op)
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * x.size))
 
 
-def _copy(source: Tensor | None, target: Tensor | None) -> Work | None:
-    if source is None or target is None:
-        return None
+def _copy(source: Tensor, target: Tensor) -> Work:
+    # A transpose reads whole sectors, but neighbours in a cached tile share them.
+    whole = float(max(source.elements, 1) * source.size)
     return Work(
-        read_bytes=min(source.nbytes, _worst(source, target)),
+        read_bytes=min(source.nbytes, whole) if source.elements <= target.elements else source.nbytes,
         write_bytes=float(target.elements * target.size),
         cast=source.dtype != target.dtype,
-    )
-
-
-def _worst(source: Tensor, target: Tensor) -> float:
-    """A transpose reads whole sectors, but neighbours in a cached tile share them."""
-    return (
-        float(max(math.prod(source.dims), 1) * source.size)
-        if source.elements <= target.elements
-        else source.nbytes
     )
 
 

@@ -56,10 +56,8 @@ OPS = _FORWARD | frozenset(_BACKWARD)
 
 def norm_work(op: str, arguments: Arguments) -> Work | None:
     if op in _BACKWARD:
-        gradient, x = (arguments.tensor(index) for index in _BACKWARD[op])
-        return _backward(gradient, x) if gradient is not None and x is not None else None
-    x = arguments.tensor(0)
-    return _forward(x) if x is not None and x.dims else None
+        return _backward(*arguments.needed(*_BACKWARD[op]))
+    return _forward(*arguments.needed(0, rank=1))
 
 
 def _forward(x: Tensor) -> Work:

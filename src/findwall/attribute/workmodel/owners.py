@@ -45,8 +45,7 @@ class _Evaluated:
         keys = names.astype(np.int64) * width + inputs + 1
         distinct, inverse = np.unique(keys, return_inverse=True)
         found = [self._one(int(key) // width, int(key) % width - 1) for key in distinct]
-        result: I64 = np.array(found, np.int64)[inverse] if len(found) else np.zeros(0, np.int64)
-        return result
+        return np.array(found, np.int64)[inverse] if len(found) else np.zeros(0, np.int64)
 
     def _one(self, name: int, inputs: int) -> int:
         index = self._index.get((name, inputs))
@@ -61,10 +60,6 @@ class _Evaluated:
         return index
 
 
-# Ops above the innermost one that may own its work. Chosen by hand: wrappers nest a handful deep.
-_HIGHEST_CLIMB_OPS = 12
-
-
 def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
     """Climb from each row's innermost op to the nearest one with a model."""
     evaluated = _Evaluated(timeline, links)
@@ -72,16 +67,11 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
     op[_without_op(timeline, links, rows)] = -1
     work = np.full(len(rows), -1, np.int64)
     climbed = np.zeros(len(rows), bool)
-    for step in range(_HIGHEST_CLIMB_OPS):
-        open_rows = np.flatnonzero((work < 0) & (op >= 0))
-        if len(open_rows) == 0:
-            break
+    while len(open_rows := np.flatnonzero((work < 0) & (op >= 0))):
         work[open_rows] = evaluated.of(op[open_rows])
         still = open_rows[work[open_rows] < 0]
         op[still] = _op_above(links, op[still])
         climbed[still] = True
-        if step == _HIGHEST_CLIMB_OPS - 1:
-            op[still] = -1
     unowned = climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)
     work[unowned] = -1
     op[work < 0] = links.op[rows[work < 0]]
@@ -90,8 +80,7 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
 
 def _op_above(links: Links, ops: I64) -> I64:
     parent = links.parent[ops]
-    above: I64 = np.where(parent >= 0, links.op[np.maximum(parent, 0)], -1)
-    return above
+    return np.where(parent >= 0, links.op[np.maximum(parent, 0)], -1)
 
 
 def _without_op(timeline: Timeline, links: Links, rows: I64) -> Bool:
@@ -106,9 +95,6 @@ def _shared_with_inner_ops(links: Links, op: I64, work: I64, climbed: np.ndarray
     """Rows that climbed to an op whose other kernels are already paid for by ops inside it."""
     covered: set[int] = set()
     above = op[(work >= 0) & ~climbed]
-    for _ in range(_HIGHEST_CLIMB_OPS):
-        above = np.unique(_op_above(links, above[above >= 0]))
-        if len(above) == 0:
-            break
+    while len(above := np.unique(_op_above(links, above[above >= 0]))):
         covered.update(above.tolist())
     return np.isin(op, np.fromiter(covered, np.int64, len(covered)))

@@ -70,7 +70,6 @@ OPERATIONS: dict[str, float] = {name: weight for name, (_, weight) in _ARITHMETI
 _TO_BOOL = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor"}
 _TO_BOOL |= {"isnan", "isinf", "isfinite", "signbit"}
 _WITH_MASK = {"native_dropout", "_fused_dropout", "fused_dropout"}
-_GATED = {"glu", "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"}
 OPS = frozenset(_ARITHMETIC) | frozenset(f"{name}_" for name in _ARITHMETIC) | _WITH_MASK | {"glu"}
 
 
@@ -123,18 +122,14 @@ def _result_type(name: str, operands: list[Tensor]) -> str:
 
 def _dropout(arguments: Arguments) -> Work | None:
     """Reads x, writes y and a mask of one byte an element."""
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     return Work(
         flops=20.0 * x.elements, read_bytes=x.nbytes, write_bytes=x.elements * (x.size + 1.0), math="fp32"
     )
 
 
 def _glu(arguments: Arguments) -> Work | None:
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+    (x,) = arguments.needed(0)
     return Work(
         flops=16.0 * x.elements, read_bytes=x.nbytes, write_bytes=x.elements * x.size / 2, math="fp32"
     )

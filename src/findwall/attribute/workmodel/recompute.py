@@ -2,7 +2,7 @@
 
 It has no op of its own. Its mark is a forward op, one that records itself for a later backward (it carries a
 sequence number), running under the autograd engine. A graph built for second derivatives does that too, but
-under nearly every node, where checkpointing does it under a few.
+under nearly every node, where checkpointing does it under a few, and mostly says its name.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ import re
 
 import numpy as np
 
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.structure.links import ENGINE, Links
+from findwall.structure.links import ENGINE, Links, nearest
 
 # What torch.utils.checkpoint runs as it is entered: without and with reentrant autograd.
 CHECKPOINT = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction$")
-_DEEPEST_NESTING = 64  # ops one inside the other; deeper is no job's, and a ring of parents must end
-# Of the nodes that issue ops: where more than this record themselves, it is a second derivative. Needs a few
-# nodes to say so. Both chosen by hand, not calibrated.
-_SECOND_DERIVATIVE_SHARE = 0.5
-_FEW_NODES = 4
+_CHECKPOINTED = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction")
 
 
 def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
@@ -35,18 +32,12 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     parent = np.maximum(links.parent, 0)
     node = (links.parent >= 0) & engine[parent]  # the node's own row, directly under the engine's
     forward &= ~node & ~_named(timeline, lambda name: "AccumulateGrad" in name)
-    if not forward.any() or _second_derivatives(links, engine, forward):
+    told = any(_CHECKPOINTED.search(name) for name in timeline.names)
+    if not forward.any() or (not told and _second_derivatives(links, engine, forward)):
         return found
-    current = links.op[rows].copy()
-    for _ in range(_DEEPEST_NESTING):
-        open_rows = current >= 0
-        if not open_rows.any():
-            break
-        at = np.maximum(current, 0)
-        found |= open_rows & forward[at]
-        done = ~open_rows | forward[at] | engine[at]
-        current = np.where(done, -1, links.parent[at])
-    return found
+    around = np.append(nearest(timeline, links.parent, forward | engine), -1)[links.op[rows]]
+    repeats: Bool = (around >= 0) & forward[around]
+    return repeats
 
 
 def because_of_checkpoints(timeline: Timeline, links: Links, rows: I64, again: Bool) -> Bool:
@@ -78,8 +69,7 @@ def _named(timeline: Timeline, wanted) -> Bool:  # type: ignore[no-untyped-def]
     marked = np.array([wanted(name) for name in timeline.names], bool)
     if len(marked) == 0:
         return np.zeros(0, bool)
-    chosen: Bool = marked[timeline.events.name]
-    return chosen
+    return marked[timeline.events.name]
 
 
 def _second_derivatives(links: Links, engine: Bool, forward: Bool) -> bool:
@@ -88,4 +78,4 @@ def _second_derivatives(links: Links, engine: Bool, forward: Bool) -> bool:
     issuing = np.unique(links.parent[links.parent >= 0])
     nodes = nodes[np.isin(nodes, issuing)]
     recording = np.unique(links.parent[np.flatnonzero(forward)])
-    return len(nodes) > _FEW_NODES and float(np.isin(nodes, recording).mean()) > _SECOND_DERIVATIVE_SHARE
+    return bool(np.isin(nodes, recording).mean() > MAJORITY_SHARE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor, item_size
 from findwall.attribute.workmodel.work import Work
@@ -53,35 +54,14 @@ _POOL = frozenset(
     | {"adaptive_max_pool2d", "max_pool3d_with_indices", "avg_pool3d", "_adaptive_avg_pool3d"}
 )
 _POOL_BACKWARD = frozenset(f"{name}_backward" for name in _POOL)
-OPS = (
-    frozenset(_REDUCE)
-    | _SOFTMAX
-    | _SOFTMAX_BACKWARD
-    | _PICK
-    | _PICK_BACKWARD
-    | _PAIR_LOSS
-    | _PAIR_LOSS_BACKWARD
-) | (_POOL | _POOL_BACKWARD)
 
 
 def reduction_work(op: str, arguments: Arguments) -> Work | None:
-    if op in _REDUCE:
-        return _reduce(arguments, _REDUCE[op])
-    if op in _SOFTMAX:
-        return _softmax(arguments)
-    if op in _SOFTMAX_BACKWARD:
-        return _softmax_backward(arguments)
-    if op in _PICK or op in _PICK_BACKWARD:
-        return _pick(op, arguments)
-    if op in _PAIR_LOSS or op in _PAIR_LOSS_BACKWARD:
-        return _pair_loss(op, arguments)
-    return _pool_backward(arguments) if op in _POOL_BACKWARD else _pool(arguments)
+    return _MODELS[op](op, arguments)
 
 
-def _reduce(arguments: Arguments, at: int | None) -> Work | None:
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+def _reduce(op: str, arguments: Arguments) -> Work | None:
+    (x,), at = arguments.needed(0), _REDUCE[op]
     kept = _kept(x, arguments, at) if at is not None else 1
     return Work(
         flops=2.0 * x.elements, read_bytes=x.nbytes, write_bytes=float(kept * x.size), math=_vector(x)
@@ -104,20 +84,16 @@ def _vector(x: Tensor) -> str:
     return "fp64" if x.dtype == "double" else "fp32"
 
 
-def _softmax(arguments: Arguments) -> Work | None:
-    x = arguments.tensor(0)
-    if x is None:
-        return None
+def _softmax(op: str, arguments: Arguments) -> Work | None:
+    (x,) = arguments.needed(0)
     out = 4 if arguments.flag(2) is True else x.size
     return Work(
         flops=45.0 * x.elements, read_bytes=x.nbytes, write_bytes=float(x.elements * out), math=_vector(x)
     )
 
 
-def _softmax_backward(arguments: Arguments) -> Work | None:
-    gradient, result = arguments.tensor(0), arguments.tensor(1)
-    if gradient is None or result is None:
-        return None
+def _softmax_backward(op: str, arguments: Arguments) -> Work | None:
+    gradient, result = arguments.needed(0, 1)
     out = _SCALAR_SIZES.get(arguments.text(3), gradient.size)
     return Work(
         flops=25.0 * gradient.elements,
@@ -134,9 +110,7 @@ _SCALAR_SIZES = {"5": 2, "6": 4, "7": 8, "15": 2}
 def _pick(op: str, arguments: Arguments) -> Work | None:
     """One element a row, at the price of a sector; the backward writes them into zeros made before."""
     at = 1 if op in _PICK_BACKWARD else 0
-    x, target = arguments.tensor(at), arguments.tensor(at + 1)
-    if x is None or target is None:
-        return None
+    _, target = arguments.needed(at, at + 1)
     touched = target.elements * float(SECTOR)
     return Work(flops=2.0 * target.elements, read_bytes=target.nbytes + touched, write_bytes=0.0, math="fp32")
 
@@ -155,11 +129,9 @@ def _pair_loss(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-def _pool(arguments: Arguments) -> Work | None:
+def _pool(op: str, arguments: Arguments) -> Work | None:
     """Output extents from kernel, stride and padding; an adaptive pool names its output."""
-    x = arguments.tensor(0)
-    if x is None or len(x.dims) < 3:
-        return None
+    (x,) = arguments.needed(0, rank=3)
     spatial = x.dims[2:]
     window = arguments.numbers(1)
     if window is None:  # sizes were not recorded: what is written is not known, what is read is
@@ -184,11 +156,9 @@ def _fit(values: list[int], count: int) -> list[int]:
     return values * count if len(values) == 1 else values
 
 
-def _pool_backward(arguments: Arguments) -> Work | None:
+def _pool_backward(op: str, arguments: Arguments) -> Work | None:
     """Reads the gradient and, of a max pool, the indices; writes a gradient as large as the input."""
-    gradient, x = arguments.tensor(0), arguments.tensor(1)
-    if gradient is None or x is None:
-        return None
+    gradient, x = arguments.needed(0, 1)
     tensors = arguments.tensors()
     indices = tensors[2].nbytes if len(tensors) > 2 and "long" in tensors[2].dtype else 0.0
     return Work(
@@ -197,3 +167,15 @@ def _pool_backward(arguments: Arguments) -> Work | None:
         write_bytes=float(x.elements * x.size),
         math="fp32",
     )
+
+
+_MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
+    **dict.fromkeys(_REDUCE, _reduce),
+    **dict.fromkeys(_SOFTMAX, _softmax),
+    **dict.fromkeys(_SOFTMAX_BACKWARD, _softmax_backward),
+    **dict.fromkeys(_PICK | _PICK_BACKWARD, _pick),
+    **dict.fromkeys(_PAIR_LOSS | _PAIR_LOSS_BACKWARD, _pair_loss),
+    **dict.fromkeys(_POOL, _pool),
+    **dict.fromkeys(_POOL_BACKWARD, _pool_backward),
+}
+OPS = frozenset(_MODELS)

@@ -72,10 +72,8 @@ def _experts(arguments: Arguments) -> Work | None:
 
     Who got tokens is not recorded: as many experts as equal chances would give.
     """
-    hidden, first, second, chosen = (arguments.tensor(index) for index in (0, 1, 2, 3))
-    if hidden is None or first is None or second is None or chosen is None or not hidden.dims:
-        return None
-    if len(first.dims) != _EXPERT_DIMS or len(second.dims) != _EXPERT_DIMS or len(chosen.dims) < 1:
+    hidden, first, second, chosen = arguments.needed(0, 1, 2, 3, rank=1)
+    if len(first.dims) != _EXPERT_DIMS or len(second.dims) != _EXPERT_DIMS:
         return None
     experts, tokens, sent = first.dims[0], hidden.elements // max(hidden.dims[-1], 1), chosen.elements
     if not experts or not tokens:
@@ -108,9 +106,7 @@ def _rotary(arguments: Arguments) -> Work | None:
 
 def _cache(arguments: Arguments) -> Work | None:
     """New keys and values into their slots, in the cache's own type."""
-    k, v, cache = arguments.tensor(0), arguments.tensor(1), arguments.tensor(2)
-    if k is None or v is None or cache is None:
-        return None
+    k, v, cache = arguments.needed(0, 1, 2)
     return Work(
         read_bytes=k.nbytes + v.nbytes, write_bytes=float((k.elements + v.elements) * cache.size), math="fp32"
     )

@@ -1,7 +1,8 @@
 """Kernels whose launch is not in the trace: what the same kernel did where its op was recorded.
 
 The first window of a trace holds kernels of earlier steps; a replayed graph holds kernels without ops. Where
-the same kernel with the same launch shape is known elsewhere, its work is known here too.
+the same kernel with the same launch shape is known elsewhere, its work is known here too: that of the one
+that took about as long.
 """
 
 from __future__ import annotations
@@ -10,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.division import Rows, Shares
+from findwall.model.catalogue import FAIR_PART
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
-
-# Both chosen by hand, not calibrated.
-_NEAR_IN_TIME = 0.2  # of the duration: how near a twin must be where twins differ in work
-_SAME_WORK = 0.01  # of the bytes: twins that differ by less do the same
 
 
 def fill_from_twins(rows: Rows, shares: Shares, math_index: NDArray[np.int8], allowed: Bool) -> None:
@@ -42,9 +40,9 @@ def _match(
     twin = _nearest(key, rows.duration, unknown, known)
     found = twin >= 0
     unknown, twin = unknown[found], twin[found]
-    near = np.abs(rows.duration[twin] - rows.duration[unknown]) <= _NEAR_IN_TIME * rows.duration[unknown]
-    fits = near | np.isin(key[unknown], _uniform(key[known], shares.nbytes[known]))
-    unknown, twin = unknown[fits], twin[fits]
+    # One grid serves many shapes: a twin takes about as long.
+    near = np.abs(rows.duration[twin] - rows.duration[unknown]) <= FAIR_PART * rows.duration[unknown]
+    unknown, twin = unknown[near], twin[near]
     for column in (shares.flops, shares.nbytes, shares.cast, shares.saving, shares.work, math_index):
         column[unknown] = column[twin]
 
@@ -68,15 +66,4 @@ def _nearest(key: I64, duration: NDArray[np.float64], unknown: I64, known: I64) 
         distance = np.minimum(apart, distance)
     result = np.full(len(key), -1, np.int64)
     result[every[at]] = choice
-    chosen: I64 = result[unknown]
-    return chosen
-
-
-def _uniform(key: I64, work: NDArray[np.float64]) -> I64:
-    """Keys whose rows all do the same work."""
-    order = np.argsort(key, kind="stable")
-    distinct, first = np.unique(key[order], return_index=True)
-    highest = np.maximum.reduceat(work[order], first)
-    lowest = np.minimum.reduceat(work[order], first)
-    same: I64 = distinct[highest - lowest <= _SAME_WORK * highest]
-    return same
+    return result[unknown]

@@ -21,7 +21,6 @@ class Part(msgspec.Struct, frozen=True):
 
 # Outputs a multiprocessor works on at a time: a tile of 128 by 256, as the large kernels have it.
 _TILE_OUTPUTS = 128 * 256
-_USABLE_CACHE = 0.5  # of its bytes for one operand: the rest streams through. Chosen by hand, not calibrated.
 
 
 class Product(msgspec.Struct, frozen=True):
@@ -39,8 +38,7 @@ class Product(msgspec.Struct, frozen=True):
         The device works on a block of outputs at a time, as square as it can. An operand that does not stay
         in cache is read again for every block beside it; a small one stays, and so both are read once.
         """
-        usable = cache * _USABLE_CACHE
-        if min(self.left, self.right) <= usable or min(self.rows, self.columns) == 0:
+        if min(self.left, self.right) <= cache or min(self.rows, self.columns) == 0:
             return 0.0
         outputs = multiprocessors * _TILE_OUTPUTS
         across = min(self.columns, math.isqrt(outputs))
@@ -48,7 +46,18 @@ class Product(msgspec.Struct, frozen=True):
         left = self.left * (math.ceil(self.columns / across) - 1)
         right = self.right * (math.ceil(self.rows / down) - 1)
         panels = (across + down) * self.inner_bytes
-        return min(left, right) if panels <= usable else left + right
+        return min(left, right) if panels <= cache else left + right
+
+
+class Table(msgspec.Struct, frozen=True):
+    """What an op fetches by number: bytes of it all, at least, and again where it does not stay in cache."""
+
+    nbytes: float
+    once: float
+    again: float
+
+    def reread(self, cache: float) -> float:
+        return self.again if self.nbytes > cache else 0.0
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -65,6 +74,7 @@ class Work(msgspec.Struct, frozen=True):
     misaligned: tuple[str, ...] = ()  # the dims that keep 16-bit operands off the fast kernels
     parts: tuple[Part, ...] = ()
     product: Product | None = None
+    table: Table | None = None
     workspace: float = 0.0  # bytes of one result in fp32: what a split-K reduction reads a slice of
     layouts: tuple[float, ...] = ()  # bytes of the tensors a library may re-lay out first, in its order
     results: tuple[float, ...] = ()  # bytes of the results it may lay back
