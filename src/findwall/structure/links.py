@@ -19,6 +19,7 @@ NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTU
 ENGINE = "autograd::engine::evaluate_function"
 # A node of the autograd graph, as it is called where the engine itself is not recorded.
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
+BACKWARD = re.compile(rf"^{ENGINE}|{_NODE.pattern}")  # any row of the engine
 
 
 class Links(msgspec.Struct, frozen=True):

@@ -14,17 +14,13 @@ import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
-from findwall.model.intervals import I64
-from findwall.structure.links import Links, launches_before
+from findwall.model.intervals import I64, union
+from findwall.structure.links import BACKWARD, Links, launches_before
+from findwall.structure.period import find_period
 from findwall.structure.recurring import recurring_ranges
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
-# A repeat of fewer kernels is a loop inside a step, and one seen fewer times is chance. Both chosen by hand,
-# not calibrated.
-SHORTEST_STEP_KERNELS = 3
-FEWEST_REPEATS = 3
-PLACE_KERNELS = 64  # looked at at either end, before all are
 # The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 # Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
@@ -130,7 +126,9 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     rows = _rows_named(timeline, OPTIMIZER_STEP)
     if len(rows) < 2:
         return None
-    rows = _one_process(timeline, rows)
+    rows = _outside_backward(timeline, _one_process(timeline, rows))
+    if len(rows) < 2:
+        return None
     events = timeline.events
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     names, counts = np.unique(events.name[rows], return_counts=True)
@@ -149,12 +147,34 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
 
 
 def _ends_round(timeline: Timeline, calls: I64) -> Bool:
-    """Of optimizer calls in order, those that are not followed at once, with no op between, by another."""
+    """Of optimizer calls in order, those that end a step: gradients are worked out before the next one.
+
+    Where the trace has no backward pass any op counts.
+    """
     events = timeline.events
-    ops = np.sort(events.start[timeline.rows(Kind.OP)])
+    backward = _backward(timeline)
+    ops = np.sort(events.start[backward if len(backward) else timeline.rows(Kind.OP)])
     done = np.searchsorted(ops, events.end[calls[:-1]], side="left")
     begun = np.searchsorted(ops, events.start[calls[1:]], side="left")
     return np.append(begun > done, True)
+
+
+def _outside_backward(timeline: Timeline, calls: I64) -> I64:
+    """Calls that no gradient's hook makes: an optimizer of one parameter, called inside the backward pass,
+    ends no step."""
+    events = timeline.events
+    rows, inside = _backward(timeline), np.zeros(len(calls), bool)
+    for thread in np.unique(events.thread[calls]).tolist():
+        mine = rows[events.thread[rows] == thread]
+        open_then = union(events.start[mine], events.end[mine])
+        within = open_then.covered_within(events.start[calls], events.end[calls]) >= events.duration[calls]
+        inside |= (events.thread[calls] == thread) & within
+    return calls[~inside]
+
+
+def _backward(timeline: Timeline) -> I64:
+    rows = timeline.rows(Kind.OP)
+    return rows[timeline.named(BACKWARD, rows)[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _calls_a_step(timeline: Timeline, calls: I64) -> int:
@@ -190,53 +210,15 @@ def _recurring(timeline: Timeline, links: Links, device: int) -> _Markers | None
 
 
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
-    """Steps from the repeat of the kernel sequence in launch order.
-
-    A model's layers repeat too. A true step repeats *everything*: each kernel name must occur equally
-    often in every repeat, or the repeat is a layer and not a step.
-    """
-    events = timeline.events
-    rows = timeline.rows(Kind.KERNEL)
-    rows = rows[(events.device[rows] == device) & (links.launch[rows] >= 0)]
-    if len(rows) < SHORTEST_STEP_KERNELS * FEWEST_REPEATS:
+    """Steps from the repeat of the kernel sequence in launch order."""
+    found = find_period(timeline, links, device)
+    if found is None:
         return None
-    issued = events.start[links.launch[rows]]
-    order = np.lexsort((events.start[rows], issued))
-    sequence, issued = events.name[rows[order]], issued[order]
-    period = _smallest_period(sequence)
-    if period is None:
-        return None
-    repeats = len(sequence) // period
-    first = len(sequence) - repeats * period  # a partial step at the front is an earlier step's tail
-    edges = issued[first::period][:repeats]
-    edges = np.append(edges, _host_end(timeline))
+    edges = np.append(found.begins, _host_end(timeline))
+    repeats = len(found.begins)
     labels = tuple(f"repeat {index}" for index in range(repeats))
-    note = f"No step markers: steps are the {repeats} repeats of a sequence of {period} kernels."
+    note = f"No step markers: steps are the {repeats} repeats of a sequence of {found.kernels} kernels."
     return _Markers("period", edges, labels, tuple(np.diff(edges).tolist()), (note,))
-
-
-def _smallest_period(sequence: I64) -> int | None:
-    length = len(sequence)
-    counts = np.unique(sequence, return_counts=True)[1]
-    # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
-    most = min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1)
-    periods = np.arange(SHORTEST_STEP_KERNELS, length // FEWEST_REPEATS + 1)
-    periods = _likely_periods(sequence, periods[length // periods <= most])
-    order = np.lexsort((-periods, -(length // periods)))  # most repeats first
-    for period in map(int, periods[order]):
-        if np.array_equal(sequence[period:], sequence[: length - period]):
-            return period
-    return None
-
-
-def _likely_periods(sequence: I64, periods: I64) -> I64:
-    """Those at which both ends of the sequence repeat: of hundreds of thousands hardly one is left."""
-    length = len(sequence)
-    for at in range(min(PLACE_KERNELS, length - int(periods.max(initial=0)))):
-        here = sequence[periods + at] == sequence[at]
-        there = sequence[length - 1 - at - periods] == sequence[length - 1 - at]
-        periods = periods[here & there]
-    return periods
 
 
 def _host_end(timeline: Timeline) -> int:
