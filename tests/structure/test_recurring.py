@@ -137,7 +137,7 @@ def test_ranges_are_steps_only_if_they_hold_nearly_all_work(
     timeline = timeline_of(parts(count, work, name, outside, before))
     held = 2 * count * work / (2 * count * work + outside)
     assert (len(found(timeline)) == count) == (held >= 0.9)
-    if 0 < outside and held < 0.9:
+    if outside > 0 and held < 0.9:
         assert find_steps(timeline, link(timeline)).found_by == "span"
 
 
