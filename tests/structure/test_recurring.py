@@ -68,7 +68,7 @@ def test_numbered_steps() -> None:
     timeline = job(4, [(0, 95, "step {}")], outside=True)
     assert found(timeline) == ["step 0", "step 1", "step 2", "step 3"]
     steps = find_steps(timeline, link(timeline))
-    assert (steps.found_by, steps.count) == ("range", 3)
+    assert (steps.found_by, steps.count) == ("range", 4)
     assert "step 0 to step 3" in steps.notes[0]
 
 

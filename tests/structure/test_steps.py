@@ -80,7 +80,7 @@ oo o oo o oo o oo o
 """
     steps = found(unmarked(cpu, "kK k kK k kK k kK k"))
     assert steps.found_by == "optimizer"
-    assert (steps.lengths / 1e6).tolist() == [5, 5]
+    assert (steps.lengths / 1e6).tolist() == [5, 5, 5]
 
 
 def test_of_several_optimizers_one_counts() -> None:
@@ -90,7 +90,7 @@ def test_of_several_optimizers_one_counts() -> None:
 """
     steps = found(unmarked(cpu, " k   k   k   k   k   k", q=(Kind.ANNOTATION, "Optimizer.step#SGD.step")))
     assert steps.found_by == "optimizer"
-    assert (steps.lengths / 1e6).tolist() == [8]
+    assert (steps.lengths / 1e6).tolist() == [8, 8]
 
 
 def test_equal_optimizers_one_after_the_other_end_one_step() -> None:
@@ -100,7 +100,7 @@ ooo o  o  ooo o  o  ooo o  o
 """
     steps = found(unmarked(cpu, "kKk k  k  kKk k  k  kKk k  k"))
     assert steps.found_by == "optimizer"
-    assert (steps.lengths / 1e6).tolist() == [10]
+    assert (steps.lengths / 1e6).tolist() == [10, 10]
 
 
 def adversarial(*rounds: str) -> Steps:

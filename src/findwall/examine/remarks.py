@@ -24,6 +24,7 @@ UNKNOWN_SHARE = 0.05  # of the step: less of unknown cause is not worth a senten
 SHOWN_ONCE_SHARE = 0.01  # of the step: less start-up than that is not worth a sentence
 OPS_NAMED = 3  # in one note
 RANKS_NAMED = 8  # in one note
+STEPS_NAMED = 3  # in one note
 WHAT_ONCE = {
     LOADING: "first calls that load code",
     CONTEXT: "calls that set up the driver",
@@ -158,10 +159,19 @@ def _about_left_over(facts: Facts) -> list[str]:
 
 def _about_window(facts: Facts) -> list[str]:
     kept, steps = facts.steps.count, facts.whole.steps.count
-    found = _about_evaluations(facts)
+    found = [*_about_cold_steps(facts), *_about_evaluations(facts)]
     if kept < steps:
         found.append(f"The budget covers {kept} typical steps out of {steps}; step times cover all of them.")
     return found
+
+
+def _about_cold_steps(facts: Facts) -> list[str]:
+    cold = facts.whole.cold_ms
+    if not cold:
+        return []
+    which = "The first step is" if len(cold) == 1 else f"The first {len(cold)} steps are"
+    took = listed([format_ms(one) for one in cold[:STEPS_NAMED]])
+    return [f"{which} left out as warm-up: {took}, longer than all that follow by more than those differ."]
 
 
 def _about_evaluations(facts: Facts) -> list[str]:

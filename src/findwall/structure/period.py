@@ -22,6 +22,7 @@ PLACE_KERNELS = 64  # looked at at either end, before all are
 
 class Period(msgspec.Struct, frozen=True):
     begins: I64  # host time of each repeat's first launch
+    ends: I64  # and when its last one returned
     kernels: int  # in one of them
 
 
@@ -40,11 +41,11 @@ def find_period(timeline: Timeline, links: Links, device: int) -> Period | None:
         return None
     repeats = len(rows) // period
     # A partial step at the front is an earlier step's tail.
-    firsts = rows[order[len(rows) - repeats * period :: period]]
-    begins = events.start[links.launch[firsts]]
-    if inside_one_call(timeline, links.launch[firsts], begins[:-1], begins[1:]):
+    calls = links.launch[rows[order]][len(rows) - repeats * period :]
+    begins, ends = events.start[calls[::period]], events.end[calls[period - 1 :: period]]
+    if inside_one_call(timeline, calls[::period], begins[:-1], begins[1:]):
         return None
-    return Period(begins, period)
+    return Period(begins, ends, period)
 
 
 def _smallest_period(sequence: I64) -> int | None:

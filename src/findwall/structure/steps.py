@@ -9,13 +9,14 @@ step.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64, union
-from findwall.structure.links import BACKWARD, Links, launches_before
+from findwall.structure.links import BACKWARD, Links, launches_before, unanswered
 from findwall.structure.period import find_period
 from findwall.structure.recurring import recurring_ranges
 
@@ -40,6 +41,7 @@ class Steps(msgspec.Struct, frozen=True):
     of_row: I64  # device rows: the step that launched it, -1 none
     without_device_work: tuple[str, ...]
     notes: tuple[str, ...]
+    closed: bool = False  # the last step ends with the file: none follows that shows where
 
     @property
     def count(self) -> int:
@@ -88,14 +90,14 @@ def busiest_device(timeline: Timeline) -> int:
     return int(found[int(np.argmax(work))])
 
 
-def _rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
+def rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
     wanted = np.array([bool(pattern.match(name)) for name in timeline.names], bool)
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
     return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _profiler_steps(timeline: Timeline) -> _Markers | None:
-    rows = _rows_named(timeline, PROFILER_STEP)
+    rows = rows_named(timeline, PROFILER_STEP)
     if len(rows) == 0:
         return None
     events = timeline.events
@@ -123,7 +125,7 @@ def _one_process(timeline: Timeline, rows: I64) -> I64:
 
 def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     """A step ends where its optimizer call ends. Several optimizers: the last of the round counts."""
-    rows = _rows_named(timeline, OPTIMIZER_STEP)
+    rows = rows_named(timeline, OPTIMIZER_STEP)
     if len(rows) < 2:
         return None
     rows = _outside_backward(timeline, _one_process(timeline, rows))
@@ -184,7 +186,7 @@ def _calls_a_step(timeline: Timeline, calls: I64) -> int:
     makes none. Only an alternation seen twice over, without an exception, is believed.
     """
     events = timeline.events
-    rows = _rows_named(timeline, GRADIENT)
+    rows = rows_named(timeline, GRADIENT)
     rows = rows[events.process[rows] == events.process[calls[0]]]
     before = np.searchsorted(events.end[calls], events.start[rows], side="right")  # which call they precede
     order = np.lexsort((events.inputs[rows], before))
@@ -203,7 +205,8 @@ def _recurring(timeline: Timeline, links: Links, device: int) -> _Markers | None
     rows = recurring_ranges(timeline, links, device)
     if len(rows) == 0:
         return None
-    edges = np.append(events.start[rows], events.end[rows[-1]])
+    start, end = events.start[rows], events.end[rows]
+    edges = np.append(start, end[-1] + int(np.median(start[1:] - end[:-1])))  # where the next would begin
     labels = tuple(timeline.name_of(row) for row in rows.tolist())
     note = f"Steps are the {len(rows)} ranges from {labels[0]} to {labels[-1]}, which the job marks itself."
     return _Markers("range", edges, labels, tuple(np.diff(edges).tolist()), (note,))
@@ -214,16 +217,11 @@ def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
     found = find_period(timeline, links, device)
     if found is None:
         return None
-    edges = np.append(found.begins, _host_end(timeline))
+    edges = np.append(found.begins, found.ends[-1] + int(np.median(found.begins[1:] - found.ends[:-1])))
     repeats = len(found.begins)
     labels = tuple(f"repeat {index}" for index in range(repeats))
     note = f"No step markers: steps are the {repeats} repeats of a sequence of {found.kernels} kernels."
     return _Markers("period", edges, labels, tuple(np.diff(edges).tolist()), (note,))
-
-
-def _host_end(timeline: Timeline) -> int:
-    host = timeline.rows(Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
-    return int(timeline.events.end[host].max()) if len(host) else int(timeline.events.end.max(initial=0))
 
 
 def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Markers:
@@ -236,16 +234,8 @@ def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Mar
 
 def _host_steps(timeline: Timeline, markers: _Markers) -> Steps:
     """Steps of a rank without device events: the host's own ranges."""
-    return Steps(
-        found_by=markers.found_by,
-        device=-1,
-        boundaries=markers.edges,
-        host=markers.edges,
-        host_ms=tuple(length / 1e6 for length in markers.lengths),
-        of_row=np.full(len(timeline.events), -1, np.int64),
-        without_device_work=(),
-        notes=markers.notes,
-    )
+    of_row = np.full(len(timeline.events), -1, np.int64)
+    return _steps(markers, -1, of_row, markers.edges)
 
 
 def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: int) -> Steps:
@@ -261,9 +251,8 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         # What the host does after the last kernel delays nothing on the device.
         last = timeline.rows(*DEVICE_KINDS)
         last = last[events.device[last] == device]
-        return _single(
-            timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max())
-        )
+        ends = np.array([events.start.min(), events.end[last].max()])
+        return _steps(markers, device, of_row, ends)
     stream = compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
@@ -273,6 +262,7 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
     if len(firsts) > WHOLE_STEPS_NEEDED and _cut_into(timeline, links, markers, of_row[rows]):
         firsts = firsts[1:]
         notes.append("The file begins inside a step, without its first kernels; that step is left out.")
+    closed = False
     if len(firsts) < 2:
         step = int(of_row[rows].max())
         mine = rows[of_row[rows] == step]
@@ -281,18 +271,48 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
             "Only one step has device work; it is taken from its start on the host to the end of its last "
             "kernel."
         )
-        one = _single(timeline, markers, device, of_row, begin, int(events.end[mine].max()))
-        return _noted(one, missing, notes)
+        firsts = np.array([begin, events.end[mine].max()])
+    elif markers.found_by != "ProfilerStep":
+        firsts, closed = _with_the_last(timeline, links, markers, of_row, rows, firsts)
+    return _steps(markers, device, of_row, firsts, missing, notes, closed)
+
+
+def _steps(
+    markers: _Markers,
+    device: int,
+    of_row: I64,
+    boundaries: I64,
+    missing: tuple[str, ...] = (),
+    notes: Sequence[str] | None = None,
+    closed: bool = False,
+) -> Steps:
     return Steps(
         found_by=markers.found_by,
         device=device,
-        boundaries=firsts,
+        boundaries=boundaries,
         host=markers.edges,
         host_ms=tuple(length / 1e6 for length in markers.lengths),
         of_row=of_row,
         without_device_work=missing,
-        notes=tuple(notes),
+        notes=tuple(markers.notes if notes is None else notes),
+        closed=closed,
     )
+
+
+def _with_the_last(
+    timeline: Timeline, links: Links, markers: _Markers, of_row: I64, rows: I64, firsts: I64
+) -> tuple[I64, bool]:
+    """The boundaries with one that closes the last step, where all of it is in the file: where the next one
+    would have launched, or with its own last row. (A profiler's last step is stretched while that stops.)"""
+    events = timeline.events
+    last, before = np.unique(of_row[rows])[[-1, -2]].tolist()
+    lost = np.searchsorted(markers.edges, events.start[unanswered(timeline, links)], side="right") - 1
+    if (lost == last).sum() > (lost == before).sum():
+        return firsts, False
+    mine = rows[of_row[rows] == last]
+    launched = int(events.start[links.launch[mine]].min()) - int(markers.edges[last])
+    closes = max(int(events.end[mine].max()), int(markers.edges[last + 1]) + launched)
+    return np.append(firsts, closes), True
 
 
 def _cut_into(timeline: Timeline, links: Links, markers: _Markers, of_rows: I64) -> bool:
@@ -300,32 +320,6 @@ def _cut_into(timeline: Timeline, links: Links, markers: _Markers, of_rows: I64)
     lost = timeline.events.start[launches_before(timeline, links)]
     step = int(of_rows.min())
     return bool(((lost >= markers.edges[step]) & (lost < markers.edges[step + 1])).any())
-
-
-def _noted(steps: Steps, missing: tuple[str, ...], notes: list[str]) -> Steps:
-    return Steps(
-        steps.found_by,
-        steps.device,
-        steps.boundaries,
-        steps.host,
-        steps.host_ms,
-        steps.of_row,
-        missing,
-        tuple(notes),
-    )
-
-
-def _single(timeline: Timeline, markers: _Markers, device: int, of_row: I64, start: int, end: int) -> Steps:
-    return Steps(
-        found_by=markers.found_by,
-        device=device,
-        boundaries=np.array([start, end], np.int64),
-        host=markers.edges,
-        host_ms=tuple(length / 1e6 for length in markers.lengths),
-        of_row=of_row,
-        without_device_work=(),
-        notes=markers.notes,
-    )
 
 
 def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: int) -> I64:
@@ -342,6 +336,15 @@ def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: i
     inside = (step >= 0) & (step < len(markers.labels))
     of_row[rows[inside]] = step[inside]
     return of_row
+
+
+def begun(timeline: Timeline, steps: Steps) -> I64:
+    """The numbers, among all that are marked, of the steps that a boundary begins."""
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[(timeline.events.device[rows] == steps.device) & (steps.of_row[rows] >= 0)]
+    # A step that only copies, on another stream, has device rows but no boundary.
+    found: I64 = np.unique(steps.of_row[rows[np.isin(timeline.events.start[rows], steps.boundaries)]])
+    return found
 
 
 def compute_stream(timeline: Timeline, rows: I64) -> int:
