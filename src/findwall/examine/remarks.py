@@ -13,7 +13,7 @@ from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import NSYS
 from findwall.model.run import Rank, Run
-from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, START_UP
+from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, MEMORY, START_UP
 from findwall.structure.steps import step_numbers
 from findwall.units import format_ms, format_share, ms
 
@@ -27,7 +27,8 @@ RANKS_NAMED = 8  # in one note
 STEPS_NAMED = 3  # in one note
 WHAT_ONCE = {
     LOADING: "first calls that load code",
-    CONTEXT: "calls that set up the driver",
+    CONTEXT: "calls that set up the driver or a library",
+    MEMORY: "memory asked from the driver for the first time",
     CAPTURE: "graph capture",
     COMPILING: "compiling for the first time",
 }

@@ -13,13 +13,12 @@ from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.replay.graph import HostTime, Node
 from findwall.structure.host import LOADER, OWNERS, Host, rows_matching
-from findwall.structure.left_out import FULL_QUEUE_ROWS
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue, device_rows
 
 # A launch blocks when its queue is full (1,024 entries on NVIDIA's). One this long behind many rows is a wait
 # and not work of the host.
-FULL_QUEUE_NS = 100_000
+FULL_QUEUE_NS, FULL_QUEUE_ROWS = 100_000, 256
 # A thread that is silent for less than this between two of its events is between two ops.
 HANDOVER_NS = 10_000
 LOADER_WAIT_NS = 500_000  # a shorter stay in a loader with workers only takes a batch that is there

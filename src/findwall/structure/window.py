@@ -51,12 +51,12 @@ class Whole(msgspec.Struct, frozen=True):
     cold_ms: tuple[float, ...] = ()  # of the steps in front that were not warm; the timeline is without them
 
     @property
-    def start_up_share(self) -> float:
-        """Of the step that has least of it: how much of what was recorded was start-up."""
+    def start_up_ns(self) -> float:
+        """What was left out as start-up, of the step that has least of it. All that could be told of its
+        calls is gone; what else of such a step is warm-up nobody knows."""
         if len(self.left_out) == 0 or self.steps.count == 0:
             return 0.0
-        once = start_up_by_step(self.left_out, self.steps)
-        return float((once / np.maximum(once + self.steps.lengths, 1)).min())
+        return float(start_up_by_step(self.left_out, self.steps).min())
 
 
 def survey(timeline: Timeline, on_cores: bool = False, apart: Set[int] = frozenset()) -> Whole:
