@@ -16,7 +16,6 @@ from findwall.model.intervals import I64
 from findwall.structure.links import Links
 from findwall.structure.recurring import FEWEST_REPEATS, inside_one_call
 
-SHORTEST = 2  # kernels: one and the same over and over has no beginning
 PLACE_KERNELS = 64  # looked at at either end, before all are
 
 
@@ -51,11 +50,11 @@ def find_period(timeline: Timeline, links: Links, device: int) -> Period | None:
 def _smallest_period(sequence: I64) -> int | None:
     length = len(sequence)
     counts = np.unique(sequence, return_counts=True)[1]
-    if len(counts) < SHORTEST:
-        return None
+    if len(counts) < 2:
+        return None  # one and the same kernel over and over: nothing says where a step begins
     # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
-    most = min(length // SHORTEST, int(counts.min()) + 1)
-    periods = np.arange(SHORTEST, length // FEWEST_REPEATS + 1)
+    most = int(counts.min()) + 1
+    periods = np.arange(1, length // FEWEST_REPEATS + 1)
     periods = _likely_periods(sequence, periods[length // periods <= most])
     order = np.lexsort((-periods, -(length // periods)))  # most repeats first
     for period in map(int, periods[order]):

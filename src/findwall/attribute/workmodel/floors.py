@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +61,9 @@ ALIGNED: NameTable[bool] = NameTable(
 )
 
 
+_THIN = re.compile(r"gemv|gemmsn|gemmk1|dot_kernel|splitkreduce")
+
+
 class Floors(msgspec.Struct, frozen=True):
     floor: F64  # ns
     bound: I8
@@ -68,8 +74,15 @@ class Floors(msgspec.Struct, frozen=True):
 
 
 def floors_of(
-    rows: Rows, shares: Shares, math_index: I8, works: list[Work], tensor_core: Bool, ceilings: Ceilings
+    rows: Rows,
+    shares: Shares,
+    math_index: I8,
+    works: list[Work],
+    tensor_core: Bool,
+    called: Bool,
+    ceilings: Ceilings,
 ) -> Floors:
+    """`called`: rows that torch or a library of its launches; a job's own kernels have no other path."""
     on_tensors = np.isin(rows.class_index, MATRIX_INDEX)
     flops = np.where(shares.flops > 0, shares.flops, 0.0)
     done = flops / shares.saving
@@ -91,7 +104,7 @@ def floors_of(
     slow_pipe &= on_tensors & (bound == COMPUTE) & ~few & ~recurrent
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
-    blind &= (rows.duration > _TELLING_NS) & ~recurrent
+    blind &= (rows.duration > _TELLING_NS) & ~recurrent & ~_thin(rows) & called
     fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
@@ -100,9 +113,18 @@ def floors_of(
 
 
 def _recurrent(rows: Rows) -> Bool:
+    return _named(rows, lambda name: RECURRENT_KERNELS.read(name) is not None)
+
+
+def _thin(rows: Rows) -> Bool:
+    """Products with a vector, and sums of partial ones: they read more than they multiply."""
+    return _named(rows, lambda name: _THIN.search(name) is not None)
+
+
+def _named(rows: Rows, tells: Callable[[str], bool]) -> Bool:
     distinct, inverse = np.unique(rows.name, return_inverse=True)
-    told = [RECURRENT_KERNELS.read(rows.timeline.names[int(name)].lower()) for name in distinct]
-    found: Bool = np.array([one is not None for one in told], bool)[inverse]
+    told = [tells(rows.timeline.names[int(name)].lower()) for name in distinct]
+    found: Bool = np.array(told, bool)[inverse]
     return found
 
 
@@ -159,21 +181,18 @@ def _fast_path_by_name(
 
 
 def fast_format(ceilings: Ceilings) -> str | None:
-    """The format in which tensor cores do fp32 products, where that is worth it; None where it is not."""
-    vector = ceilings.flops.get("fp32")
-    fast = next((name for name in ("tf32", "fp16") if name in ceilings.flops), None)
-    if vector is None or fast is None or ceilings.flops[fast] < _WORTH_A_FAST_PATH * vector:
-        return None
-    return fast
+    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where none
+    is. TF32 is no faster than fp32 on many cards that have it."""
+    worth = _WORTH_A_FAST_PATH * ceilings.flops.get("fp32", np.inf)
+    # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
+    formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
+    return next((name for name in formats if ceilings.flops.get(name, 0.0) >= worth), None)
 
 
 def _fast_path(
     candidates: Bool, flops: F64, memory: F64, duration: F64, ceilings: Ceilings
 ) -> tuple[Bool, F64]:
-    """Work on the vector pipe that the device's tensor cores could do.
-
-    Every GPU that has them has one of the two formats asked for, and no CPU does.
-    """
+    """Work on the vector pipe that the device's tensor cores could do."""
     better = np.full(len(flops), np.nan)
     fast = fast_format(ceilings)
     if fast is None:
