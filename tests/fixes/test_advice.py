@@ -782,3 +782,10 @@ def test_a_checkpoint_in_every_step_is_no_loop_of_python(saving_s: float | None,
     assert ("writing checkpoints takes 18.5 ms per step" in move.how) is saves
     assert (move.likely is not None) is saves
     assert isinstance(FIXES["vectorise-loop"].advise(facts), NoUse) is saves
+
+
+def test_autocast_does_not_reach_a_kernel_of_the_job_s_own() -> None:
+    for op, reached in (("aten::mm", True), ("my::gemm", False)):
+        drawn = {"t": Drawn("sgemm_128x64_nn", op).given([8192, 8192], [8192, 512])}
+        facts = facts_of(sketch("o  o  o  o", "tt tt tt t", "|  |  |  |  ", kernels=drawn))
+        assert isinstance(FIXES["bf16-autocast"].advise(facts), Use) == reached

@@ -86,3 +86,22 @@ def test_a_run_folder_stands_for_itself(tmp_path: Path) -> None:
     (tmp_path / "run" / "run.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be combined with others"):
         open_run([tmp_path / "run", ranked(tmp_path / "a.json", 0)])
+
+
+def test_folders_of_ranks_in_a_folder(tmp_path: Path) -> None:
+    """Numbered as their folders are where the traces bear no number."""
+    for rank in (10, 2, 0):
+        folder = tmp_path / f"rank{rank}"
+        folder.mkdir()
+        save(folder / "trace.json", modern(1), {**HEADER, "distributedInfo": {}})
+        (folder / "log.txt").write_text("not a trace")
+    run = open_run([tmp_path])
+    assert [rank.number for rank in run.ranks] == [0, 2, 10]
+    assert run.notes == ("3 other files in the folder were ignored.",)
+
+
+def test_folders_beside_traces_are_not_looked_into(tmp_path: Path) -> None:
+    ranked(tmp_path / "one.json", 0, 1)
+    (tmp_path / "older").mkdir()
+    ranked(tmp_path / "older" / "two.json", 1)
+    assert len(open_run([tmp_path]).ranks) == 1

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from captures import FIXTURES
+from examples import drawn
 from findwall import read
+from findwall.examine import examine
+from findwall.model.events import Kind, Timeline
 from findwall.structure import window
 from findwall.structure.queue import line_up
-from sketch import KERNELS, sketch
+from sketch import KERNELS, facts_of, sketch
 
 
 def test_a_part_of_a_long_trace_gives_the_same_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +59,62 @@ def test_a_step_with_an_evaluation_is_not_looked_at(apart: Iterable[int], length
     counted = line_up(whole.told, whole.links, whole.steps)
     pointwise = [whole.told.name_of(row) for row in counted.row.tolist()].count(KERNELS["k"].kernel)
     assert pointwise == (3 if 13 in lengths else 0)
+
+
+MARKED = {
+    "ProfilerStep": "ProfilerStep#{}",
+    "range": "iteration {}",
+    "optimizer": "Optimizer.step#AdamW.step",
+    "period": "",
+}
+
+
+def lasting(lengths: list[int], marker: str) -> Timeline:
+    """Steps of so many milliseconds, two kernels at the beginning of each; an optimizer's call ends each."""
+    cpu = "".join("oo".ljust(length - 1) + "z" for length in lengths)
+    gpu = "".join("km".ljust(length) for length in lengths)
+    steps = "".join("|".ljust(length) for length in lengths)
+    timeline = sketch(cpu, gpu, steps)
+    names, kept = list(timeline.names), []
+    for row, name in enumerate(timeline.events.name.tolist()):
+        called = names[name]
+        own = marker == "optimizer" if called.startswith("Optimizer") else marker in ("ProfilerStep", "range")
+        kept.append(own or timeline.events.kind[row] != Kind.ANNOTATION)
+    names = [name.replace("ProfilerStep#", MARKED["range"].format("")) for name in names]
+    return replace(
+        timeline,
+        names=names if marker == "range" else timeline.names,
+        events=timeline.events.take(np.flatnonzero(kept)),
+    )
+
+
+@drawn(60)
+@given(
+    st.sampled_from(sorted(MARKED)),
+    st.lists(st.integers(40, 200), max_size=2),
+    st.lists(st.integers(10, 12), min_size=4, max_size=8),
+)
+def test_cold_steps_go_and_the_last_stays(marker: str, cold: list[int], warm: list[int]) -> None:
+    cold = sorted(cold, reverse=True)
+    whole = window.survey(lasting([*cold, *warm], marker))
+    assert whole.steps.found_by == marker
+    found = (whole.steps.lengths / 1e6).tolist()
+    # An optimizer's first call is where the first step ends. A profiler's last step is never counted.
+    told = cold[1:] if marker == "optimizer" and cold else cold
+    first = warm[1:] if marker == "optimizer" and not cold else warm
+    wanted = first[:-1] if marker == "ProfilerStep" else first
+    assert list(whole.cold_ms) == told
+    assert found[:-1] == wanted[:-1] and len(found) == len(wanted)
+    assert found[-1] == pytest.approx(wanted[-1], abs=2)
+
+
+def test_one_long_step_among_others_is_no_warm_up() -> None:
+    for lengths in ([40, 11, 40, 11], [11, 11, 40, 11, 11], [13, 11, 12, 10, 11]):
+        assert window.survey(lasting([*lengths, 11], "ProfilerStep")).cold_ms == ()
+
+
+def test_a_cold_step_is_told() -> None:
+    document = examine(facts_of(lasting([547, 41, 32, 30, 33], "range")).run)
+    assert document.step.ms == pytest.approx(34, abs=0.1)
+    assert document.step.discarded == 1
+    assert any("547 ms" in note and "warm-up" in note for note in document.notes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
+from findwall.model.events import Kind
 from findwall.model.run import HostLine, StepTimes
 from findwall.walls import host_work
+from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
 
 STEPS = "|         |         |         "
@@ -70,3 +72,12 @@ def test_ends_that_are_not_known_are_not_named() -> None:
     assert host_work._between(None, "aten::mm") == "before aten::mm"
     assert host_work._between("aten::mm", None) == "after aten::mm"
     assert "no op" in host_work._between(None, None)
+
+
+def test_an_op_on_the_host_s_own_tensors_is_named() -> None:
+    """Ten milliseconds of it in every step, with the device's seven beneath it."""
+    host = {"p": (Kind.OP, "aten::normal_")}
+    facts = facts_of(sketch("oppppppppp" * 4, " mmmmmm   " * 4, "|         " * 4, host=host))
+    assert decide(facts).cause == "host-work"
+    text = host_work.sentence(facts)
+    assert "aten::normal_" in text and "no op under it" not in text

@@ -62,3 +62,21 @@ def test_windows_cut_differently_are_shifted() -> None:
     shorter = facts_of(sketch(*cut, steps="|         |         ", rank=1))
     findings = compare_ranks([rank(0, EARLY), shorter])
     assert findings is not None and findings.matched == 2
+
+
+def test_no_rank_is_blamed_by_a_minority_of_collectives() -> None:
+    """Of three ranks each is the last once: nobody is late, and the waiting stays the collectives'."""
+    cpu, early, late = "oo        ", "mnnnnnnn  ", "mmmmmmmn  "
+    drawings = [(cpu * 3, "".join(late if step == at else early for step in range(3))) for at in range(3)]
+    for facts in compared(*drawings):
+        assert facts.ranks is not None and not facts.ranks.has_late_rank
+        assert facts.spent_ms("straggler") == 0
+
+
+def test_waiting_ends_when_the_other_comes() -> None:
+    """A collective that lasts longer here, though the other is on its way no longer, waits for nobody."""
+    quick = facts_of(sketch("oo  oo  oo", "mn  mn  mn", "|   |   |   ", rank=1))
+    findings = compare_ranks([rank(0, EARLY), quick])
+    assert findings is not None
+    assert findings.duration[:, 0].tolist() == [7_000_000] * 3
+    assert findings.waits[1:].sum() == 0

@@ -24,6 +24,7 @@ from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Issue
+from findwall.structure.classes import of_library
 
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
 # Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
@@ -72,24 +73,26 @@ def layout_caveat(facts: Facts) -> str:
 
 def multiply_wide(facts: Facts) -> I64:
     """Atoms that multiply 32-bit numbers, by an op that autocast knows: it leaves those that a job calls in
-    place, as `addmm_`, as they are."""
+    place, as `addmm_`, as they are, and kernels of the job's own."""
     formats = [MATH_TYPES.index(name) for name in WIDE_FORMATS]
     wide = np.isin(facts.kernels.math_index[facts.atoms.index], formats)
     atoms = np.flatnonzero(wide & of_class(facts, *MATRIX_CLASSES))
-    rows = facts.kernels.op[facts.atoms.index[atoms]]
-    distinct, inverse = np.unique(rows, return_inverse=True)
-    covered = np.array([not _in_place(facts, row) for row in distinct.tolist()], bool)
-    found: I64 = atoms[covered[inverse.reshape(-1)]] if len(distinct) else atoms
+    index = facts.atoms.index[atoms]
+    pairs = np.stack([facts.kernels.op[index], facts.timeline.events.name[facts.kernels.row[index]]])
+    distinct, inverse = np.unique(pairs, axis=1, return_inverse=True)
+    covered = np.array([_is_covered(facts, op, kernel) for op, kernel in distinct.T.tolist()], bool)
+    found: I64 = atoms[covered[inverse.reshape(-1)]] if len(atoms) else atoms
     return found
 
 
-def _in_place(facts: Facts, row: int) -> bool:
-    """Whether the library's op that a job called, around the one that did the work, changes its argument."""
-    if row < 0:
-        return False
-    around = [row, *facts.links.ancestors(row)]
+def _is_covered(facts: Facts, op: int, kernel: int) -> bool:
+    """Whether torch's op that a job called, around the one that did the work, leaves its argument alone.
+    Without one, as in a replayed graph, a library's kernel was called by torch."""
+    around = [op, *facts.links.ancestors(op)] if op >= 0 else []
     called = [name for one in around if (name := facts.timeline.name_of(one)).startswith("aten::")]
-    return bool(called) and called[-1].endswith("_")
+    if not called:
+        return op < 0 and of_library(facts.timeline.names[kernel])
+    return not called[-1].endswith("_")
 
 
 def autocast_at_best(facts: Facts, narrow: str) -> Change:

@@ -22,7 +22,7 @@ from findwall.attribute.taken_away import taken_away
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
 from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
-from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
+from findwall.model.catalogue import KERNEL_CLASSES, MAJORITY_SHARE, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.events import DEVICE_KINDS, Bool, Timeline
 from findwall.model.intervals import F64, I64
@@ -61,6 +61,7 @@ class RankFindings(msgspec.Struct, frozen=True):
     bus_rate: float | None = None  # bytes/s of large transfers without waiting
     by_host: bool = False  # `rows` are collectives of the host (gloo): waiting for them is idle time
     waited: I64 | None = None  # ns, same shape: until the last rank came; None: their clocks differ
+    later: I64 | None = None  # ns, same shape: how much later than this rank the last one can have come
 
     @property
     def matched(self) -> int:
@@ -81,7 +82,12 @@ class RankFindings(msgspec.Struct, frozen=True):
         if self.waited is not None:
             return self.waited
         longer: I64 = self.duration - self.duration.min(axis=1, keepdims=True)
-        return longer
+        return longer if self.later is None else np.minimum(longer, self.later)
+
+    @property
+    def has_late_rank(self) -> bool:
+        """Whether one rank joins most collectives last: a minority of them blames nobody."""
+        return self.late_count > MAJORITY_SHARE * self.matched
 
     @property
     def transfer_ms(self) -> float:

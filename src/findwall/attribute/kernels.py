@@ -26,6 +26,7 @@ from findwall.structure.classes import (
     MATH_INDEX,
     classify,
     math_in_name,
+    of_library,
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
@@ -95,7 +96,8 @@ def kernel_table(
     if counted is not None:
         np.copyto(shares.nbytes, counted, where=~np.isnan(counted) & ~communication)
     tensor_core = device.by_name(slice(None), lambda name: uses_tensor_cores(name) is True)
-    floors = floors_of(device, shares, math_index, owned.works, tensor_core, ceilings)
+    called = device.by_name(slice(None), of_library) | _in_torch(timeline, owned.op)
+    floors = floors_of(device, shares, math_index, owned.works, tensor_core, called, ceilings)
     return KernelTable(
         row=rows,
         start=timeline.events.start[rows],
@@ -216,3 +218,10 @@ def _math(device: Rows, owned: Owners) -> I8:
     math_index[~multiplies & ~fp64] = MATH_INDEX["fp32"]
     math_index[multiplies & (math_index == MATH_INDEX["fp32"]) & tf32] = MATH_INDEX["tf32"]
     return math_index
+
+
+def _in_torch(timeline: Timeline, ops: I64) -> Bool:
+    """Rows whose op is one of torch's own."""
+    own = np.array([name.startswith("aten::") for name in timeline.names] or [False], bool)
+    found: Bool = own[timeline.events.name[np.maximum(ops, 0)]] & (ops >= 0)
+    return found

@@ -41,9 +41,11 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
     )
     numbers = tuple(facts.rank.number for facts in ranks)
     waited = _waited(ranks, rows, duration)
-    last = duration.argmin(axis=1) if waited is None else waited.argmin(axis=1)
+    later = _later(ranks, rows) if waited is None else None
     longer = duration - duration.min(axis=1, keepdims=True)
-    wait = (longer if waited is None else waited).sum(axis=0)
+    waits = waited if waited is not None else longer if later is None else np.minimum(longer, later)
+    last = duration.argmin(axis=1) if waited is None else waited.argmin(axis=1)
+    wait = waits.sum(axis=0)
     late = int(np.argmin(wait))
     steps = max(len(ranks[0].steps.host) - 1, 1)
     order = np.argsort(-wait, kind="stable").tolist()
@@ -57,6 +59,7 @@ def compare_ranks(ranks: list[Facts]) -> RankFindings | None:
         bus_rate=None if by_host else _bus_rate(ranks[0], rows[:, 0], duration.min(axis=1)),
         by_host=by_host,
         waited=waited,
+        later=later,
     )
 
 
@@ -70,6 +73,18 @@ def _waited(ranks: list[Facts], rows: I64, duration: I64) -> I64 | None:
     ]
     start = np.stack(starts, axis=1)
     found: I64 = np.minimum(start.max(axis=1, keepdims=True) - start, duration)
+    return found
+
+
+def _later(ranks: list[Facts], rows: I64) -> I64:
+    """How much later than each rank the last one can have come: all leave a collective together, so that the
+    last to come to the next is the one that was longest on its way. Nothing bounds the first."""
+    events = [facts.timeline.events for facts in ranks]
+    start = np.stack([one.start[rows[:, at]] for at, one in enumerate(events)], axis=1)
+    end = np.stack([one.end[rows[:, at]] for at, one in enumerate(events)], axis=1)
+    way = np.maximum(start[1:] - end[:-1], 0)
+    bound = way.max(axis=1, keepdims=True) - way
+    found: I64 = np.concatenate([np.full_like(start[:1], np.iinfo(np.int64).max), bound])
     return found
 
 
@@ -149,6 +164,8 @@ def _wire_factor(facts: Facts, row: int) -> float:
 
 def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
     """The facts of the `at`-th rank compared, with its collectives' time split into waiting and transfer."""
+    if not findings.has_late_rank:
+        return replace(facts, ranks=findings)
     if findings.by_host:
         return replace(facts, reading=_split_idle(facts.reading, findings, at), ranks=findings)
     atoms = _split(facts, facts.atoms, findings, at)

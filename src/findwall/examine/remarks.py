@@ -14,15 +14,17 @@ from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import NSYS
 from findwall.model.run import Rank, Run
-from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, START_UP
+from findwall.structure.left_out import CAPTURE, COMPILING, CONTEXT, CUT_AWAY, LOADING, MEMORY, START_UP
 from findwall.structure.steps import step_numbers
 from findwall.units import format_ms, format_share, ms
 
 OPS_NAMED = 3  # in one note
 RANKS_NAMED = 8  # in one note
+STEPS_NAMED = 3  # in one note
 WHAT_ONCE = {
     LOADING: "first calls that load code",
-    CONTEXT: "calls that set up the driver",
+    CONTEXT: "calls that set up the driver or a library",
+    MEMORY: "memory asked from the driver for the first time",
     CAPTURE: "graph capture",
     COMPILING: "compiling for the first time",
 }
@@ -154,10 +156,19 @@ def _about_left_over(facts: Facts) -> list[str]:
 
 def _about_window(facts: Facts) -> list[str]:
     kept, steps = facts.steps.count, facts.whole.steps.count
-    found = _about_evaluations(facts)
+    found = [*_about_cold_steps(facts), *_about_evaluations(facts)]
     if kept < steps:
         found.append(f"The budget covers {kept} typical steps out of {steps}; step times cover all of them.")
     return found
+
+
+def _about_cold_steps(facts: Facts) -> list[str]:
+    cold = facts.whole.cold_ms
+    if not cold:
+        return []
+    which = "The first step is" if len(cold) == 1 else f"The first {len(cold)} steps are"
+    took = listed([format_ms(one) for one in cold[:STEPS_NAMED]])
+    return [f"{which} left out as warm-up: {took}, longer than all that follow by more than those differ."]
 
 
 def _about_evaluations(facts: Facts) -> list[str]:

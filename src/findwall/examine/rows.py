@@ -71,7 +71,7 @@ def step_of(facts: Facts) -> Step:
         p90_ms=float(high) if of_step else None,
         profiled_ms=ms(float(facts.whole.steps.lengths.mean())),
         count=len(seconds),
-        discarded=timed.discarded if timed is not None else 0,
+        discarded=timed.discarded if measured and timed is not None else len(facts.whole.cold_ms),
         stable=is_steady(seconds),
         found_by=facts.steps.found_by,
         busy_ms=ms(reading.likely.busy),

@@ -31,6 +31,7 @@ from findwall.attribute.figures import a_step
 from findwall.attribute.likely import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
+from findwall.attribute.workmodel.floors import fast_format
 from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
@@ -51,6 +52,8 @@ def advise(facts: Facts) -> Outcome:
         return CannotTell("this GPU is not in the table, so it is not known whether it has TF32")
     if "tf32" not in facts.ceilings.flops:
         return NoUse(f"{facts.ceilings.device} has no TF32")
+    if fast_format(facts.ceilings) != "tf32":
+        return NoUse(f"TF32 is no faster than fp32 on {facts.ceilings.device}")
     slow = facts.atoms_of("fast-path-off")
     slow = slow[facts.kernels.math_index[facts.atoms.index[slow]] == MATH_TYPES.index("fp32")]
     if time_of(facts, slow) <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from findwall.readers.reader import Progress, reader_of
 _HINT = (
     "Give a trace of torch.profiler, an Nsight Systems export, a folder of them, or a findwall run folder."
 )
+
+
+_RANK_FOLDER = re.compile(r"^(?:rank|worker|gpu|node)?[-_. ]*(\d+)$", re.IGNORECASE)
 
 
 class _Gathered(msgspec.Struct):
@@ -51,10 +55,14 @@ class _Gathered(msgspec.Struct):
             self._add_rank(timeline, folder)
 
     def _add_rank(self, timeline: Timeline, folder: Path | None) -> None:
+        numbered = _RANK_FOLDER.search(Path(timeline.path).parent.name)
+        if timeline.header.rank is None and numbered is not None:
+            header = msgspec.structs.replace(timeline.header, rank=int(numbered[1]))
+            timeline = msgspec.structs.replace(timeline, header=header)
         self.identities.append(identify(timeline))
         reason = strangers(self.identities)
         if reason is not None:
-            inside = folder is not None and all(Path(one.path).parent == folder for one in self.identities)
+            inside = folder is not None and all(folder in Path(one.path).parents for one in self.identities)
             whose = f"{folder} holds traces that" if inside else "These traces"
             hint = f"Read them one at a time: findwall read {shlex.quote(timeline.path)}"
             raise InputError(f"{whose} are not ranks of one job: {reason}.", hint)
@@ -128,29 +136,51 @@ def _is_folder(path: Path) -> bool:
 def _read_folder(
     folder: Path, gathered: _Gathered, progress: Progress | None, workers: int | None, allowance: Allowance
 ) -> None:
-    """Every trace in a folder; what is none is counted, what is a broken one is named."""
+    """Every trace in a folder, or in the folders of ranks in it; what is none is counted, what is a broken
+    one is named."""
+    before = len(gathered.ranks)
+    found = _listed(folder)
+    files = [path for path in found if path.is_file() and gathered.is_new(path)]
+    for path in files:
+        _read_rank(path, folder, gathered, progress, workers, allowance)
+    if len(gathered.ranks) == before:
+        inner = [path for one in found if one.is_dir() for path in _listed(one) if path.is_file()]
+        new = [path for path in inner if gathered.is_new(path)]
+        files, found = files + new, found + inner
+        for path in new:
+            _read_rank(path, folder, gathered, progress, workers, allowance)
+    if len(gathered.ranks) == before and (files or not any(path.is_file() for path in found)):
+        reason = f" {gathered.refused[0]}" if gathered.refused else ""
+        raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
+
+
+def _listed(folder: Path) -> list[Path]:
     try:
-        found = sorted(path for path in folder.iterdir() if path.is_file())
+        return sorted(folder.iterdir())
     except OSError as error:
         raise InputError(
             f"{folder} cannot be listed: {error.strerror}.", "Check its owner and mode."
         ) from error
-    before = len(gathered.ranks)
-    files = [path for path in found if gathered.is_new(path)]
-    for path in files:
-        reader = reader_of(path)
-        if reader is None or reader.alone:  # what is a job by itself is no rank of this one
-            gathered.ignored += 1
-            continue
-        try:
-            run = reader.read(path, progress, workers, allowance)
-        except InputError as error:
-            gathered.refused.append(str(error))
-            continue
-        gathered.add(run, folder)
-    if len(gathered.ranks) == before and (files or not found):
-        reason = f" {gathered.refused[0]}" if gathered.refused else ""
-        raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
+
+
+def _read_rank(
+    path: Path,
+    folder: Path,
+    gathered: _Gathered,
+    progress: Progress | None,
+    workers: int | None,
+    allowance: Allowance,
+) -> None:
+    reader = reader_of(path)
+    if reader is None or reader.alone:  # what is a job by itself is no rank of this one
+        gathered.ignored += 1
+        return
+    try:
+        run = reader.read(path, progress, workers, allowance)
+    except InputError as error:
+        gathered.refused.append(str(error))
+        return
+    gathered.add(run, folder)
 
 
 def _rank_order(timeline: Timeline) -> tuple[bool, int, str]:

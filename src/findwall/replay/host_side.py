@@ -15,10 +15,12 @@ from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.replay.device_side import LONGEST_TURNAROUND_NS
 from findwall.replay.graph import HostTime, Node
 from findwall.structure.host import LOADER, OWNERS, Host, rows_matching
-from findwall.structure.left_out import FULL_QUEUE_ROWS
 from findwall.structure.links import Links
 from findwall.structure.queue import Queue, device_rows
 
+# A launch blocks when its queue is full (1,024 entries on NVIDIA's): behind so many rows a long one is a wait
+# and not work of the host.
+FULL_QUEUE_ROWS = 256
 WORKERS = re.compile("MultiProcessing", re.IGNORECASE)
 WHOLE_DEVICE = re.compile(r"(Device|Ctx)Synchronize", re.IGNORECASE)
 # A stretch with no op and no runtime call longer than this is work of its own (logging, saving, Python), not

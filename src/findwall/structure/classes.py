@@ -8,6 +8,7 @@ the tables of `names/`.
 from __future__ import annotations
 
 import functools
+import re
 
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Extra, Kind
@@ -117,6 +118,18 @@ def _compiled_class(name: str) -> str:
     if "embedding" in words or "index" in words or "gather" in words or "scatter" in words:
         return "gather"
     return "pointwise"
+
+
+_LIBRARY = re.compile(
+    r"^(?:void )?(?:kepler|maxwell|pascal|volta|turing|ampere|hopper|sm\d+)_|cutlass|cudnn|cublas|xmma|nvjet"
+    r"|convolve_sgemm|^(?:cijk|igemm)_|^triton_\w+_fused"
+)
+
+
+@functools.lru_cache(maxsize=_NAMES_KEPT)
+def of_library(kernel_name: str) -> bool:
+    """Whether the name is one of a library that torch calls, or of its compiler: not of a job's own kernel."""
+    return _LIBRARY.search(telling_part(kernel_name)) is not None
 
 
 @functools.lru_cache(maxsize=_NAMES_KEPT)

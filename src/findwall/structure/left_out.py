@@ -2,9 +2,10 @@
 
 Two kinds of stretches, both only as far as nothing runs on any device of the file, so that no work is lost:
 
-- *Start-up.* What happens once: the first launch of a kernel loads its code, the first call into a library
-  creates a context, a graph is captured, a function is compiled for the first time. A call of milliseconds
-  with the device idle. Not the launch that waits before a full queue: the device is busy then.
+- *Start-up.* What happens once, call by call: the first launch of a kernel loads its code, the first call
+  into a library creates a context, the first call of an op sets its library up, memory is asked from the
+  driver until there is enough of it, a graph is captured, a function is compiled for the first time. Not the
+  launch that waits before a full queue: the device is busy then.
 - *Cut away.* The beginning of a slice of a longer trace. The first row of the stream that does most of the
   work had been launched and did not start for a long time, or launches before the file's first device row
   have no row at all: the device was working on what was cut away.
@@ -27,31 +28,26 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.structure.copies import PAGEABLE
-from findwall.structure.host import COMPILE
+from findwall.structure.first_calls import first_set_ups, firsts
+from findwall.structure.host import ALLOCATOR, COMPILE, FREE
 from findwall.structure.links import LAUNCH, Links, launches_before
+from findwall.structure.recurring import FEWEST_REPEATS
 from findwall.structure.steps import Steps, compute_stream
 
-LOADING, CONTEXT, CAPTURE, COMPILING, CUT_AWAY = "loading", "context", "capture", "compiling", "cut-away"
-REASONS = (LOADING, CONTEXT, CAPTURE, COMPILING, CUT_AWAY)
-START_UP = (LOADING, CONTEXT, CAPTURE, COMPILING)
+LOADING, CONTEXT, MEMORY, CAPTURE, COMPILING = "loading", "context", "memory", "capture", "compiling"
+CUT_AWAY = "cut-away"
+START_UP = (LOADING, CONTEXT, MEMORY, CAPTURE, COMPILING)
+REASONS = (*START_UP, CUT_AWAY)
 
-# All of these are chosen by hand.
-ONE_OFF_NS = 1_000_000  # a runtime call this long with an idle device does more than it is called for
-LEAST_IDLE_NS = 100_000  # of a call that may also wait for the device: it does not where that idles so long
-FULL_QUEUE_ROWS = 256  # rows that wait: a launch behind so many waits for room among them
-KEPT_NS = 10_000  # of such a call: about what it takes when there is nothing to set up
-# An allocation takes up to some milliseconds; one this long with an idle device sets the driver up.
-LONG_ALLOCATION_NS = 50_000_000
-# After its launch returned: a row that starts later did not wait for its launch. Far beyond latency.
+# After its launch returned: a row that starts later did not wait for its launch. Far beyond latency; chosen
+# by hand.
 QUEUED_NS = 100_000
 
 _MODULE = re.compile(r"^(cu|cuda|hip)(Module|Library)Load|^(cu|hip)LinkComplete", re.IGNORECASE)
-_ALLOCATION = re.compile(
-    r"^(cuda|hip)(Malloc|Free)(Async)?$|^cuMem(Alloc|Free|Create|Map|Unmap)", re.IGNORECASE
-)
 # Calls that may wait for the device, for memory or for the host: their length is not set-up.
 _MAY_WAIT = re.compile(
     r"Synchronize|Memcpy|Memset|MemPrefetch|Malloc|Free|HostAlloc|HostRegister|^cuMem|Launch|Wait|Query"
@@ -62,6 +58,8 @@ _RUNTIME = re.compile(r"^(cuda|cu|hip)[A-Z]")
 _BEGIN_CAPTURE = re.compile(r"^(cuda|cu|hip)StreamBeginCapture")
 _CAPTURED = re.compile(r"^(cuda|cu|hip)(StreamEndCapture|GraphInstantiate)")
 _FIRST_COMPILE = re.compile(r"compile_id=\d+/0\b")
+
+Stretches = tuple[I64, I64, I64]  # rows, starts, ends
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -103,19 +101,21 @@ def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
     idle = union(events.start[device], events.end[device]).gaps(
         int(events.start.min()), int(events.end.max())
     )
-    kept = _usual_launch(timeline)
-    found = [
-        (LOADING, *_first_launches(timeline, links, kept)),
-        (LOADING, *_now_and_then(steps, *_module_loads(timeline))),
-        (CONTEXT, *_contexts(timeline)),
+    step = float(steps.lengths.mean())
+    least = int(WAITED_FOR_SHARE * step)  # of a call: nobody waits for less
+    once = [
+        (LOADING, *_first_launches(timeline, links, least)),
+        (LOADING, *_now_and_then(steps, *_module_loads(timeline, least))),
+        (CONTEXT, *_contexts(timeline, least)),
         (CAPTURE, *_now_and_then(steps, *_captures(timeline))),
-        (COMPILING, *_now_and_then(steps, *_first_compiles(timeline))),
-        (CUT_AWAY, *_cut_away(timeline, links, steps)),
+        (COMPILING, *_now_and_then(steps, *_first_compiles(timeline, least))),
     ]
-    whole = _joined(found)
-    # A call that sets the driver up may also wait for the device: it does where that has work all along.
-    ran_dry = idle.covered_within(whole.start, np.maximum(whole.end, whole.start)) >= LEAST_IDLE_NS
-    return _idle_parts(whole.where(ran_dry | (whole.reason != REASONS.index(CONTEXT))), idle)
+    is_cold = _joined(once).length >= MENTION_SHARE * step
+    once.append((MEMORY, *_first_memory(timeline, steps, is_cold)))
+    once.append((CONTEXT, *first_set_ups(timeline, links, is_cold)))
+    if _joined(once).length < MENTION_SHARE * step:  # first calls of a warm process
+        once = []
+    return _idle_parts(_joined([*once, (CUT_AWAY, *_cut_away(timeline, links, steps))]), idle)
 
 
 def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
@@ -166,32 +166,17 @@ def _idle_parts(whole: LeftOut, idle: Intervals) -> LeftOut:
     return LeftOut(start[order], end[order], reason[order], row[order], hidden)
 
 
-def _usual_launch(timeline: Timeline) -> int:
-    """How long a launch takes in this file."""
-    took = timeline.events.duration[_calls(timeline, LAUNCH, 0)]
-    took = took[took < ONE_OFF_NS]
-    return int(np.median(took)) if len(took) else KEPT_NS
-
-
-def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int) -> I64:
+def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int = 0) -> I64:
     rows = timeline.rows(Kind.RUNTIME)
     if len(rows) == 0:
         return rows
-    events = timeline.events
-    rows = rows[timeline.named(pattern, rows)[events.name[rows]]]
-    return rows[events.end[rows] - events.start[rows] >= least]
+    rows = rows[timeline.named(pattern, rows)[timeline.events.name[rows]]]
+    return rows[timeline.events.duration[rows] > least]
 
 
-def _firsts(keys: I64, when: I64) -> Bool:
-    """Of rows with keys, which are the first of theirs."""
-    order = np.argsort(when, kind="stable")
-    first = np.zeros(len(keys), bool)
-    first[order[np.unique(keys[order], return_index=True)[1]]] = True
-    return first
-
-
-def _first_launches(timeline: Timeline, links: Links, kept: int) -> tuple[I64, I64, I64]:
-    """Long launches that are the first of their kernel, or whose kernel is not in the file.
+def _first_launches(timeline: Timeline, links: Links, least: int) -> Stretches:
+    """Launches that are the first of their kernel, or whose kernel is not in the file: what they take longer
+    than launches do.
 
     Code is loaded before the kernel can start: what a launch does after that (a graph is handed over piece by
     piece) is launching.
@@ -200,51 +185,70 @@ def _first_launches(timeline: Timeline, links: Links, kept: int) -> tuple[I64, I
     rows = timeline.rows(Kind.KERNEL)
     rows = rows[links.launch[rows] >= 0]
     issued = events.start[links.launch[rows]]
-    first = links.launch[rows[_firsts(events.name[rows].astype(np.int64), issued)]]
-    long = _calls(timeline, LAUNCH, ONE_OFF_NS)
+    first = links.launch[rows[firsts(events.name[rows].astype(np.int64), issued)]]
+    calls = _calls(timeline, LAUNCH)
+    later = events.duration[calls[~np.isin(calls, first)]]
+    usual = int(np.median(later)) if len(later) else int(events.duration[calls].min(initial=least))
     device = timeline.rows(*DEVICE_KINDS)
     device = device[links.launch[device] >= 0]
-    long = long[np.isin(long, first) | ~np.isin(long, links.launch[device])]
+    calls = calls[np.isin(calls, first) | ~np.isin(calls, links.launch[device])]
     until = events.end.copy()
     np.minimum.at(until, links.launch[device], events.start[device])
-    long = long[until[long] - events.start[long] >= ONE_OFF_NS]
-    issued, ended = np.sort(events.start[links.launch[device]]), np.sort(events.end[device])
-    entered = events.start[long]
-    long = long[np.searchsorted(issued, entered) - np.searchsorted(ended, entered) < FULL_QUEUE_ROWS]
-    return long, events.start[long] + kept, until[long]
+    calls = calls[until[calls] - events.start[calls] - usual > least]
+    return calls, events.start[calls] + usual, until[calls]
 
 
-def _module_loads(timeline: Timeline) -> tuple[I64, I64, I64]:
+def _module_loads(timeline: Timeline, least: int) -> Stretches:
     """Calls that load code, other than for a compiler: what that loads is part of compiling."""
     events = timeline.events
-    rows = _calls(timeline, _MODULE, ONE_OFF_NS)
+    rows = _calls(timeline, _MODULE, least)
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
     ranges = ranges[timeline.named(COMPILE, ranges)[events.name[ranges]]] if len(ranges) else ranges
     compiling = union(events.start[ranges], events.end[ranges])
     rows = rows[compiling.covered_within(events.start[rows], events.end[rows]) == 0]
-    return rows, events.start[rows] + KEPT_NS, events.end[rows]
+    return rows, events.start[rows], events.end[rows]
 
 
-def _contexts(timeline: Timeline) -> tuple[I64, I64, I64]:
-    """Calls that should take no time and are the first of their name; allocations that take far too much."""
+def _contexts(timeline: Timeline, least: int) -> Stretches:
+    """Calls that should take no time and are the first of their name; of those that ask for memory, the first
+    where it takes longer than all others together: whichever call comes first creates the context."""
     events = timeline.events
-    rows = _calls(timeline, _RUNTIME, 0)
+    rows = _calls(timeline, _RUNTIME)
     if len(rows) == 0:
         return rows, rows, rows
-    odd = timeline.named(_MAY_WAIT, rows) | timeline.named(_MODULE, rows)
-    plain = rows[~odd[events.name[rows]]]
-    plain = plain[_firsts(events.name[plain].astype(np.int64), events.start[plain])]
-    plain = plain[events.duration[plain] >= ONE_OFF_NS]
-    rows = np.concatenate([plain, _calls(timeline, _ALLOCATION, LONG_ALLOCATION_NS)])
-    return rows, events.start[rows] + KEPT_NS, events.end[rows]
+    first = rows[firsts(events.name[rows].astype(np.int64), events.start[rows])]
+    name, took = events.name[first], events.duration[first]
+    memory = timeline.named(ALLOCATOR, rows)[name]
+    others = np.bincount(events.name[rows], events.duration[rows], len(timeline.names))[name] - took
+    plain = ~(timeline.named(_MAY_WAIT, rows) | timeline.named(_MODULE, rows))[name]
+    found = first[(took > least) & (plain | (memory & (took > others)))]
+    return found, events.start[found], events.end[found]
 
 
-def _captures(timeline: Timeline) -> tuple[I64, I64, I64]:
+def _first_memory(timeline: Timeline, steps: Steps, is_cold: bool) -> Stretches:
+    """Calls for the driver's memory, of steps in front that later ones are without. In one step alone they
+    are its own only where memory goes back and forth and nothing else is start-up: what it got once it may
+    have kept."""
+    events = timeline.events
+    rows = _calls(timeline, ALLOCATOR)
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    if len(steps.host) > 2:
+        holding = np.unique(np.searchsorted(steps.host, events.start[rows], side="right") - 1)
+        holding = holding[holding >= 0]
+        once = len(holding) < len(steps.host) - 1 and len(holding) == holding.max(initial=-1) + 1
+    else:
+        gives = timeline.named(FREE, rows)[events.name[rows]] if len(rows) else np.zeros(0, bool)
+        once = is_cold or int((gives[:-1] & ~gives[1:]).sum()) < FEWEST_REPEATS
+    rows = rows if once else _NONE
+    return rows, events.start[rows], events.end[rows]
+
+
+def _captures(timeline: Timeline) -> Stretches:
     """From the begin of a capture to its end, or to the graph that is made of it."""
     events = timeline.events
-    begun = _calls(timeline, _BEGIN_CAPTURE, 0)
+    begun = _calls(timeline, _BEGIN_CAPTURE)
     begun = begun[np.argsort(events.start[begun], kind="stable")]
-    done = np.sort(events.end[_calls(timeline, _CAPTURED, 0)])
+    done = np.sort(events.end[_calls(timeline, _CAPTURED)])
     if len(begun) == 0 or len(done) == 0:
         return _NONE, _NONE, _NONE
     following = np.append(events.start[begun[1:]], np.iinfo(np.int64).max)
@@ -253,23 +257,23 @@ def _captures(timeline: Timeline) -> tuple[I64, I64, I64]:
     return begun[known], events.start[begun[known]], until[known]
 
 
-def _first_compiles(timeline: Timeline) -> tuple[I64, I64, I64]:
+def _first_compiles(timeline: Timeline, least: int) -> Stretches:
     """Ranges in which a function is compiled for the first time; again (0/1, 0/2) is recompilation."""
     events = timeline.events
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
     rows = rows[timeline.named(_FIRST_COMPILE, rows)[events.name[rows]]] if len(rows) else rows
-    rows = rows[events.duration[rows] >= ONE_OFF_NS]
+    rows = rows[events.duration[rows] > least]
     return rows, events.start[rows], events.end[rows]
 
 
-def _now_and_then(steps: Steps, rows: I64, start: I64, end: I64) -> tuple[I64, I64, I64]:
+def _now_and_then(steps: Steps, rows: I64, start: I64, end: I64) -> Stretches:
     """Nothing of what several steps all do: that is part of the step."""
     if steps.count < 2 or len(np.unique(np.searchsorted(steps.host, start, side="right"))) < steps.count:
         return rows, start, end
     return _NONE, _NONE, _NONE
 
 
-def _cut_away(timeline: Timeline, links: Links, steps: Steps) -> tuple[I64, I64, I64]:
+def _cut_away(timeline: Timeline, links: Links, steps: Steps) -> Stretches:
     """Before the first row of the compute stream: it was queued, or launches before it have no row."""
     events = timeline.events
     rows = timeline.rows(*DEVICE_KINDS)

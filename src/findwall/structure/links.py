@@ -19,6 +19,7 @@ NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTU
 ENGINE = "autograd::engine::evaluate_function"
 # A node of the autograd graph, as it is called where the engine itself is not recorded.
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
+BACKWARD = re.compile(rf"^{ENGINE}|{_NODE.pattern}")  # any row of the engine
 
 
 class Links(msgspec.Struct, frozen=True):
@@ -268,16 +269,21 @@ ENQUEUES = re.compile(rf"{LAUNCH.pattern}|^(cuda|cu|hip)Mem(cpy|set)", re.IGNORE
 LAUNCH_WORDS = ("launch", "memcpy", "memset")
 
 
-def launches_before(timeline: Timeline, links: Links) -> I64:
-    """Launches and copies before the file's first device row that have no row in it: they were cut away."""
-    events = timeline.events
-    device, calls = timeline.rows(*DEVICE_KINDS), timeline.rows(Kind.RUNTIME)
-    if len(device) == 0 or len(calls) == 0:
-        return calls[:0]
-    calls = calls[timeline.named(ENQUEUES, calls)[events.name[calls]]]
-    calls = calls[events.start[calls] < events.start[device].min()]
-    lost: I64 = calls[~np.isin(calls, links.launch[device])]
+def unanswered(timeline: Timeline, links: Links) -> I64:
+    """Launches and copies that have no device row in the file."""
+    calls = timeline.rows(Kind.RUNTIME)
+    if len(calls) == 0:
+        return calls
+    calls = calls[timeline.named(ENQUEUES, calls)[timeline.events.name[calls]]]
+    lost: I64 = calls[~np.isin(calls, links.launch[timeline.rows(*DEVICE_KINDS)])]
     return lost
+
+
+def launches_before(timeline: Timeline, links: Links) -> I64:
+    """Those before the file's first device row: they were cut away."""
+    device = timeline.rows(*DEVICE_KINDS)
+    lost = unanswered(timeline, links) if len(device) else device
+    return lost[timeline.events.start[lost] < timeline.events.start[device].min()] if len(lost) else lost
 
 
 def _unlaunched(timeline: Timeline, launch: I64) -> int:

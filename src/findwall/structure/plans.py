@@ -30,12 +30,13 @@ from findwall.structure.links import NESTING_KINDS, Links
 PLAN_NS = 1_000_000
 FEW_SHARE = 0.5  # of an op's calls: set-up is the exception
 # Rows around other work, and libraries that wait for their peers: silence in them is not set-up.
-_NOT_A_LIBRARY_OP = re.compile(
-    r"^autograd::engine|Backward\d*$|AccumulateGrad$|^c10d::|^nccl|record_param_comms|^Torch-Compiled Region"
+WRAPS = re.compile(
+    r"^autograd::engine|Backward\d*$|AccumulateGrad$|^Torch-Compiled Region"
     r"|CompiledFxGraph|^CompiledFunction|^CompiledAutograd|^ProfilerStep|^Optimizer\."
 )
+_NOT_A_LIBRARY_OP = re.compile(rf"{WRAPS.pattern}|^c10d::|^nccl|record_param_comms")
 # Runtime calls that only ask.
-_QUESTION = re.compile(
+ASKS = re.compile(
     r"^(cuda|hip)(Peek|Get|FuncGet|FuncSetAttr|DeviceGet|MemGetInfo|StreamIsCapturing|StreamGet|Occupancy|EventQuery"
     r"|EventElapsed|PointerGet|DriverGet|RuntimeGet)"
     r"|^cu(Get|FuncGet|FuncSetAttr|DeviceGet|CtxGet|MemGetInfo|StreamIsCapturing|StreamGet|Occupancy|EventQuery"
@@ -98,7 +99,7 @@ def _silences(timeline: Timeline, links: Links, ops: I64, last: I64) -> Plans:
         return NO_PLANS
     inner = timeline.rows(*NESTING_KINDS)
     inner = inner[np.isin(links.parent[inner], long)]
-    inner = inner[~timeline.named(_QUESTION, inner)[events.name[inner]]] if len(inner) else inner
+    inner = inner[~timeline.named(ASKS, inner)[events.name[inner]]] if len(inner) else inner
     inner = inner[np.argsort(links.parent[inner], kind="stable")]
     of = links.parent[inner]
     found: list[tuple[int, int, int]] = []

@@ -13,7 +13,7 @@ from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.copies import PAGEABLE
 from findwall.structure.links import Links
-from findwall.structure.steps import Steps
+from findwall.structure.steps import Steps, begun
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -95,15 +95,13 @@ def device_rows(timeline: Timeline, device: int) -> I64:
 
 
 def _counted(timeline: Timeline, steps: Steps) -> tuple[I64, bool]:
-    """The counted steps by their number, and whether another one follows."""
+    """The counted steps by their number, and whether they come again: another one follows, or would."""
+    found = begun(timeline, steps)
+    if steps.found_by != "span" and (steps.closed or len(found) > steps.count):
+        return found[: steps.count], True
     rows = device_rows(timeline, steps.device)
-    rows = rows[steps.of_row[rows] >= 0]
-    found = np.unique(steps.of_row[rows])
-    # A step that only copies, on another stream, has device rows but no boundary.
-    bounded = rows[np.isin(timeline.events.start[rows], steps.boundaries)]
-    begun = np.unique(steps.of_row[bounded])
-    repeats = steps.found_by != "span" and len(begun) > steps.count
-    return (begun[: steps.count] if repeats else found[-max(steps.count, 1) :]), repeats
+    of_row = steps.of_row[rows]
+    return np.unique(of_row[of_row >= 0])[-max(steps.count, 1) :], False
 
 
 def _rows_of(timeline: Timeline, steps: Steps, used: I64, repeats: bool) -> I64:

@@ -1,75 +1,113 @@
 """Steps that a job marks itself: a range that recurs and holds what is launched.
 
-A model's layers may be ranges too. A step's range holds nearly everything that is launched from the first one
-to the last, and no number that it bears comes twice.
+Layers, parameters and requests may be ranges too, and may be numbered. Steps hold nearly all that the device
+does in the whole recording, and nearly all of the host's time from its first launch to its last; no number
+that they bear comes twice; and none of them is a part of one execution: of an op, of a graph's launch, of a
+module's call or of an optimizer's step.
 """
 
 from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
-from findwall.model.intervals import I64, union
+from findwall.model.intervals import I64
 from findwall.structure.links import Links
 
-FEWEST_RANGES = 3  # as of repeats: fewer are chance
-# Of the launches from the first range to the last. A range called a step may leave out the loader or the
-# optimizer; one called anything else is a step only if hardly anything happens outside. Chosen by hand.
-HELD_BY_NAMED_STEP = 0.5
-HELD_BY_ANY = 0.98
+FEWEST_REPEATS = 3  # of anything that recurs: fewer are chance. Chosen by hand.
 _STEP = re.compile(r"(?:^|[^a-z])(?:step|iter(?:ation)?|batch)(?:[^a-z]|$)", re.IGNORECASE)
-_NOT_A_STEP = re.compile(r"optim|sched|loader|nccl|ProfilerStep", re.IGNORECASE)
+_NOT_A_STEP = re.compile(
+    r"optim|sched|loader|nccl|ProfilerStep|layer|block|param|module|bucket|stage|expert", re.IGNORECASE
+)
+# Ranges and frames that are one call, with all that is in them.
+_ONE_CALL = re.compile(r"^Optimizer\.step|^nn\.Module:|forward|backward|enqueue|execut", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
+
+
+class _Issued(msgspec.Struct, frozen=True):
+    """Device rows in the order they were launched; what nobody is known to have launched is in `total`."""
+
+    at: I64
+    until: I64  # device time of all rows so far, one longer than `at`
+    total: int
+
+    def share(self, start: I64, end: I64) -> float:
+        """Of all device time, what was launched in these stretches (disjoint, in order)."""
+        took = self.until[np.searchsorted(self.at, end)] - self.until[np.searchsorted(self.at, start)]
+        return float(took.sum()) / max(self.total, 1)
 
 
 def recurring_ranges(timeline: Timeline, links: Links, device: int) -> I64:
     """The ranges around steps, in order; none where no range can be one."""
     events = timeline.events
     rows = timeline.rows(Kind.ANNOTATION)
-    none: I64 = rows[:0]
-    if len(rows) == 0:
-        return none
+    best, length_best = rows[:0], (False, 0.0)
     issued = _issued(timeline, links, device)
+    if len(rows) == 0 or len(issued.at) == 0:
+        return best
     families = [_NUMBER.sub("#", name) for name in timeline.names]
     by_family: dict[str, list[int]] = {}
     for name in np.unique(events.name[rows]).tolist():
         by_family.setdefault(families[name], []).append(name)
-    best, held_best = none, (False, 0.0)
     for family, names in by_family.items():
         if _NOT_A_STEP.search(family):
             continue
         mine = rows[np.isin(events.name[rows], names)]
         mine = mine[np.argsort(events.start[mine], kind="stable")]
-        held = _held(timeline, mine, len(names), issued)
         named = _STEP.search(family) is not None
-        if held < (HELD_BY_NAMED_STEP if named else HELD_BY_ANY):
-            continue
         length = float(events.duration[mine].sum())
-        if (named, length) > held_best:
-            best, held_best = mine, (named, length)
+        if (named, length) > length_best and _are_steps(timeline, mine, len(names), issued, named):
+            best, length_best = mine, (named, length)
     return best
 
 
-def _issued(timeline: Timeline, links: Links, device: int) -> I64:
-    """When the rows of a device were launched."""
-    rows = timeline.rows(*DEVICE_KINDS)
-    rows = rows[(timeline.events.device[rows] == device) & (links.launch[rows] >= 0)]
-    found: I64 = timeline.events.start[links.launch[rows]]
-    return found
-
-
-def _held(timeline: Timeline, rows: I64, names: int, issued: I64) -> float:
-    """The share of launches inside these ranges; 0 where they cannot be steps."""
+def _issued(timeline: Timeline, links: Links, device: int) -> _Issued:
     events = timeline.events
-    if len(rows) < FEWEST_RANGES or 1 < names < len(rows):
-        return 0.0  # a number that comes again counts something inside a step
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[events.device[rows] == device]
+    total = int(events.duration[rows].sum())
+    rows = rows[links.launch[rows] >= 0]
+    at = events.start[links.launch[rows]]
+    order = np.argsort(at, kind="stable")
+    return _Issued(at[order], np.concatenate([[0], np.cumsum(events.duration[rows[order]])]), total)
+
+
+def _are_steps(timeline: Timeline, rows: I64, names: int, issued: _Issued, named: bool) -> bool:
+    """Whether these ranges, in order, are steps. What is called a step may leave out the loader or the
+    optimizer, which come between; what is called anything else may not."""
+    events = timeline.events
+    if len(rows) < FEWEST_REPEATS or 1 < names < len(rows):
+        return False  # a number that comes again counts something inside a step
     start, end = events.start[rows], events.end[rows]
     if (start[1:] < end[:-1]).any() or len(np.unique(events.process[rows])) > 1:
-        return 0.0
-    between = issued[(issued >= start[0]) & (issued < end[-1])]
-    if len(between) == 0:
-        return 0.0
-    inside = union(start, end).covered_within(between, between + 1)
-    return float(inside.mean())
+        return False
+    if issued.share(start, end) < (MAJORITY_SHARE if named else NEARLY_ALL):
+        return False
+    if issued.share(start[:1], end[-1:]) < NEARLY_ALL or inside_one_call(timeline, rows, start, end):
+        return False
+    first, last = int(issued.at[0]), int(issued.at[-1])
+    held = min(last, int(end[-1])) - max(first, int(start[0]))
+    return held >= NEARLY_ALL * (last - first)
+
+
+def inside_one_call(timeline: Timeline, rows: I64, start: I64, end: I64) -> bool:
+    """Whether any of these stretches lies inside one op or call, or inside a range or frame that is one, on
+    the thread of these rows."""
+    events = timeline.events
+    around = np.flatnonzero(events.thread == events.thread[rows[0]])
+    around = around[events.is_kind(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION, Kind.PYTHON)[around]]
+    calls = events.is_kind(Kind.OP, Kind.RUNTIME)[around]
+    around = around[calls | timeline.named(_ONE_CALL, around)[events.name[around]]]
+    # Some recorders write a range twice, as a range and as an op.
+    twice = np.isin(events.start[around], start) & np.isin(events.end[around], end)
+    around = around[~twice]
+    if len(around) == 0:
+        return False
+    around = around[np.argsort(events.start[around], kind="stable")]
+    reach = np.maximum.accumulate(events.end[around])
+    at = np.searchsorted(events.start[around], start, side="right") - 1
+    return bool(((at >= 0) & (reach[at] >= end)).any())

@@ -9,22 +9,19 @@ step.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
-from findwall.model.intervals import I64
-from findwall.structure.links import Links, launches_before
+from findwall.model.intervals import I64, union
+from findwall.structure.links import BACKWARD, Links, launches_before, unanswered
+from findwall.structure.period import find_period
 from findwall.structure.recurring import recurring_ranges
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
-# A repeat of fewer kernels is a loop inside a step, and one seen fewer times is chance. Both chosen by hand,
-# not calibrated.
-SHORTEST_STEP_KERNELS = 3
-FEWEST_REPEATS = 3
-PLACE_KERNELS = 64  # looked at at either end, before all are
 # The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 # Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
@@ -44,6 +41,7 @@ class Steps(msgspec.Struct, frozen=True):
     of_row: I64  # device rows: the step that launched it, -1 none
     without_device_work: tuple[str, ...]
     notes: tuple[str, ...]
+    closed: bool = False  # the last step ends with the file: none follows that shows where
 
     @property
     def count(self) -> int:
@@ -92,14 +90,14 @@ def busiest_device(timeline: Timeline) -> int:
     return int(found[int(np.argmax(work))])
 
 
-def _rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
+def rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
     wanted = np.array([bool(pattern.match(name)) for name in timeline.names], bool)
     rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
     return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _profiler_steps(timeline: Timeline) -> _Markers | None:
-    rows = _rows_named(timeline, PROFILER_STEP)
+    rows = rows_named(timeline, PROFILER_STEP)
     if len(rows) == 0:
         return None
     events = timeline.events
@@ -127,10 +125,12 @@ def _one_process(timeline: Timeline, rows: I64) -> I64:
 
 def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     """A step ends where its optimizer call ends. Several optimizers: the last of the round counts."""
-    rows = _rows_named(timeline, OPTIMIZER_STEP)
+    rows = rows_named(timeline, OPTIMIZER_STEP)
     if len(rows) < 2:
         return None
-    rows = _one_process(timeline, rows)
+    rows = _outside_backward(timeline, _one_process(timeline, rows))
+    if len(rows) < 2:
+        return None
     events = timeline.events
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     names, counts = np.unique(events.name[rows], return_counts=True)
@@ -149,12 +149,34 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
 
 
 def _ends_round(timeline: Timeline, calls: I64) -> Bool:
-    """Of optimizer calls in order, those that are not followed at once, with no op between, by another."""
+    """Of optimizer calls in order, those that end a step: gradients are worked out before the next one.
+
+    Where the trace has no backward pass any op counts.
+    """
     events = timeline.events
-    ops = np.sort(events.start[timeline.rows(Kind.OP)])
+    backward = _backward(timeline)
+    ops = np.sort(events.start[backward if len(backward) else timeline.rows(Kind.OP)])
     done = np.searchsorted(ops, events.end[calls[:-1]], side="left")
     begun = np.searchsorted(ops, events.start[calls[1:]], side="left")
     return np.append(begun > done, True)
+
+
+def _outside_backward(timeline: Timeline, calls: I64) -> I64:
+    """Calls that no gradient's hook makes: an optimizer of one parameter, called inside the backward pass,
+    ends no step."""
+    events = timeline.events
+    rows, inside = _backward(timeline), np.zeros(len(calls), bool)
+    for thread in np.unique(events.thread[calls]).tolist():
+        mine = rows[events.thread[rows] == thread]
+        open_then = union(events.start[mine], events.end[mine])
+        within = open_then.covered_within(events.start[calls], events.end[calls]) >= events.duration[calls]
+        inside |= (events.thread[calls] == thread) & within
+    return calls[~inside]
+
+
+def _backward(timeline: Timeline) -> I64:
+    rows = timeline.rows(Kind.OP)
+    return rows[timeline.named(BACKWARD, rows)[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _calls_a_step(timeline: Timeline, calls: I64) -> int:
@@ -164,7 +186,7 @@ def _calls_a_step(timeline: Timeline, calls: I64) -> int:
     makes none. Only an alternation seen twice over, without an exception, is believed.
     """
     events = timeline.events
-    rows = _rows_named(timeline, GRADIENT)
+    rows = rows_named(timeline, GRADIENT)
     rows = rows[events.process[rows] == events.process[calls[0]]]
     before = np.searchsorted(events.end[calls], events.start[rows], side="right")  # which call they precede
     order = np.lexsort((events.inputs[rows], before))
@@ -183,65 +205,23 @@ def _recurring(timeline: Timeline, links: Links, device: int) -> _Markers | None
     rows = recurring_ranges(timeline, links, device)
     if len(rows) == 0:
         return None
-    edges = np.append(events.start[rows], events.end[rows[-1]])
+    start, end = events.start[rows], events.end[rows]
+    edges = np.append(start, end[-1] + int(np.median(start[1:] - end[:-1])))  # where the next would begin
     labels = tuple(timeline.name_of(row) for row in rows.tolist())
     note = f"Steps are the {len(rows)} ranges from {labels[0]} to {labels[-1]}, which the job marks itself."
     return _Markers("range", edges, labels, tuple(np.diff(edges).tolist()), (note,))
 
 
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
-    """Steps from the repeat of the kernel sequence in launch order.
-
-    A model's layers repeat too. A true step repeats *everything*: each kernel name must occur equally
-    often in every repeat, or the repeat is a layer and not a step.
-    """
-    events = timeline.events
-    rows = timeline.rows(Kind.KERNEL)
-    rows = rows[(events.device[rows] == device) & (links.launch[rows] >= 0)]
-    if len(rows) < SHORTEST_STEP_KERNELS * FEWEST_REPEATS:
+    """Steps from the repeat of the kernel sequence in launch order."""
+    found = find_period(timeline, links, device)
+    if found is None:
         return None
-    issued = events.start[links.launch[rows]]
-    order = np.lexsort((events.start[rows], issued))
-    sequence, issued = events.name[rows[order]], issued[order]
-    period = _smallest_period(sequence)
-    if period is None:
-        return None
-    repeats = len(sequence) // period
-    first = len(sequence) - repeats * period  # a partial step at the front is an earlier step's tail
-    edges = issued[first::period][:repeats]
-    edges = np.append(edges, _host_end(timeline))
+    edges = np.append(found.begins, found.ends[-1] + int(np.median(found.begins[1:] - found.ends[:-1])))
+    repeats = len(found.begins)
     labels = tuple(f"repeat {index}" for index in range(repeats))
-    note = f"No step markers: steps are the {repeats} repeats of a sequence of {period} kernels."
+    note = f"No step markers: steps are the {repeats} repeats of a sequence of {found.kernels} kernels."
     return _Markers("period", edges, labels, tuple(np.diff(edges).tolist()), (note,))
-
-
-def _smallest_period(sequence: I64) -> int | None:
-    length = len(sequence)
-    counts = np.unique(sequence, return_counts=True)[1]
-    # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
-    most = min(length // SHORTEST_STEP_KERNELS, int(counts.min()) + 1)
-    periods = np.arange(SHORTEST_STEP_KERNELS, length // FEWEST_REPEATS + 1)
-    periods = _likely_periods(sequence, periods[length // periods <= most])
-    order = np.lexsort((-periods, -(length // periods)))  # most repeats first
-    for period in map(int, periods[order]):
-        if np.array_equal(sequence[period:], sequence[: length - period]):
-            return period
-    return None
-
-
-def _likely_periods(sequence: I64, periods: I64) -> I64:
-    """Those at which both ends of the sequence repeat: of hundreds of thousands hardly one is left."""
-    length = len(sequence)
-    for at in range(min(PLACE_KERNELS, length - int(periods.max(initial=0)))):
-        here = sequence[periods + at] == sequence[at]
-        there = sequence[length - 1 - at - periods] == sequence[length - 1 - at]
-        periods = periods[here & there]
-    return periods
-
-
-def _host_end(timeline: Timeline) -> int:
-    host = timeline.rows(Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
-    return int(timeline.events.end[host].max()) if len(host) else int(timeline.events.end.max(initial=0))
 
 
 def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Markers:
@@ -254,16 +234,8 @@ def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Mar
 
 def _host_steps(timeline: Timeline, markers: _Markers) -> Steps:
     """Steps of a rank without device events: the host's own ranges."""
-    return Steps(
-        found_by=markers.found_by,
-        device=-1,
-        boundaries=markers.edges,
-        host=markers.edges,
-        host_ms=tuple(length / 1e6 for length in markers.lengths),
-        of_row=np.full(len(timeline.events), -1, np.int64),
-        without_device_work=(),
-        notes=markers.notes,
-    )
+    of_row = np.full(len(timeline.events), -1, np.int64)
+    return _steps(markers, -1, of_row, markers.edges)
 
 
 def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: int) -> Steps:
@@ -279,9 +251,8 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         # What the host does after the last kernel delays nothing on the device.
         last = timeline.rows(*DEVICE_KINDS)
         last = last[events.device[last] == device]
-        return _single(
-            timeline, markers, device, of_row, int(events.start.min()), int(events.end[last].max())
-        )
+        ends = np.array([events.start.min(), events.end[last].max()])
+        return _steps(markers, device, of_row, ends)
     stream = compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
@@ -291,6 +262,7 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
     if len(firsts) > WHOLE_STEPS_NEEDED and _cut_into(timeline, links, markers, of_row[rows]):
         firsts = firsts[1:]
         notes.append("The file begins inside a step, without its first kernels; that step is left out.")
+    closed = False
     if len(firsts) < 2:
         step = int(of_row[rows].max())
         mine = rows[of_row[rows] == step]
@@ -299,18 +271,48 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
             "Only one step has device work; it is taken from its start on the host to the end of its last "
             "kernel."
         )
-        one = _single(timeline, markers, device, of_row, begin, int(events.end[mine].max()))
-        return _noted(one, missing, notes)
+        firsts = np.array([begin, events.end[mine].max()])
+    elif markers.found_by != "ProfilerStep":
+        firsts, closed = _with_the_last(timeline, links, markers, of_row, rows, firsts)
+    return _steps(markers, device, of_row, firsts, missing, notes, closed)
+
+
+def _steps(
+    markers: _Markers,
+    device: int,
+    of_row: I64,
+    boundaries: I64,
+    missing: tuple[str, ...] = (),
+    notes: Sequence[str] | None = None,
+    closed: bool = False,
+) -> Steps:
     return Steps(
         found_by=markers.found_by,
         device=device,
-        boundaries=firsts,
+        boundaries=boundaries,
         host=markers.edges,
         host_ms=tuple(length / 1e6 for length in markers.lengths),
         of_row=of_row,
         without_device_work=missing,
-        notes=tuple(notes),
+        notes=tuple(markers.notes if notes is None else notes),
+        closed=closed,
     )
+
+
+def _with_the_last(
+    timeline: Timeline, links: Links, markers: _Markers, of_row: I64, rows: I64, firsts: I64
+) -> tuple[I64, bool]:
+    """The boundaries with one that closes the last step, where all of it is in the file: where the next one
+    would have launched, or with its own last row. (A profiler's last step is stretched while that stops.)"""
+    events = timeline.events
+    last, before = np.unique(of_row[rows])[[-1, -2]].tolist()
+    lost = np.searchsorted(markers.edges, events.start[unanswered(timeline, links)], side="right") - 1
+    if (lost == last).sum() > (lost == before).sum():
+        return firsts, False
+    mine = rows[of_row[rows] == last]
+    launched = int(events.start[links.launch[mine]].min()) - int(markers.edges[last])
+    closes = max(int(events.end[mine].max()), int(markers.edges[last + 1]) + launched)
+    return np.append(firsts, closes), True
 
 
 def _cut_into(timeline: Timeline, links: Links, markers: _Markers, of_rows: I64) -> bool:
@@ -318,32 +320,6 @@ def _cut_into(timeline: Timeline, links: Links, markers: _Markers, of_rows: I64)
     lost = timeline.events.start[launches_before(timeline, links)]
     step = int(of_rows.min())
     return bool(((lost >= markers.edges[step]) & (lost < markers.edges[step + 1])).any())
-
-
-def _noted(steps: Steps, missing: tuple[str, ...], notes: list[str]) -> Steps:
-    return Steps(
-        steps.found_by,
-        steps.device,
-        steps.boundaries,
-        steps.host,
-        steps.host_ms,
-        steps.of_row,
-        missing,
-        tuple(notes),
-    )
-
-
-def _single(timeline: Timeline, markers: _Markers, device: int, of_row: I64, start: int, end: int) -> Steps:
-    return Steps(
-        found_by=markers.found_by,
-        device=device,
-        boundaries=np.array([start, end], np.int64),
-        host=markers.edges,
-        host_ms=tuple(length / 1e6 for length in markers.lengths),
-        of_row=of_row,
-        without_device_work=(),
-        notes=markers.notes,
-    )
 
 
 def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: int) -> I64:
@@ -360,6 +336,15 @@ def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: i
     inside = (step >= 0) & (step < len(markers.labels))
     of_row[rows[inside]] = step[inside]
     return of_row
+
+
+def begun(timeline: Timeline, steps: Steps) -> I64:
+    """The numbers, among all that are marked, of the steps that a boundary begins."""
+    rows = timeline.rows(*DEVICE_KINDS)
+    rows = rows[(timeline.events.device[rows] == steps.device) & (steps.of_row[rows] >= 0)]
+    # A step that only copies, on another stream, has device rows but no boundary.
+    found: I64 = np.unique(steps.of_row[rows[np.isin(timeline.events.start[rows], steps.boundaries)]])
+    return found
 
 
 def compute_stream(timeline: Timeline, rows: I64) -> int:

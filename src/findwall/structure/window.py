@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.model.catalogue import FAIR_PART
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.left_out import (
@@ -23,7 +24,15 @@ from findwall.structure.left_out import (
     without_left_out,
 )
 from findwall.structure.links import Links, link_launches
-from findwall.structure.steps import Steps, find_steps, step_numbers
+from findwall.structure.steps import (
+    OPTIMIZER_STEP,
+    Steps,
+    begun,
+    find_steps,
+    rows_named,
+    step_numbers,
+)
+from findwall.units import NS_PER_MS
 
 # Events looked at closely: a trace of more is cut to typical steps, so that reading stays a matter of
 # seconds.
@@ -39,34 +48,71 @@ class Whole(msgspec.Struct, frozen=True):
     steps: Steps  # of what is told of it
     told: Timeline  # without what is not the step; its rows are those of `timeline`
     left_out: LeftOut
+    cold_ms: tuple[float, ...] = ()  # of the steps in front that were not warm; the timeline is without them
 
     @property
-    def start_up_share(self) -> float:
-        """Of the step that has least of it: how much of what was recorded was start-up."""
+    def start_up_ns(self) -> float:
+        """What was left out as start-up, of the step that has least of it. All that could be told of its
+        calls is gone; what else of such a step is warm-up nobody knows."""
         if len(self.left_out) == 0 or self.steps.count == 0:
             return 0.0
-        once = start_up_by_step(self.left_out, self.steps)
-        return float((once / np.maximum(once + self.steps.lengths, 1)).min())
+        return float(start_up_by_step(self.left_out, self.steps).min())
 
 
 def survey(timeline: Timeline, on_cores: bool = False, apart: Set[int] = frozenset()) -> Whole:
     """Find the steps, then find them again in what is left without start-up and cut-away work.
 
     `apart`: numbers of steps that are unlike those that were timed, as they held an evaluation. The longest
-    run of steps between them is looked at, as if the rest had not been recorded.
+    run of steps between them is looked at, as if the rest had not been recorded. So it is with steps in front
+    that are not warm yet.
     """
-    links = link_launches(timeline)
-    steps = find_steps(timeline, links)
+    whole = _survey(timeline, on_cores)
     run = _longest_run(step_numbers(timeline), apart)
     if run is not None:
-        timeline = _cut(timeline, steps, *run)
-        links = link_launches(timeline)
-        steps = find_steps(timeline, links)
+        whole = _survey(_cut(timeline, whole.steps, *run), on_cores)
+    cold = _cold_steps(whole)
+    if cold == 0:
+        return whole
+    marked = begun(whole.told, whole.steps)
+    kept = _rows_of_steps(whole.told, whole.steps, int(marked[cold]), int(marked[-1]))
+    warm = _survey(replace(whole.timeline, events=whole.timeline.events.take(kept)), on_cores)
+    lengths = whole.steps.lengths[:cold] / NS_PER_MS
+    return replace(warm, cold_ms=tuple(lengths.tolist()))
+
+
+def _survey(timeline: Timeline, on_cores: bool) -> Whole:
+    links = link_launches(timeline)
+    steps = find_steps(timeline, links)
     left_out = NOTHING_LEFT_OUT if on_cores else find_left_out(timeline, links, steps)
     if len(left_out) == 0:
         return Whole(timeline, links, steps, timeline, left_out)
     told = without_left_out(timeline, left_out)
     return Whole(timeline, links, find_steps(told, links), told, left_out)
+
+
+def _cold_steps(whole: Whole) -> int:
+    """Steps in front that are still warm-up without the start-up that was left out of them: all of them take
+    far longer than all that follow, and by more than those differ. They are half of the steps at most. One
+    that follows alone shows no noise: then only a step that held start-up is taken for cold."""
+    lengths = whole.steps.lengths
+    if whole.steps.found_by == "span" or len(lengths) < 2:
+        return 0
+    seen = _closing_ns(whole)
+    for cold in range(len(lengths) // 2, 0, -1):
+        rest = lengths[cold:]
+        longest = max(float(rest.max()), seen)
+        noise = max(longest - float(rest.min()), FAIR_PART * longest)
+        known = len(rest) > 1 or (len(whole.left_out) and start_up_by_step(whole.left_out, whole.steps)[0])
+        if known and lengths[:cold].min() > longest + noise:
+            return cold
+    return 0
+
+
+def _closing_ns(whole: Whole) -> int:
+    """How long the step that only closes the last one lasted at least."""
+    steps = whole.steps
+    rows = np.flatnonzero(steps.of_row == begun(whole.told, steps)[-1])
+    return 0 if steps.closed else int(whole.told.events.end[rows].max(initial=0)) - steps.end
 
 
 def _longest_run(numbers: I64, apart: Set[int]) -> tuple[int, int] | None:
@@ -109,10 +155,17 @@ def _one_of_each(kinds: Sequence[str], least: int) -> tuple[int, int]:
 
 def _cut(timeline: Timeline, steps: Steps, first: int, last: int) -> Timeline:
     """Rows launched in steps first to last, and the first kernels after them that close the last step."""
+    return replace(timeline, events=timeline.events.take(_rows_of_steps(timeline, steps, first, last)))
+
+
+def _rows_of_steps(timeline: Timeline, steps: Steps, first: int, last: int) -> I64:
     events = timeline.events
     start, end = int(steps.host[first]), int(steps.host[min(last + 1, len(steps.host) - 1)])
     device = events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
     keep = ~device & (events.start >= start) & (events.start < end)
-    of_row = steps.of_row
-    keep |= device & (of_row >= first) & (of_row <= last)
-    return replace(timeline, events=events.take(np.flatnonzero(keep)))
+    keep |= device & (steps.of_row >= first) & (steps.of_row <= last)
+    if steps.found_by == "optimizer":  # the call that ends where the first step begins
+        keep[rows_named(timeline, OPTIMIZER_STEP)] |= (
+            events.end[rows_named(timeline, OPTIMIZER_STEP)] == start
+        )
+    return np.flatnonzero(keep)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import as_evidence, carriers, name_carrier
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text, opening, told
+from findwall.attribute.workmodel.floors import fast_format
 from findwall.model.diagnosis import Evidence
 from findwall.units import format_ms
 
@@ -55,16 +56,17 @@ def sentence(facts: Facts) -> str:
 
 
 def _faster(facts: Facts, now: str) -> str:
-    flops = facts.ceilings.flops
-    fast = next((name for name in ("tf32", "bf16", "fp16") if name in flops), None)
+    flops, fast = facts.ceilings.flops, fast_format(facts.ceilings)
     if fast is None or not flops.get(now):
         return "and the tensor cores are not used"
     return f"although the tensor cores do {flops[fast] / flops[now]:.1f} times as much in {fast}"
 
 
 def _advice(facts: Facts, convolutions: bool) -> str:
-    flops = facts.ceilings.flops
-    if flops and "tf32" not in flops:
+    fast = fast_format(facts.ceilings)
+    if fast == "fp16":
         return "run the model under fp16 autocast with a GradScaler (this GPU has no TF32)"
+    if fast == "bf16":
+        return "run the model under bf16 autocast (TF32 is no faster than fp32 on this GPU)"
     cudnn = " and torch.backends.cudnn.allow_tf32 = True" if convolutions else ""
     return f'set torch.set_float32_matmul_precision("high"){cudnn}, or run under bf16 autocast'

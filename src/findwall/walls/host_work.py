@@ -35,6 +35,7 @@ from findwall.model.events import TORCH, Kind
 from findwall.units import format_ms, ms
 
 CAUSE = "host-work"
+ON_HOST = "on its own tensors, in"  # how a silence in which an op works on the host is told
 GAPS_READ = 200  # the longest: each is looked up among all frames
 
 
@@ -59,6 +60,9 @@ def sentence(facts: Facts) -> str:
     silences = _silences(facts)
     line = sampled(facts, between_ops=True)
     known = next((one for one in silences if one.line), None)
+    if silences and silences[0].text.startswith(ON_HOST):
+        fact = f"{waiting(facts, CAUSE)} while the host computes {silences[0].text}"
+        return told(facts, CAUSE, fact, "do it on the device, or ahead of the step in another process")
     if known is not None:
         where = f"in {known.text}"
     elif line is not None:
@@ -93,11 +97,28 @@ def _doing(facts: Facts, position: int) -> tuple[str, str | None]:
     frame = _frame(facts, start, end)
     if frame is not None:
         return frame
+    op = _host_op(facts, start, end)
+    if op is not None:
+        return f"{ON_HOST} {op}", None
     call = _system_call(facts, start, end)
     before, after = _neighbours(facts, start, end)
     earlier = (position - 1) % len(facts.queue.row) if facts.queue.repeats else position - 1
     where = _between(before or _launcher(facts, earlier), after or _launcher(facts, position))
     return (f"in {call}, {where}" if call else where), None
+
+
+def _host_op(facts: Facts, start: int, end: int) -> str | None:
+    """The op that ran on the host's own tensors for most of a gap: it launches nothing."""
+    events = facts.timeline.events
+    rows = np.flatnonzero(events.is_kind(Kind.OP) & (events.start < end) & (events.end > start))
+    rows = rows[np.isin(events.thread[rows], facts.host.threads)]
+    calls = events.start[facts.links.launch[facts.queue.row[facts.queue.launched]]]
+    launches = [((calls >= events.start[row]) & (calls < events.end[row])).any() for row in rows.tolist()]
+    rows = rows[~np.array(launches, bool)]
+    inside = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
+    if len(rows) == 0 or inside.max() < MAJORITY_SHARE * (end - start):
+        return None
+    return facts.timeline.name_of(int(rows[int(np.argmax(inside))]))
 
 
 def _between(before: str | None, after: str | None) -> str:

@@ -29,8 +29,6 @@ from findwall.model.causes import UNKNOWN, ByCause
 NOTICED_IN_LINE_SHARE = WORTH_IT
 # Of device time of a known cause and unknown floor: what may come back of it at the most.
 MAY_HIDE_SHARE = MAJORITY_SHARE
-# Of every step recorded, start-up: the rest of such a step is warm-up too.
-START_UP_SHARE = MAJORITY_SHARE
 
 TOLD_BY_NAME = ("fast-path-off", "throttled")  # causes of device work that need no shapes
 NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
@@ -54,8 +52,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def decide(facts: Facts) -> Verdict:
     """One verdict for all readings of the step, or none."""
-    if facts.whole.start_up_share >= START_UP_SHARE:
-        return Verdict(None, why_not="start-up")
     if facts.rank.step_times is not None and facts.rank.step_times.were_start_up:
         return Verdict(None, why_not="too-early")
     named = [_named(facts, scenario) for scenario in facts.reading.scenarios]
@@ -88,6 +84,8 @@ def _gives(facts: Facts, cause: str) -> bool:
 
 def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
     """Whether it is idle time or work that nothing traced explains, or whether there is just no wall."""
+    if facts.whole.start_up_ns > max(facts.unknown(scenario) for scenario in facts.reading.scenarios):
+        return "start-up"
     if UNKNOWN not in found:
         return NO_ROOF
     mostly_idle = max(
@@ -164,7 +162,7 @@ def _next(facts: Facts, best: str) -> str | None:
 def _hidden(facts: Facts, scenario: Scenario, best: str) -> float:
     """What a better cause than the known ones could give back, for all that is known."""
     blind = max(_floorless(facts, scenario), facts.blind(scenario, best))
-    return facts.unknown(scenario) + MAY_HIDE_SHARE * blind
+    return facts.unknown(scenario) + facts.whole.start_up_ns + MAY_HIDE_SHARE * blind
 
 
 def _floorless(facts: Facts, scenario: Scenario) -> float:
@@ -179,7 +177,7 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     """Nothing left to recover: which roof the step stands at, if the unknown part lets us say."""
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
-    unknown = facts.unknown(scenario) + MAY_HIDE_SHARE * facts.blind(scenario)
+    unknown = facts.unknown(scenario) + facts.whole.start_up_ns + MAY_HIDE_SHARE * facts.blind(scenario)
     if unknown > SMALL_PART * scenario.step or not known:
         return UNKNOWN
     if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +53,9 @@ ALIGNED: NameTable[bool] = NameTable(
 )
 
 
+_THIN = re.compile(r"gemv|gemmsn|gemmk1|dot_kernel|splitkreduce")
+
+
 class Floors(msgspec.Struct, frozen=True):
     floor: F64  # ns
     bound: I8
@@ -61,8 +66,15 @@ class Floors(msgspec.Struct, frozen=True):
 
 
 def floors_of(
-    rows: Rows, shares: Shares, math_index: I8, works: list[Work], tensor_core: Bool, ceilings: Ceilings
+    rows: Rows,
+    shares: Shares,
+    math_index: I8,
+    works: list[Work],
+    tensor_core: Bool,
+    called: Bool,
+    ceilings: Ceilings,
 ) -> Floors:
+    """`called`: rows that torch or a library of its launches; a job's own kernels have no other path."""
     on_tensors = np.isin(rows.class_index, MATRIX_INDEX)
     flops = np.where(shares.flops > 0, shares.flops, 0.0)
     done = flops / shares.saving
@@ -84,7 +96,8 @@ def floors_of(
     slow_pipe &= on_tensors & (bound == COMPUTE) & ~few & ~recurrent
     fast_off, better = _fast_path(slow_pipe, done, memory, rows.duration, ceilings)
     blind = on_tensors & (bound == UNKNOWN) & _is_math(math_index, ("fp32",)) & ~tensor_core
-    blind &= (rows.duration > TOO_SMALL_NS) & ~recurrent
+    thin = rows.by_name(slice(None), lambda name: _THIN.search(name.lower()) is not None)
+    blind &= (rows.duration > TOO_SMALL_NS) & ~recurrent & ~thin & called
     fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
@@ -143,21 +156,18 @@ def _fast_path_by_name(
 
 
 def fast_format(ceilings: Ceilings) -> str | None:
-    """The format in which tensor cores do fp32 products, where that is worth it; None where it is not."""
-    vector = ceilings.flops.get("fp32")
-    fast = next((name for name in ("tf32", "fp16") if name in ceilings.flops), None)
-    if vector is None or fast is None or ceilings.flops[fast] <= vector:
-        return None
-    return fast
+    """The format in which tensor cores do fp32 products, the nearest to fp32 that is faster; None where none
+    is. TF32 is no faster than fp32 on many cards that have it."""
+    vector = ceilings.flops.get("fp32", np.inf)
+    # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
+    formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
+    return next((name for name in formats if ceilings.flops.get(name, 0.0) > vector), None)
 
 
 def _fast_path(
     candidates: Bool, flops: F64, memory: F64, duration: F64, ceilings: Ceilings
 ) -> tuple[Bool, F64]:
-    """Work on the vector pipe that the device's tensor cores could do.
-
-    Every GPU that has them has one of the two formats asked for, and no CPU does.
-    """
+    """Work on the vector pipe that the device's tensor cores could do."""
     better = np.full(len(flops), np.nan)
     fast = fast_format(ceilings)
     if fast is None:

@@ -68,10 +68,10 @@ FORMATS: NameTable[str] = NameTable(
         f"cuBLAS: {H200}, {B200_VLLM}",
     ),
     NameRow(
-        r"f16|half",
+        r"fp?16|half",
         "fp16",
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64",
-        f"cuDNN and C++ types: {H200}",
+        f"cuDNN and C++ types: {H200}; volta_fp16_s884gemm_fp16 and its vector form sgemm_fp16" + UNSEEN,
     ),
     NameRow(
         r"nvjet_(?:sm\d+_)?h",

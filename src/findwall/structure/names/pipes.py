@@ -70,7 +70,7 @@ TENSOR_CORES: NameTable[bool] = NameTable(
         f"8-bit floats: {B200_VLLM}",
     ),
     NameRow(
-        r"[hib]mma|h884|h1688|i8816|i16832|s16832|[hib]16816|_[hf]16\w*gemm",
+        r"[hib]mma|[hs]884|h1688|i8816|i16832|s16832|[hib]16816|_[hf]16\w*gemm",
         True,
         "volta_h884gemm_128x64_ldg8_nn",
         "cuBLAS on Volta to Ampere: the instruction and its shape" + UNSEEN,
