@@ -146,7 +146,7 @@ def fast_format(ceilings: Ceilings) -> str | None:
     """The format in which tensor cores do fp32 products, where that is worth it; None where it is not."""
     vector = ceilings.flops.get("fp32")
     fast = next((name for name in ("tf32", "fp16") if name in ceilings.flops), None)
-    if vector is None or fast is None or ceilings.flops[fast] <= vector:
+    if vector is None or fast is None or ceilings.flops[fast] < (1 + MAJORITY_SHARE) * vector:
         return None
     return fast
 
