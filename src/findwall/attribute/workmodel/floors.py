@@ -156,12 +156,12 @@ def _fast_path_by_name(
 
 
 def fast_format(ceilings: Ceilings) -> str | None:
-    """The format in which tensor cores do fp32 products, the nearest to fp32 that is faster; None where none
+    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where none
     is. TF32 is no faster than fp32 on many cards that have it."""
-    vector = ceilings.flops.get("fp32", np.inf)
+    worth = (1 + MAJORITY_SHARE) * ceilings.flops.get("fp32", np.inf)
     # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
     formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
-    return next((name for name in formats if ceilings.flops.get(name, 0.0) > vector), None)
+    return next((name for name in formats if ceilings.flops.get(name, 0.0) >= worth), None)
 
 
 def _fast_path(
