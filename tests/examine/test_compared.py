@@ -6,6 +6,7 @@ import random
 from math import exp, fsum
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,13 @@ from msgspec.structs import replace
 
 from examples import drawn
 from findwall.api import read
+from findwall.examine import examine
 from findwall.examine.compared import Taken, compare_sides
 from findwall.examine.rows import KERNELS_LISTED
 from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, from_json
+from findwall.model.events import Kind, Timeline
 from findwall.model.machine import CONTENDED
+from sketch import facts_of, sketch
 
 FULL = Path(__file__).parents[1] / "fixtures" / "documents" / "full.json"
 NOISE = 0.01  # by which processes of one job vary
@@ -261,3 +265,23 @@ def test_a_loader_that_got_workers(shared: Path) -> None:
     # Behind the loader, host, copies and fp32 products hide each other: the profiler decides which leads.
     assert (found.before.cause, found.after.wall) == ("loader-starved", None)
     assert found.step.outcome == "unknown"
+
+
+def without_marks(cpu: str, gpu: str) -> Timeline:
+    timeline = sketch(cpu, gpu)
+    unmarked = np.flatnonzero(timeline.events.kind != Kind.ANNOTATION)
+    return replace(timeline, events=timeline.events.take(unmarked))
+
+
+def test_traces_without_steps_still_tell_the_device_s_time() -> None:
+    """Spans, of which nobody timed a step: what the device did is known, kernel by kernel."""
+    gpu = ("kkmwwww   ", "kkmw      ")
+    before, after = (examine(facts_of(without_marks("o o o     ", one)).run) for one in gpu)
+    assert before.step.found_by == "span"
+    found = compare_sides(taken(before), taken(after))
+    assert found.step.outcome == "unknown"
+    assert any(
+        "device works" in note and "7.00 ms" in note and "4.00 ms" in note and "−43 %" in note
+        for note in found.notes
+    )
+    assert [row.ms for row in found.kernels] == [pytest.approx(-3, abs=0.1)]

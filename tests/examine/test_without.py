@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from findwall.examine import examine
 from findwall.measure.options import Options
+from findwall.model.events import Kind
 from findwall.model.run import HostLine, Rank, Run, StepTimes
 from findwall.report.terminal import to_text
+from sketch import sketch
 
 REMEDY = "the job ended after 6 steps; a longer run, or findwall run --wait 1 --steps 1 …, gives one"
 
@@ -52,3 +54,15 @@ def test_each_caller_reads_its_own_syntax() -> None:
     assert "m.step() at the end" in Options(caller="findwall.measure").more_steps
     assert "FindwallCallback" in Options(caller="FindwallCallback").more_steps
     assert "with findwall.measure() as m" in Options().more_steps
+
+
+def test_a_trace_of_the_host_alone_lists_its_longest_ops() -> None:
+    host = {"p": (Kind.OP, "aten::addmm"), "q": (Kind.OP, "aten::sort")}
+    timeline = sketch("ppppq pq  pq  ", "", "|     |   |   ", host=host, device="")
+    found = examine(Run("torch-trace", ("a",), (Rank(0, timeline),)))
+    assert found.wall.cause is None
+    assert [(row.name, row.ms, row.calls) for row in found.kernels] == [
+        ("aten::addmm", 2, 1),
+        ("aten::sort", 1, 1),
+    ]
+    assert "2.00 ms in aten::addmm" in to_text(found)

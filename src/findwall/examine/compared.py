@@ -298,7 +298,7 @@ def _findings(one: Taken, two: Taken) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _notes(told: tuple[Taken, Taken], sides: tuple[Side, Side]) -> list[str]:
-    notes = []
+    notes = _about_device(told, sides)
     if sides[0].source != sides[1].source:
         notes.append(
             f"The steps are not alike: {_SOURCES[sides[0].source]} before, {_SOURCES[sides[1].source]} after."
@@ -315,6 +315,20 @@ def _notes(told: tuple[Taken, Taken], sides: tuple[Side, Side]) -> list[str]:
         if not run.diagnosis.budget:
             notes.append(f"{label} has no budget: trace it to see which cause changed.")
     return notes
+
+
+def _about_device(told: tuple[Taken, Taken], sides: tuple[Side, Side]) -> list[str]:
+    """Where no step was timed: the device's own time is true under a profiler too."""
+    if all(side.source in TIMED for side in sides):
+        return []
+    busy = [run.diagnosis.step.busy_ms or run.diagnosis.timeline.busy_ms for run in told]
+    if not (busy[0] and busy[1]):
+        return []
+    change = f"{busy[1] / busy[0] - 1:+.0%}".replace("%", " %").replace("-", "−")
+    what = "step" if all(run.diagnosis.step.found_by != "span" for run in told) else "trace"
+    return [
+        f"The device works {format_ms(busy[0])} per {what} before and {format_ms(busy[1])} after ({change})."
+    ]
 
 
 _SOURCES = {

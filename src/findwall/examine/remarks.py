@@ -24,7 +24,7 @@ STEPS_NAMED = 3  # in one note
 WHAT_ONCE = {
     LOADING: "first calls that load code",
     CONTEXT: "calls that set up the driver or a library",
-    MEMORY: "memory asked from the driver for the first time",
+    MEMORY: "the first requests for driver memory",
     CAPTURE: "graph capture",
     COMPILING: "compiling for the first time",
 }

@@ -9,12 +9,13 @@ from findwall.examine.counters import CounterVerdict, judge_counters, known_part
 from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
 from findwall.examine.questions import is_steady, steadiness
 from findwall.examine.remarks import notes_of_ranks
-from findwall.examine.rows import machine, memory, throughput, warnings
+from findwall.examine.rows import KERNELS_LISTED, machine, memory, throughput, warnings
 from findwall.model.catalogue import NEARLY_ALL, WALL_OF
 from findwall.model.diagnosis import (
     SCHEMA,
     BudgetRow,
     Diagnosis,
+    KernelRow,
     Mfu,
     Quality,
     Question,
@@ -26,7 +27,11 @@ from findwall.model.diagnosis import (
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
 from findwall.model.run import Rank, Run, StepTimes
-from findwall.units import format_share
+from findwall.structure.classes import op_class
+from findwall.structure.cores import computing
+from findwall.structure.links import link_launches
+from findwall.structure.steps import find_steps
+from findwall.units import format_share, ms
 
 NO_DEVICE = (
     "The trace holds no device events, so no wall can be named. Record it with ProfilerActivity.CUDA, or, "
@@ -57,7 +62,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         not_worth_it=[],
         mfu=Mfu(None, None, None, None, "no device events"),
         throughput=throughput(run, step.ms * 1e6) if step.ms else None,
-        kernels=[],
+        kernels=_ops(rank) if traced_only else [],
         trials=list(run.trials),
         notes=[
             *(note for timeline in run.timelines for note in timeline.quality.notes),
@@ -70,6 +75,23 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         kinds=kind_rows(rank) if step_ms is None else [],
         elapsed=elapsed_shares(rank),
     )
+
+
+def _ops(rank: Rank) -> list[KernelRow]:
+    """What the host computed, by op, longest first: of a trace without device events the only work seen."""
+    if rank.timeline is None:
+        return []
+    events = rank.timeline.events
+    steps = max(find_steps(rank.timeline, link_launches(rank.timeline)).count, 1)
+    rows = computing(rank.timeline)
+    names, inverse = np.unique(events.name[rows], return_inverse=True)
+    calls = np.bincount(inverse.reshape(-1), minlength=len(names)) / steps
+    took = np.bincount(inverse.reshape(-1), events.duration[rows], len(names)) / steps
+    found = []
+    for at in np.argsort(-took, kind="stable")[:KERNELS_LISTED].tolist():
+        op = rank.timeline.names[int(names[at])]
+        found.append(KernelRow(op, op, op_class(op) or "other", float(calls[at]), ms(float(took[at]))))
+    return found
 
 
 def _step(timed: StepTimes | None, step_ms: float | None) -> Step:

@@ -86,9 +86,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     if not faster_narrow(facts):
         return NoUse(f"{facts.ceilings.device} is no faster in 16 bits")
     if len(multiply_wide(facts)) == 0:
-        return NoUse(
-            "autocast leaves products that are called in place, and a job's own kernels, as they are"
-        )
+        return NoUse("autocast leaves products called in place, and kernels of the job's own, as they are")
     training = is_training(facts)
     between = (
         ", and pointwise kernels after them would move fewer bytes"

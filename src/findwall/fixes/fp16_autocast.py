@@ -53,9 +53,7 @@ def advise(facts: Facts) -> Outcome:
     if not faster_narrow(facts):
         return NoUse(f"{facts.ceilings.device} is no faster in 16 bits")
     if len(multiply_wide(facts)) == 0:
-        return NoUse(
-            "autocast leaves products that are called in place, and a job's own kernels, as they are"
-        )
+        return NoUse("autocast leaves products called in place, and kernels of the job's own, as they are")
     training = is_training(facts)
     return use(
         f"Run the {'forward pass and loss' if training else 'model'} under `torch.autocast('cuda', "

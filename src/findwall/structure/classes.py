@@ -128,7 +128,7 @@ _LIBRARY = re.compile(
 
 @functools.lru_cache(maxsize=_NAMES_KEPT)
 def of_library(kernel_name: str) -> bool:
-    """Whether the name is one of a library that torch calls, or of its compiler: not of a job's own kernel."""
+    """Whether the name is of a library that torch calls, or of its compiler: not of a job's own kernel."""
     return _LIBRARY.search(telling_part(kernel_name)) is not None
 
 

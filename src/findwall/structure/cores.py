@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.model.machine import Ceilings
@@ -32,14 +33,11 @@ WEIGHTLESS = re.compile(
 # What any op takes before its kernel works: arguments, dispatch, autograd, the result's memory. A small add
 # in place takes 3 us on a server's cores, one that makes its result and is recorded a little longer.
 DISPATCH_NS = 4_000
-# Of an op's time: where the ops inside it take more than this, they compute and it does not.
-# "Most of it": chosen by hand, not calibrated.
-INNER_OPS_SHARE = 0.5
 
 
 def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
     """The timeline with a kernel row, and the call that issued it, for every op that computes."""
-    rows = _computing(timeline)
+    rows = computing(timeline)
     events = timeline.events
     work = events.take(rows)
     count = len(rows)
@@ -80,7 +78,7 @@ def core_ceilings(ceilings: Ceilings) -> Ceilings:
     return msgspec.structs.replace(ceilings, flops=known, sm_count=None)
 
 
-def _computing(timeline: Timeline) -> I64:
+def computing(timeline: Timeline) -> I64:
     """Ops that compute themselves, outside the loader; what runs inside one of them is part of it."""
     events = timeline.events
     links = link(timeline)
@@ -92,7 +90,7 @@ def _computing(timeline: Timeline) -> I64:
     above = np.where(links.parent[ops] >= 0, links.op[links.parent[ops]], -1)
     np.add.at(inner, above[above >= 0], events.duration[ops[above >= 0]])
     computes = np.zeros(len(events), bool)
-    computes[ops] = inner[ops] <= INNER_OPS_SHARE * events.duration[ops]
+    computes[ops] = inner[ops] <= MAJORITY_SHARE * events.duration[ops]
     around = nearest(timeline, links.parent, computes)
     outside = np.where(links.parent >= 0, around[links.parent], -1) < 0
     ops = ops[computes[ops] & outside[ops]]

@@ -1,4 +1,4 @@
-"""First calls of ops, in which a library sets itself up: cuBLAS its handle, cuDNN its engines, NCCL its rings.
+"""First calls of ops, in which a library sets itself up: cuBLAS its handle, cuDNN its plans, NCCL its rings.
 
 Such a call is open, calls nothing that the trace shows and launches its kernel at last; no later call of the
 op does. Where later calls with other shapes do, it is the shapes that are set up (`plans.py`). An op that is

@@ -95,7 +95,7 @@ def _cold_steps(whole: Whole) -> int:
     far longer than all that follow, and by more than those differ. They are half of the steps at most. One
     that follows alone shows no noise: then only a step that held start-up is taken for cold."""
     lengths = whole.steps.lengths
-    if whole.steps.found_by == "span" or len(lengths) < 2:
+    if whole.steps.device < 0 or whole.steps.found_by == "span" or len(lengths) < 2:
         return 0
     seen = _closing_ns(whole)
     for cold in range(len(lengths) // 2, 0, -1):

@@ -156,8 +156,8 @@ def _fast_path_by_name(
 
 
 def fast_format(ceilings: Ceilings) -> str | None:
-    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where none
-    is. TF32 is no faster than fp32 on many cards that have it."""
+    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where
+    none is. TF32 is no faster than fp32 on many cards that have it."""
     worth = (1 + MAJORITY_SHARE) * ceilings.flops.get("fp32", np.inf)
     # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
     formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
