@@ -25,7 +25,7 @@ from findwall.model.events import (
     ReadQuality,
     Timeline,
 )
-from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, ROW_BYTES
+from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, LONGEST_TEXT, ROW_BYTES
 from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
 from findwall.readers.many_names import fold_names
 from findwall.readers.pairs import pair_edges
@@ -56,7 +56,7 @@ class Assembler:
         """Take over a chunk's rows, its ids translated; how many these are, and the memory they will take."""
         entries, self._new_text = sum(map(len, self._tables.values())) + len(self._labels), 0
         tables: dict[str, list[Any]] = {
-            "name": chunk.names,
+            "name": [name[:LONGEST_TEXT] for name in chunk.names],
             "thread": chunk.threads,
             "inputs": chunk.inputs,
             "launch": chunk.launch,

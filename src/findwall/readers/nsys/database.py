@@ -19,6 +19,7 @@ import numpy as np
 
 from findwall.errors import InputError
 from findwall.model.intervals import I64
+from findwall.readers.allowance import LONGEST_TEXT
 
 MAGIC = b"SQLite format 3\0"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -60,9 +61,6 @@ _SCHEMA = "sqlite_master"
 _WAIT_S = 1.0  # for a writer to let go of the file
 _IDS_AT_ONCE = 500  # of strings: below what every SQLite takes as parameters
 _ROWS_AT_ONCE = 10_000
-# Bytes of a text: an op with the sizes of a thousand tensors is half as long. So the texts of a batch stay
-# below what SQLite joins, and whoever searches a name for words is not kept by a file somebody put there.
-LONGEST_TEXT = 1 << 16
 _SPARSE = 100  # times the rows that there are: so far an export's numbers never run
 _WAL_MODE = 2
 AGAIN = "Export it again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"

@@ -28,7 +28,9 @@ _OP_WITHOUT_ONE = re.compile(
     r"Backward\d*$|^record_param_comms$|^triton_|^detach_?$|^struct torch::autograd::"
 )
 _NOT_OPS = re.compile(r"^FSDP::|^(?:nccl|gloo|mpi|ucc):")
-_SIZES = re.compile(rb"\[(?:\[(?:-?\d{1,18}(?:, ?)?)*\](?:, ?)?)*\]")
+_SIZE = rb"-?\d{1,18}"
+_DIMS = rb"\[(?:%b(?:, ?%b)*)?\]" % (_SIZE, _SIZE)
+_SIZES = re.compile(rb"\[(?:%b(?:, ?%b)*)?\]" % (_DIMS, _DIMS))  # every text has one way to match: linear
 _DIGITS = 18  # at most: what is longer is no number of 64 bits
 _NO_NAME = b"(no name)"
 
