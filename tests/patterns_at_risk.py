@@ -37,7 +37,26 @@ LONG_ENOUGH = 60  # characters of a text, to know it by
 SHORT = 1_000  # characters: enough to see which text is the worst
 NEVER = "\ufffe"  # stands in no pattern
 # What people who write such files think of, whatever the pattern.
-FAMILIAR = ("a", "A", "0", " ", "\n", "_", "(", "[", "<", "::", "a:", "0,", "a.", "[[", "{", '"', "\\", "a b ")
+FAMILIAR = (
+    "a",
+    "A",
+    "0",
+    " ",
+    "\n",
+    "_",
+    "(",
+    "[",
+    "<",
+    "::",
+    "a:",
+    "0,",
+    "a.",
+    "[[",
+    "{",
+    '"',
+    "\\",
+    "a b ",
+)
 FROM_THE_START = frozenset({"match", "fullmatch"})
 METHODS = FROM_THE_START | {"search", "sub", "subn", "split", "findall", "finditer"}
 ASKED_IN_A_LOOP = {("findwall.report.redacted", "_NODE"): {"fullmatch"}}
@@ -92,7 +111,9 @@ def _compiled_in_modules() -> list[re.Pattern[Any]]:
 def _calls() -> Iterator[tuple[str, str, str, ast.expr | None]]:
     """(module, name, method, first argument) of every call of a method of something that has a name."""
     for file in SOURCE.rglob("*.py"):
-        module = ".".join(["findwall", *file.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+        module = ".".join(["findwall", *file.relative_to(SOURCE).with_suffix("").parts]).removesuffix(
+            ".__init__"
+        )
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
                 of = node.value
