@@ -30,7 +30,7 @@ from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object
 from findwall.readers.many_names import fold_names
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
-from findwall.readers.tracks import settle_tracks
+from findwall.readers.tracks import check_devices, settle_tracks
 
 _DAY_NS = 24 * 3600 * 10**9
 _TABLES = ("name", "thread", "inputs", "launch", "extra")
@@ -100,6 +100,7 @@ class Assembler:
         self._drop_far(columns)
         origin = self._origin(columns)
         names, details, threads = self._sort(columns)
+        check_devices(path, columns["device"])
         processes, thread_rows, events = _with_processes(columns, threads)
         memory = self._memory_samples(origin)
         quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))
