@@ -179,7 +179,7 @@ def row_numbers_of_its_own(path: Path) -> None:
 
 @hostile
 def a_schema_that_is_no_sql(path: Path) -> None:
-    rewritten(path, "NVTX_EVENTS", "CREATE TABLE NVTX_EVENTS (" + "(" * 5_000)
+    rewritten(path, "NVTX_EVENTS", "CREATE TABLE NVTX_EVENTS (\n[start\n" + "(" * 5_000)
 
 
 @hostile

@@ -56,6 +56,7 @@ READABLE = frozenset(
     | {METRICS, METRIC_NAMES, GPUS, CUDA_DEVICES, BEGIN, STRINGS, EXPORT}
 )
 _TOLD_BY = frozenset({KERNELS, COPIES, MEMSETS, GRAPHS, CALLS, RANGES, OS_CALLS, EXPORT, "ANALYSIS_DETAILS"})
+_LONGEST_REASON = 200  # characters of SQLite's words for what is wrong
 _IDS_AT_ONCE = 500  # of strings: below what every SQLite takes as parameters
 _ROWS_AT_ONCE = 10_000
 _SPARSE = 100  # times the rows that there are: so far an export's numbers never run
@@ -190,7 +191,7 @@ class Database:
         except (MemoryError, OverflowError) as error:  # a value that is longer, or a number that is larger
             raise InputError(f"{self.path} is damaged: it holds values that cannot be.", AGAIN) from error
         except sqlite3.Error as error:
-            text = str(error)
+            text = " ".join(str(error).split())[:_LONGEST_REASON]  # it may quote the file
             if text == "interrupted":
                 raise self._pace.refusal() from error
             if "locked" in text or "busy" in text:

@@ -20,6 +20,7 @@ AGAIN = "Export it again: nsys export --type sqlite --force-overwrite true REPOR
 SCHEMA = "sqlite_master"
 _WAIT_S = 1.0  # for a writer to let go of the file
 _WAL_MODE = 2
+_LIMIT_LENGTH = 0  # SQLITE_LIMIT_LENGTH, which older Pythons do not name
 # What SQLite may take: so long for any file, and for its bytes as on a disk of four megabytes a second. Both
 # chosen by hand; a local disk was ten times as quick.
 _FREE_S, _S_PER_BYTE = 4.0, 2.5e-7
@@ -72,7 +73,7 @@ def connect(path: Path, pace: Pace) -> sqlite3.Connection:
     connection.text_factory = bytes  # most texts come often and are made text once, with whatever is in them
     connection.set_progress_handler(pace.is_over, _STEPS_PER_LOOK)
     if hasattr(connection, "setlimit"):  # Python 3.11
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        connection.setlimit(_LIMIT_LENGTH, _LONGEST_VALUE)
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection

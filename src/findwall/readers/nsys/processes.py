@@ -7,7 +7,8 @@ import numpy as np
 from findwall.errors import InputError
 from findwall.model.events import NSYS, Bool, DeviceProperties, Header
 from findwall.model.intervals import I64
-from findwall.readers.nsys.database import AGAIN, BEGIN, CUDA_DEVICES, GPUS, Database, text_of
+from findwall.readers.nsys.database import BEGIN, CUDA_DEVICES, GPUS, Database, text_of
+from findwall.readers.nsys.opening import AGAIN
 from findwall.readers.nsys.rows import Rows, process_number
 
 MOST_PROCESSES = 128  # of a machine, with work on its GPUs; each is looked at by itself. Chosen by hand.
