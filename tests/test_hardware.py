@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from findwall.errors import InputError
 from findwall.hardware import GPUS, Gpu, load_ceilings, lookup, table_ceilings
+from soak.hang import hang_guard
 
 # name: fp16, bf16, tf32, fp8, int8, fp32 (TFLOP/s, dense), GB/s, SMs; typed from the datasheets, not from the
 # table. None: the hardware has no such format.
@@ -303,3 +305,19 @@ def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
 
 def test_figures_are_finite() -> None:
     assert all(math.isfinite(peak) and peak > 0 for gpu in ROWS for peak in gpu.flops.values())
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder", "brackets"])
+def test_ceilings_that_never_end_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "ceilings.json"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_text("[" * 100_000)
+    with hang_guard(), pytest.raises(InputError) as refused:
+        load_ceilings(path)
+    assert refused.value.hint

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
+from findwall.files import read_small
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS, Ceilings
 from findwall.units import format_share
 
@@ -377,9 +378,9 @@ def ceilings_of(name: str) -> Ceilings:
 def load_ceilings(path: str | Path) -> Ceilings:
     """Ceilings from a file: what `findwall ceilings --json FILE` writes, or a bare Ceilings object."""
     try:
-        raw = msgspec.json.decode(Path(path).read_bytes())
-    except OSError as error:
-        raise InputError(f"Cannot read the ceilings file {path}: {error.strerror or error}.") from error
+        raw = msgspec.json.decode(read_small(Path(path), hint=_LOAD_HINT))
+    except FileNotFoundError as error:
+        raise InputError(f"Cannot read the ceilings file {path}: {error.strerror}.", _LOAD_HINT) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}.", _LOAD_HINT) from error
     if isinstance(raw, dict) and isinstance(raw.get("ceilings"), dict):

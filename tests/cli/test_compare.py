@@ -137,3 +137,21 @@ def test_help_shows_how_sides_are_told_apart(capsys: pytest.CaptureFixture[str])
     assert cli._run(["compare", "--help"]) == 0
     out, _ = capsys.readouterr()
     assert "A... [--] B..." in out
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "a b " * 100_000, "\x1b[2J\n", "…" * 5_000, ""])
+def test_a_document_of_endless_names_is_compared(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = document(tmp_path, "a", 40.0), document(tmp_path, "b", 41.0)
+    found = json.loads(Path(other).read_bytes())
+    found["wall"] |= {"wall": name, "cause": name, "sentence": name}
+    found["budget"][0] |= {"wall": name, "cause": name, "ms": 1e300}
+    found["kernels"] = [{**found["kernels"][0], "name": name}] if found["kernels"] else []
+    Path(other).write_text(json.dumps(found))
+    for way in ([], ["--markdown"], ["--html", str(tmp_path / "c.html")]):
+        assert cli._run(["compare", one, other, *way]) in (0, 2)
+        out, err = capsys.readouterr()
+        assert "bug" not in err
+        assert len(out) < 100_000
+        assert "\x1b" not in out

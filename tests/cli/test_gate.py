@@ -15,6 +15,7 @@ from findwall.cli.gate import FAILED_EXIT, WallGate
 from findwall.model.accepted import FILE, Accepted, find
 from findwall.model.diagnosis import Wall
 from jobs import Jobs, training
+from soak.hang import hang_guard
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TRACE = str(FIXTURES / "jobs" / "odd_widths.json.gz")  # compute / misaligned-shapes
@@ -255,3 +256,39 @@ def test_what_is_accepted_for_this_script_passes(folder: Path) -> None:
     accept(folder, cause="loader-starved", script="other.py", why="slow disk")
     again = run(Jobs(folder, warm=True), "train(20)", (*GATE, "--out", "second"))
     assert again.code == FAILED_EXIT
+
+
+@needs_toml
+@pytest.mark.parametrize(
+    "kind", ["device", "pipe", "folder", "huge", "brackets", "number", "no text", "ring"]
+)
+def test_a_file_that_nobody_can_mean_is_refused_in_a_line(
+    kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / FILE
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        path.write_bytes(b"#" * (300 << 10))
+    elif kind == "brackets":
+        path.write_text("accept = " + "[" * 100_000 + "]" * 100_000)
+    elif kind == "number":
+        path.write_text(f'[[accept]]\nwall = "data"\nwhy = "x"\nuntil = 0x{"f" * 100_000}\n')
+    elif kind == "no text":
+        path.write_bytes(b"\xff\xfe\x00")
+    else:
+        (folder / "other").symlink_to(path)
+        path.symlink_to(folder / "other")
+    with hang_guard():
+        code = cli._run([*READ, "--fail-wall", "data"])
+    out, err = capsys.readouterr()
+    if kind == "ring":  # it leads nowhere: there is no file
+        assert code == 0
+        return
+    assert (code, out) == (2, "")
+    assert FILE in err and "Traceback" not in err
+    assert len(err.strip().splitlines()) == 2  # what is wrong, and what to do

@@ -18,7 +18,7 @@ RUN = "-m findwall run"
 
 @pytest.fixture(autouse=True)
 def every_command_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda word: None if word == "train" else f"/bin/{word}")
+    monkeypatch.setattr(shutil, "which", lambda word, **_: None if word == "train" else f"/bin/{word}")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_command_without_a_script_is_refused(typed: str) -> None:
 def test_a_launcher_of_an_environment_that_is_not_active(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _, **__: None)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
     with pytest.raises(InputError, match="no torchrun here"):
         launch_of(["torchrun", "a.py"])

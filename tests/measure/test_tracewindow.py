@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +129,25 @@ def test_a_session_whose_end_was_interrupted_is_not_ended_again(monkeypatch, pre
         end()
     one.abort()
     assert len(ends) == 1 and one.state == "aborted"
+
+
+@pytest.mark.parametrize("written", ["partial-{}.json", "partial-{}.json.tmp"])
+def test_a_full_disk_leaves_nothing_of_a_trace(tmp_path: Path, written: str) -> None:
+    """torch writes a file with a longer name, and then gives it the one it was told."""
+
+    def export(name: str) -> None:
+        Path(name).with_name(written.format(os.getpid())).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    found = window("13.0")
+    found._profile = types.SimpleNamespace(export_chrome_trace=export)
+    with pytest.raises(OSError, match="No space"):
+        found.export(tmp_path / "rank0" / "trace.json")
+    assert list((tmp_path / "rank0").iterdir()) == []
+
+
+def test_a_trace_is_put_in_place_whole(tmp_path: Path) -> None:
+    found = window("13.0")
+    found._profile = types.SimpleNamespace(export_chrome_trace=lambda name: Path(name).write_text("{}"))
+    found.export(tmp_path / "trace.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]

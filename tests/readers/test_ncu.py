@@ -317,6 +317,18 @@ def load_report(path):
             read_report(saved(tmp_path, self.REPORT, "one.ncu-rep"))
         assert capsys.readouterr().out == ""
 
+    def test_one_that_lies_beside_the_report_is_not_run(
+        self, module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(module)  # as `python -m findwall` has it: the current folder is searched first
+        path = saved(tmp_path, self.REPORT, "one.ncu-rep")
+        for first in (str(module), ""):
+            monkeypatch.setattr(sys, "path", [first, *(one for one in sys.path if one != str(module))])
+            with pytest.raises(InputError, match="only NVIDIA's own tools"):
+                read_report(path)
+            assert "ncu_report" not in sys.modules
+            assert sys.path[0] == first
+
     def test_without_it_the_line_to_type_is_given(self, tmp_path: Path) -> None:
         path = saved(tmp_path, self.REPORT, "one.ncu-rep")
         assert accepts(path, self.REPORT)

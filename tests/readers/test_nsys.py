@@ -532,6 +532,21 @@ def test_a_report_names_the_export_to_type(tmp_path: Path, monkeypatch: pytest.M
     assert f"nsys export --type sqlite --output '{tmp_path}/my run.sqlite'" in error.hint
 
 
+@pytest.mark.parametrize("path", [".", "", ".:/bin", ":/bin", "bin"])
+def test_no_nsys_of_the_current_folder_is_run(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for place in (tmp_path, tmp_path / "bin"):
+        (place / "nsys").write_text(f"#!/bin/sh\n/bin/touch '{tmp_path}/it-ran'\n")
+        (place / "nsys").chmod(0o755)
+    (tmp_path / "run.nsys-rep").write_bytes(b"\x01\x02")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    refused(Path("run.nsys-rep"), "nsys is not on PATH")
+    assert not (tmp_path / "it-ran").exists()
+
+
 def test_a_report_is_exported_where_nsys_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export = small(tmp_path / "made.sqlite")
     tool = tmp_path / "nsys"

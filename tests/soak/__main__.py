@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from soak import folders, kills, odd_jobs, traces
+from soak import exports, folders, hostile, kills, odd_jobs, patterns, traces
 from soak.chance import Rolled
 from soak.hang import HANG_S, hang_guard
 
@@ -49,11 +49,26 @@ def mutate_trace(folder: Path, chance: Rolled, _number: int) -> str:
     return traces.mutate_and_examine(folder / "trace.json", chance)
 
 
+def read_hostile_export(folder: Path, _chance: Rolled, number: int) -> str:
+    return hostile.read_hostile(list(exports.HOSTILE)[number % len(exports.HOSTILE)], folder)
+
+
+def mutate_export(folder: Path, chance: Rolled, _number: int) -> str:
+    return exports.mutate_and_read(folder, chance)
+
+
+def keep_a_pattern(_folder: Path, _chance: Rolled, number: int) -> str:
+    return patterns.ends(number)
+
+
 PARTS: dict[str, tuple[Callable[[Path, Rolled, int], str], int]] = {
     "kills": (kill_a_job, 200),
     "jobs": (run_odd_job, len(odd_jobs.JOBS)),
     "folders": (tamper_with_folder, 1000),
     "traces": (mutate_trace, 5000),
+    "hostile": (read_hostile_export, len(exports.HOSTILE)),
+    "exports": (mutate_export, 1000),
+    "patterns": (keep_a_pattern, patterns.COUNT),
 }
 
 

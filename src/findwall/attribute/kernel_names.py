@@ -6,7 +6,8 @@ import re
 
 LONGEST_NAME_CHARS = 56  # of a kernel: leaves room for its op and shapes in a row of evidence
 _WRAPPER = re.compile(r"gpu_|[AB]?(?:Unary|Binary)|func_wrapper")
-_FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|_kernel_impl|_cuda|Op|Ops))\b")
+# Only where a word begins: from each of its characters, a long one would be read to its end.
+_FUNCTOR = re.compile(r"(?<!\w)(\w*(?:Functor|_kernel_cuda|_kernel_impl|_cuda|Op|Ops))\b")
 
 
 def short_kernel(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 
@@ -36,9 +38,16 @@ def device_times(timeline: Timeline, links: Links) -> list[DeviceTime]:
     devices = timeline.events.device[rows]
     on_host = _host_collectives(timeline)
     return [
-        _device(timeline, rows[devices == device], communication[devices == device], device, on_host)
-        for device in np.unique(devices).tolist()
+        _device(timeline, rows[mine], communication[mine], device, on_host)
+        for device, mine in _rows_of_each(devices)
     ]
+
+
+def _rows_of_each(values: np.ndarray) -> Iterator[tuple[int, I64]]:
+    """Every value with its places, in their order: sorted once, however many values there are."""
+    order = np.argsort(values, kind="stable")
+    distinct, first = np.unique(values[order], return_index=True)
+    return zip(distinct.tolist(), np.split(order, first[1:]), strict=False)  # of no values, one empty part
 
 
 def _host_collectives(timeline: Timeline) -> Intervals:
@@ -55,9 +64,8 @@ def _device(
     talk = union(start[communication], end[communication])
     work = union(start[~communication], end[~communication])
     streams = []
-    for stream in np.unique(events.stream[rows]).tolist():
-        mine = events.stream[rows] == stream
-        streams.append(StreamTime(stream, int(mine.sum()), union(start[mine], end[mine]).length))
+    for stream, mine in _rows_of_each(events.stream[rows]):
+        streams.append(StreamTime(stream, len(mine), union(start[mine], end[mine]).length))
     span = union(start.min(keepdims=True), end.max(keepdims=True))
     on_host = on_host & span
     kernels = ~communication & (events.kind[rows] == Kind.KERNEL)  # its own copies hide nothing

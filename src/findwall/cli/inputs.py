@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from findwall.errors import InputError
+from findwall.files import read_small
 
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
 
+MOST_BYTES = 128 << 20  # of a Diagnosis: a thousand times what one has; chosen by hand
 HEAD_BYTES = 200  # of a file: a Diagnosis says there what it is
 
 
@@ -25,6 +27,6 @@ def document_at(path: Path) -> Diagnosis | None:
     import msgspec
 
     try:
-        return from_json(path.read_bytes())
-    except msgspec.MsgspecError as error:
+        return from_json(read_small(path, MOST_BYTES, "Write it again with --json."))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InputError(f"{path} is no whole Diagnosis: {error}", "Write it again with --json.") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
+from findwall.files import program
 
 _PYTHON = re.compile(r"pypy[0-9.]*|python[0-9.]*")
 _VALUED = "WX"  # python's short options with a value
@@ -82,7 +83,7 @@ def launch_of(words: Sequence[str], is_module: bool = False) -> Launch:
     if is_module or _is_script(words[0]):
         return Launch((), words[0], tuple(words[1:]), is_module)
     at = next((number for number in range(len(words)) if _starts_python(words, number)), None)
-    if at is None or (at > 0 and shutil.which(words[0]) is None):
+    if at is None or (at > 0 and program(words[0]) is None):
         return Launch((), words[0], tuple(words[1:]))
     first = _found(words[0])
     found = _from_python(words, at) if _PYTHON.fullmatch(Path(words[at]).name) else _from_launcher(words, at)
@@ -110,8 +111,10 @@ def _launcher_at(words: Sequence[str], at: int) -> tuple[str, ...] | None:
 
 def _found(word: str) -> str:
     """Where the command is: on the path, or beside the interpreter of an environment that is not active."""
-    if Path(word).name != word or shutil.which(word) is not None:
+    if Path(word).name != word:
         return word
+    if (found := program(word)) is not None:
+        return word if shutil.which(word) == found else found  # not one that only lies in this folder
     beside = Path(sys.executable).with_name(word)
     if beside.is_file():
         return str(beside)

@@ -15,7 +15,7 @@ import msgspec
 from findwall.errors import FindwallError
 from findwall.model.arms import DELETES_FILE, LOOK, READ_BACK_FILE, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
-from findwall.verify.processes import LOOK_S, Stop, end, own_folder, same_input
+from findwall.verify.processes import LOOK_S, Stop, end, overseen, own_folder, same_input
 from findwall.verify.trial import last_words
 
 LIMIT_S = 600.0  # what one look at the job may take
@@ -89,7 +89,7 @@ def _run(
     """`env`: on top of this process's; what is empty there is taken out."""
     whole = {**os.environ, **env, LOOK: str(folder)}
     whole = {name: value for name, value in whole.items() if value or name not in env}
-    with Stop() as stop:
+    with Stop() as stop, overseen(LOOK, str(folder), str(folder), cwd):
         with open(folder / "stderr", "wb") as stderr, same_input() as stdin:
             process = subprocess.Popen(
                 command,

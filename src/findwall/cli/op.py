@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from findwall.attribute.onpaper import Question
     from findwall.model.machine import Ceilings
 
-_TIMES = re.compile(r"\s*[xX×]\s*")
+_TIMES = re.compile(r"[xX×]")
 _PLAIN = re.compile(r"[0-9]{1,16}")
 _COUNT = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,16})?(?:[eE]\+?[0-9]{1,2})?)([kKmMbBgGtT]?)")
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
@@ -116,7 +116,7 @@ def _near(name: str, known: list[str], label: str) -> str:
 def _sizes(op: str, shape: str) -> tuple[int, ...]:
     from findwall.attribute.onpaper import OPS
 
-    asked, words = OPS[op], _TIMES.split(shape.strip())
+    asked, words = OPS[op], [word.strip() for word in _TIMES.split(shape)]
     hint = f"Write {op} as {asked.shape}, as in {asked.example}."
     fewest, most = asked.ranks
     if not fewest <= len(words) <= most:

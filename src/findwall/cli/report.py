@@ -6,12 +6,14 @@ Diagnosis that `--json` wrote. Without one it is the newest run in findwall-runs
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from findwall.errors import InputError
+from findwall.files import search_path
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ def command(
     if is_opened:
         import webbrowser
 
+        os.environ["PATH"] = search_path()  # by which browsers are looked for
         if not webbrowser.open(target.resolve().as_uri()):
             click.echo("findwall: no browser could be opened", err=True)
 

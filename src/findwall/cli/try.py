@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from findwall.errors import InputError
+from findwall.files import write_atomically
 from findwall.measure.options import disabled
 from findwall.model.patch import Patch
 from findwall.report.names import clean
@@ -183,7 +184,7 @@ def write_patch(patch: Patch, file: str) -> None:
         _say(f"there is no patch to write to {file}")
         return
     try:
-        Path(file).write_bytes(patch.diff.encode())
+        write_atomically(Path(file), patch.diff.encode())
     except OSError as error:
         _say(f"cannot write {file}: {error.strerror}")
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
-from findwall.files import write_atomically
+from findwall.files import read_small, write_atomically
 from findwall.measure.ceilings.cache import folder as ceilings_folder
 from findwall.model.probes import Probes, read_probes
 
@@ -25,7 +25,7 @@ def path_of(gpu: str, driver: str, torch_version: str) -> Path:
 def kept_probes(gpu: str, driver: str, torch_version: str) -> Probes | None:
     """What was probed of this device with this driver and torch; None where nothing can be trusted."""
     try:
-        found = read_probes(path_of(gpu, driver, torch_version).read_bytes())
+        found = read_probes(read_small(path_of(gpu, driver, torch_version)))
     except (OSError, InputError):
         return None
     same = (found.gpu, found.driver, found.torch) == (gpu, driver, torch_version)

@@ -30,7 +30,8 @@ _LOOKS = re.compile(
     r"|\bgithub_pat_\w{16,}|\bglpat-[\w-]{12,}|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{20,}|\bnvapi-[\w-]{12,}"
     r"|\beyJ[\w-]{8,}(?:\.[\w-]+)*"
     r"|(?<![\w/])[0-9a-fA-F]{32,}(?![\w/])"
-    r"|(?<![\w/.+-])(?=[^\s]*[a-z])(?=[^\s]*[A-Z])(?=[^\s]*[0-9])[A-Za-z0-9+=]{32,}(?![\w/.-])"
+    # First whether it is long enough, which is soon known, and only where a run of `=` begins.
+    r"|(?<![\w/.+-])(?<!==)(?=[A-Za-z0-9+=]{32})(?=[^\s]*[a-z])(?=[^\s]*[A-Z])(?=[^\s]*[0-9])[A-Za-z0-9+=]{32,}(?![\w/.-])"
 )
 _AWS_SECRET = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}")
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")

@@ -191,11 +191,15 @@ class TraceWindow:
         began = perf_counter_ns()
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f"partial-{os.getpid()}.json")
-        with _spelled(temporary) as name:
-            self._profile.export_chrome_trace(name)
-        self.kernels, self.gradients = _count(temporary, KERNEL), _count(temporary, GRADIENT)
-        temporary.chmod(0o600)
-        temporary.replace(path)
+        try:
+            with _spelled(temporary) as name:
+                self._profile.export_chrome_trace(name)
+            self.kernels, self.gradients = _count(temporary, KERNEL), _count(temporary, GRADIENT)
+            temporary.chmod(0o600)
+            temporary.replace(path)
+        finally:  # torch writes a file of another name first: a full disk leaves either
+            for left in path.parent.glob(f"{temporary.name}*"):
+                left.unlink(missing_ok=True)
         self._profile = None
         self.export_ns = perf_counter_ns() - began
 

@@ -11,6 +11,7 @@ The file is looked for in the working directory and above it, up to the root of 
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import importlib
 import re
@@ -22,11 +23,14 @@ from typing import Any
 import msgspec
 
 from findwall.errors import InputError
+from findwall.files import read_small
 from findwall.model.catalogue import WALL_OF, WALLS
 
 FILE = ".findwall.toml"
 ROOTS = (".git", ".hg")  # what lies in the root of a repository
 HINT = '`[[accept]]` entries hold wall, cause or slower = "5%", and script, until = 2027-01-01, why = "…".'
+UNREADABLE = "Make it readable, or take it away to accept nothing."
+MOST_BYTES = 1 << 18  # of the file: a thousand entries; chosen by hand
 PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -98,13 +102,15 @@ def _content(path: Path) -> dict[str, Any]:
         )
     toml: Any = importlib.import_module("tomllib")  # by name: the types are checked for a Python without it
     try:
-        found: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = toml.loads(read_small(path, MOST_BYTES, UNREADABLE).decode())
     except ValueError as error:  # bytes that are no text, or a text that is no TOML
         raise InputError(f"{path} is not TOML: {error}", HINT) from error
-    except OSError as error:
+    except RecursionError as error:
         raise InputError(
-            f"cannot read {path}: {error.strerror}", "Make it readable, or take it away to accept nothing."
+            f"{path} is not TOML that anybody writes: lists in lists without end", HINT
         ) from error
+    except FileNotFoundError as error:  # gone meanwhile
+        raise InputError(f"cannot read {path}: {error.strerror}", UNREADABLE) from error
     return found
 
 
@@ -165,15 +171,13 @@ def _day(value: Any, where: str) -> str:
     """A date of TOML, which needs no quotes, or the same in quotes."""
     if value is None:
         return ""
-    text = str(value)
+    text = str(value) if isinstance(value, str | datetime.date) else f"a {type(value).__name__}"
     if not _DAY.fullmatch(text) or not _is_day(text):
         raise InputError(f"{where}: until = {text} is not a day", "Write it as in until = 2027-01-01.")
     return text
 
 
 def _is_day(text: str) -> bool:
-    import datetime
-
     try:
         datetime.date.fromisoformat(text)
     except ValueError:

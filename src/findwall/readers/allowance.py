@@ -27,6 +27,9 @@ COPIES_OF_TEXT = 3  # it is held as it came, as an object, and once while being 
 # events is none. Both chosen by hand.
 FREE_TEXT_BYTES = GIB
 TEXT_A_ROW_BYTES = 4096
+# Characters of one text: an op with the sizes of a thousand tensors is half as long. Whoever searches a name
+# for words is not kept by a file that somebody put there.
+LONGEST_TEXT = 1 << 16
 
 _HINT = (
     "Record fewer steps (torch.profiler.schedule(active=3)), or allow more: --max-memory {}G, on a machine "

@@ -25,12 +25,12 @@ from findwall.model.events import (
     ReadQuality,
     Timeline,
 )
-from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, ROW_BYTES
+from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, LONGEST_TEXT, ROW_BYTES
 from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
 from findwall.readers.many_names import fold_names
 from findwall.readers.pairs import pair_edges
 from findwall.readers.row_order import canonical_order, first_seen
-from findwall.readers.tracks import settle_tracks
+from findwall.readers.tracks import check_devices, settle_tracks
 
 _DAY_NS = 24 * 3600 * 10**9
 _TABLES = ("name", "thread", "inputs", "launch", "extra")
@@ -56,7 +56,7 @@ class Assembler:
         """Take over a chunk's rows, its ids translated; how many these are, and the memory they will take."""
         entries, self._new_text = sum(map(len, self._tables.values())) + len(self._labels), 0
         tables: dict[str, list[Any]] = {
-            "name": chunk.names,
+            "name": [name[:LONGEST_TEXT] for name in chunk.names],
             "thread": chunk.threads,
             "inputs": chunk.inputs,
             "launch": chunk.launch,
@@ -100,6 +100,7 @@ class Assembler:
         self._drop_far(columns)
         origin = self._origin(columns)
         names, details, threads = self._sort(columns)
+        check_devices(path, columns["device"])
         processes, thread_rows, events = _with_processes(columns, threads)
         memory = self._memory_samples(origin)
         quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))

@@ -20,6 +20,9 @@ from findwall.readers.reader import Progress, Reader
 _GZIP = b"\x1f\x8b"
 _AT_ONCE = 1 << 22  # bytes
 _DISK_SHARE = 0.5  # of what is free: nobody's disk is filled for a look. Chosen by hand.
+# Bytes that come of one packed byte, and those that any file may have: an export is a tenth as dense. Both
+# chosen by hand.
+_DENSEST, _FREE_BYTES = 64, 1 << 28
 
 
 def read_packed(path: Path, progress: Progress | None, workers: int | None, allowance: Allowance) -> Run:
@@ -39,10 +42,17 @@ def read_packed(path: Path, progress: Progress | None, workers: int | None, allo
 
 def _unpack(path: Path, plain: Path) -> None:
     left = shutil.disk_usage(plain.parent).free * _DISK_SHARE
+    believed = _FREE_BYTES + _DENSEST * path.stat().st_size
     try:
         with gzip.open(path) as packed, plain.open("wb") as file:
             while piece := packed.read(_AT_ONCE):
                 left -= len(piece)
+                believed -= len(piece)
+                if believed < 0:
+                    raise InputError(
+                        f"{path} unpacks to far more than an export holds.",
+                        "Unpack it, and give that file: gunzip --keep FILE.",
+                    )
                 if left < 0:
                     raise InputError(
                         f"{path} does not fit into {plain.parent.parent} unpacked.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from findwall.errors import InputError
+from findwall.files import program
 from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.readers.allowance import Allowance
@@ -31,7 +31,7 @@ def read_report(
     allowance: Allowance | None = None,
 ) -> Run:
     """Exported where `nsys` is installed; else the command that a person can run where it is."""
-    tool = shutil.which("nsys")
+    tool = program("nsys")
     target = path.with_suffix(".sqlite")
     command = f"nsys export --type sqlite --output {shlex.quote(str(target))} {shlex.quote(str(path))}"
     if tool is None:

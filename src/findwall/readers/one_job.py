@@ -81,17 +81,18 @@ def _headers_disagree(before: list[Identity], last: Identity) -> str | None:
 
 def _unlike(one: Identity, other: Identity) -> str | None:
     """Without ranks in the headers: the same device, the same time, mostly the same kernels."""
-    pair = _both(one, other)
     if one.devices and other.devices and one.devices != other.devices:
-        return f"{pair} ran on different devices ({_listed(one.devices)}; {_listed(other.devices)})"
+        ran_on = f"{_listed(one.devices)}; {_listed(other.devices)}"
+        return f"{_both(one, other)} ran on different devices ({ran_on})"
     if one.span is not None and other.span is not None:
         if max(one.span[0], other.span[0]) > min(one.span[1], other.span[1]) + _CLOCK_SLACK_NS:
+            pair = _both(one, other)
             return f"{pair} were recorded at different times, and do not both say which rank they are"
     elif re.sub(r"\d+", "#", one.path) != re.sub(r"\d+", "#", other.path):
-        return f"{pair} do not say which rank they are, nor when they were recorded"
+        return f"{_both(one, other)} do not say which rank they are, nor when they were recorded"
     fewer = min(len(one.work), len(other.work))
     if len(one.work & other.work) < max(_SHARED_NAMES * fewer, 1):
-        return f"{pair} have little work in common, and do not both say which rank they are"
+        return f"{_both(one, other)} have little work in common, and do not both say which rank they are"
     return None
 
 

@@ -36,7 +36,7 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
 # `"key": nan,` outside of strings: a quote inside a string would be escaped.
 BARE_NUMBER = re.compile(rb'(?<!\\)("\s*:\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.IGNORECASE)
-_POSSIBLE_END = re.compile(rb"\}(?=\s*(?:,\s*\{|,?\s*\]|,?\s*\Z))")
+_POSSIBLE_END = re.compile(rb"\}(?=\s*(?:,\s*(?:\{|\]|\Z)|\]|\Z))")
 _SEPARATORS = re.compile(rb"[\s,]*")
 _STRING = re.compile(rb'("(?:[^"\\]|\\.)*")', re.DOTALL)
 _BARE_WORD = re.compile(rb"[-+]?\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)

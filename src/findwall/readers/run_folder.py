@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
+from findwall.files import read_small
 from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
@@ -30,7 +31,7 @@ from findwall.readers.allowance import Allowance
 from findwall.readers.captures import read_capture
 from findwall.readers.reader import Reader
 from findwall.readers.repair import UNDECODABLE
-from findwall.readers.small_file import inside, read_small
+from findwall.readers.small_file import inside
 from findwall.readers.sound import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
 from findwall.readers.torch_trace import read_trace

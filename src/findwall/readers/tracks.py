@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from findwall.errors import InputError
 from findwall.model.events import Kind
 
 _ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION, Kind.SYNC)
-_MOST_DEVICES = 4096  # a larger pid is a process, not a device; chosen by hand
+_MOST_DEVICES = 4096  # of a process; a larger pid is a process, not a device. Chosen by hand.
 # Digits at most: what is longer is no number of either, and might not fit 64 bits.
 _DEVICE_DIGITS = 5
 _STREAM_DIGITS = 17
@@ -30,6 +31,15 @@ def settle_tracks(columns: dict[str, NDArray[Any]], threads: list[tuple[str, str
         if of_thread is not None:
             missing = on_device & (columns[name] < 0)
             columns[name][missing] = of_thread[columns["thread"][missing]]
+
+
+def check_devices(path: str, device: NDArray[Any]) -> None:
+    """Refuse what no process has; each device is looked at by itself."""
+    count = len(np.unique(device[device >= 0]))
+    if count > _MOST_DEVICES:
+        raise InputError(
+            f"{path} is damaged: it names {count:,} devices of one process.", "Record or export it again."
+        )
 
 
 def _settled(

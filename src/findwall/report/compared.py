@@ -21,6 +21,7 @@ CAUSES_SHOWN = 9
 FOLDED_SHARE = 0.002  # of the longer step: smaller changes are folded into one row
 KERNELS_SHOWN = 10
 DIFFERENCES_SHOWN = 8
+LONGEST_LABEL = 24  # characters: a wall, or what differs
 WIDE = 0.05  # of the step: an interval that reaches further on either side leaves too much open
 _PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
 SEVERAL = "findwall compare A1 A2 A3 A4 -- B1 B2 B3 B4"
@@ -215,8 +216,10 @@ def _value(text: str | None) -> str:
 def _table(label: str, name: str, rows: Sequence[Row], width: int) -> list[str]:
     wide = [max(len(getattr(row, field)) for row in rows) for field in ("before", "after", "change")]
     wide = [max(size, least) for size, least in zip(wide, (1, 1, 6), strict=True)]
+    # A document may be anybody's: names in it are cut before they take all the room.
+    rows = [msgspec.structs.replace(row, label=fit(row.label, LONGEST_LABEL)) for row in rows]
     first = 2 + max(len(label), *(len(row.label) for row in rows))
-    room = width - 2 - first - sum(wide) - 2 * len(wide)
+    room = max(width - 2 - first - sum(wide) - 2 * len(wide), 1)
     lines = []
     for row in (Row(label, name, "A", "B", "change"), *rows):
         figures = zip((row.before, row.after, row.change), wide, strict=True)
@@ -237,6 +240,7 @@ def _grid(label: str, name: str, rows: Sequence[Row]) -> str:
 
 def _labelled(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
     """Two columns; the second wraps under itself."""
+    rows = [(fit(label, LONGEST_LABEL), text) for label, text in rows]
     first = max((len(label) for label, _ in rows), default=0)
     lines = []
     for label, text in rows:

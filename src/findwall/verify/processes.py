@@ -1,18 +1,22 @@
 """Processes that `try` starts: what ends one ends all that it started.
 
 A process leads a group of its own, but a launcher gives each rank another, and a verdict is worked out in yet
-another: so all inherit a variable that nobody else has, and are found by it.
+another: so all inherit a variable that nobody else has, and are found by it. One that leaves its parents and
+its environment behind, as daemons do, comes to us instead of to init. Where `try` itself is killed, a
+watchdog (`watchdog.py`) does the same.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import termios
 import threading
@@ -24,11 +28,14 @@ from typing import Any, Protocol
 
 import psutil
 
+from findwall.verify.watchdog import DONE, kill, started, strangers_to
+
 LOOK_S = 0.02  # between two looks at a process
 OWN_FOLDER = "findwall-process-"  # its name begins so
 # Of a folder to run in: entries in it, and bytes of files, that each process has for itself. Together a small
 # part of the time that a process takes to import torch. Chosen by hand.
 MOST_ENTRIES, MOST_COPIED = 2_000, 64_000_000
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
 PASSES = 5  # over all processes, until none is left: one may start another meanwhile. Chosen by hand.
 
 
@@ -135,6 +142,71 @@ def is_piped_to() -> bool:
     except OSError:
         return False
     return any(waiting)
+
+
+@contextlib.contextmanager
+def overseen(variable: str, value: str, *folders: str | None) -> Iterator[None]:
+    """While one process runs, and no other of a trial: whatever comes of it ends with it, also where we are
+    killed. `folders` are gone then, too. Where the system cannot do that, the rest is as ever."""
+    watchdog = _watchdog(variable, value, [one for one in folders if one is not None])
+    since = started(watchdog.pid) if watchdog is not None else -1
+    before = _adopt_orphans(True)
+    try:
+        yield
+    finally:
+        if watchdog is not None:
+            _end_orphans(since, watchdog.pid)
+        if before is False:
+            _adopt_orphans(False)
+        if watchdog is not None:
+            _dismiss(watchdog)
+
+
+def _watchdog(variable: str, value: str, folders: list[str]) -> subprocess.Popen[bytes] | None:
+    if not Path("/proc/self/stat").exists():
+        return None
+    words = (str(os.getpid()), variable, value, *folders)
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("watchdog.py")), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+    return None
+
+
+def _dismiss(watchdog: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        watchdog.communicate(DONE)
+
+
+def _adopt_orphans(on: bool) -> bool | None:
+    """Be the one that orphans below us come to; whether that was so before, None where it cannot be."""
+    try:
+        prctl = ctypes.CDLL(None).prctl
+        before = ctypes.c_int()
+        if prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0) != 0:
+            return None
+        if prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(on), 0, 0, 0) != 0:
+            return None
+    except (OSError, AttributeError):  # another system
+        return None
+    return bool(before.value)
+
+
+def _end_orphans(since: int, watchdog: int) -> None:
+    """What came to us, and did not before. It is buried, too: nobody else would."""
+    for _ in range(PASSES):
+        found = list(strangers_to(os.getpid(), since, watchdog))
+        kill(found)
+        for pid in found:
+            with contextlib.suppress(OSError):  # below another one that is ours: it comes to us next
+                os.waitpid(pid, 0)
+        if not found:
+            return
 
 
 def end(process: Process, variable: str, value: str) -> None:

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.processes import LOOK_S, Process, Stop, end, own_folder, same_input
+from findwall.verify.processes import LOOK_S, Process, Stop, end, overseen, own_folder, same_input
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
@@ -44,6 +44,7 @@ OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_S
 # The last line of a traceback, which torchrun may put the rank before.
 ERROR = re.compile(r"(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b.*)")
 LAUNCHERS = "ChildFailedError"
+REPORT_NAME = "report.json"
 BUDGET = "--budget gives it more time"
 
 
@@ -237,27 +238,37 @@ def _sample(arm: Arm, plan: Plan, patience: Patience, turn: int, stop: Stop, unt
     """One process from start to end; None if the trial ended under it."""
     if stop.asked or time.monotonic() >= until:
         return None
-    with tempfile.TemporaryDirectory(prefix="findwall-trial-") as folder, own_folder(arm.cwd) as cwd:
-        report, out, err = (Path(folder, name) for name in ("report.json", "stdout", "stderr"))
-        begin = time.monotonic()
-        with open(out, "wb") as stdout, open(err, "wb") as stderr:
-            env = {**os.environ, **arm.env, REPORT: str(report)}
-            try:
-                process = plan.start(replace(arm, cwd=cwd), env, stdout.fileno(), stderr.fileno())
-            except OSError as problem:
-                return Sample(turn, 0.0, failure=Failure("crashed", str(problem)))
-        limit = min(begin + patience.seconds, until)
+    with (
+        tempfile.TemporaryDirectory(prefix="findwall-trial-") as folder,
+        own_folder(arm.cwd) as cwd,
+        overseen(REPORT, str(Path(folder, REPORT_NAME)), folder, cwd),
+    ):
+        return _run(replace(arm, cwd=cwd), plan, patience, turn, stop, until, Path(folder))
+
+
+def _run(
+    arm: Arm, plan: Plan, patience: Patience, turn: int, stop: Stop, until: float, folder: Path
+) -> Sample | None:
+    report, out, err = (folder / name for name in (REPORT_NAME, "stdout", "stderr"))
+    begin = time.monotonic()
+    with open(out, "wb") as stdout, open(err, "wb") as stderr:
+        env = {**os.environ, **arm.env, REPORT: str(report)}
         try:
-            step_ms = _watched(process, plan, lambda: Said(_tail(out), report), stop, limit)
-            code = process.poll()
-        finally:
-            end(process, REPORT, str(report))
-        seconds = time.monotonic() - begin
-        if step_ms is not None:
-            return Sample(turn, seconds, step_ms=step_ms, report=_report(report))
-        if code is None and (stop.asked or time.monotonic() >= until):
-            return None
-        return Sample(turn, seconds, failure=_failure(code, patience, _tail(err)))
+            process = plan.start(arm, env, stdout.fileno(), stderr.fileno())
+        except OSError as problem:
+            return Sample(turn, 0.0, failure=Failure("crashed", str(problem)))
+    limit = min(begin + patience.seconds, until)
+    try:
+        step_ms = _watched(process, plan, lambda: Said(_tail(out), report), stop, limit)
+        code = process.poll()
+    finally:
+        end(process, REPORT, str(report))
+    seconds = time.monotonic() - begin
+    if step_ms is not None:
+        return Sample(turn, seconds, step_ms=step_ms, report=_report(report))
+    if code is None and (stop.asked or time.monotonic() >= until):
+        return None
+    return Sample(turn, seconds, failure=_failure(code, patience, _tail(err)))
 
 
 def _watched(

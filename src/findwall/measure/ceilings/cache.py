@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
-from findwall.files import write_atomically
+from findwall.files import read_small, write_atomically
 from findwall.hardware import check_ceilings
 from findwall.measure.ceilings.report import SCHEMA, CeilingsReport
 from findwall.model.machine import Ceilings
@@ -91,7 +91,7 @@ def _reports() -> Iterator[CeilingsReport]:
     for path in paths:
         # A cache may hold anything (an older findwall, a full disk): what cannot be trusted is not there.
         try:
-            raw = msgspec.json.decode(path.read_bytes())
+            raw = msgspec.json.decode(read_small(path))
             report = msgspec.convert(raw, CeilingsReport)
             if report.schema == SCHEMA:
                 checked = check_ceilings(raw["ceilings"], path.name)

@@ -8,13 +8,13 @@ does not notice.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
+from findwall.files import program
 from findwall.measure.watching.processes import PROC, owner_of
 from findwall.model.watched import SeenStack, StackFrame
 
@@ -55,7 +55,7 @@ class Refused(Exception):  # noqa: N818 - not a fault of the program
 def find_spy() -> str | None:
     """Where py-spy is: beside this interpreter, or on the path."""
     beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.is_file() and os.access(beside, os.X_OK) else shutil.which("py-spy")
+    return str(beside) if beside.is_file() and os.access(beside, os.X_OK) else program("py-spy")
 
 
 def look(spy: str, pid: int) -> list[ThreadStack] | None:

@@ -116,7 +116,7 @@ ASKED: dict[str, Asked] = {
 _BY_NAME = {name: (field, rank) for field, one in ASKED.items() for rank, name in enumerate(one.names)}
 _BY_LABEL = {place: field for field, one in ASKED.items() for place in one.labels}
 # `--print-metric-name label-name`: the name stands behind the label.
-_NAME_BEHIND = re.compile(r".*\(([a-z]\w*__[\w.]+)\)")
+_NAME_BEHIND = re.compile(r".*\(([a-z](?:_?[^\W_])*__[\w.]+)\)")
 
 
 def is_metric(name: str) -> bool:

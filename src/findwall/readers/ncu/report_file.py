@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import shlex
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +55,31 @@ def _instead(path: Path) -> str:
 
 def nvidias_module() -> Any | None:
     """The module, if what bears its name really is it: nothing else of that name is even imported."""
+    with _without_current_folder():
+        try:
+            spec = importlib.util.find_spec(MODULE)
+        except (ImportError, ValueError):
+            return None
+        if spec is None or spec.origin is None:
+            return None
+        if not any(Path(spec.origin).parent.glob(f"{LIBRARY}*")):
+            return None
+        try:
+            module = importlib.import_module(MODULE)
+        except Exception:  # noqa: BLE001 - built for another Python or machine: as good as not there
+            return None
+        return module if all(hasattr(module, part) for part in _PARTS) else None
+
+
+@contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """`python -m` looks for modules there first, and it may be the folder that a stranger's report is in."""
+    before, here = sys.path[:], os.path.realpath(os.curdir)
+    sys.path[:] = [one for one in before if os.path.realpath(one or os.curdir) != here]
     try:
-        spec = importlib.util.find_spec(MODULE)
-    except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    if not any(Path(spec.origin).parent.glob(f"{LIBRARY}*")):
-        return None
-    try:
-        module = importlib.import_module(MODULE)
-    except Exception:  # noqa: BLE001 - built for another Python or machine: as good as not there
-        return None
-    return module if all(hasattr(module, part) for part in _PARTS) else None
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _launches(module: Any, context: Any) -> Iterator[Launch]:

@@ -17,9 +17,10 @@ from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
 from findwall.readers.nsys.beside import RangesBeside
 from findwall.readers.nsys.calls import operating_system_calls, overhead, runtime_calls
-from findwall.readers.nsys.database import AGAIN, MAGIC, Database
+from findwall.readers.nsys.database import MAGIC, Database
 from findwall.readers.nsys.device import device_tables, waits
 from findwall.readers.nsys.messages import add_messages
+from findwall.readers.nsys.opening import AGAIN
 from findwall.readers.nsys.processes import (
     begin_of_recording,
     header_of,

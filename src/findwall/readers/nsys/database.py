@@ -7,18 +7,18 @@ here can be read at all: the connection refuses every other one.
 from __future__ import annotations
 
 import sqlite3
-import struct
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
 from findwall.errors import InputError
 from findwall.model.intervals import I64
+from findwall.readers.allowance import LONGEST_TEXT
+from findwall.readers.nsys.opening import AGAIN, Pace, connect, real_tables, restrict
 
 MAGIC = b"SQLite format 3\0"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -55,17 +55,11 @@ READABLE = frozenset(
     }
     | {METRICS, METRIC_NAMES, GPUS, CUDA_DEVICES, BEGIN, STRINGS, EXPORT}
 )
-_TOLD_BY = (KERNELS, COPIES, MEMSETS, GRAPHS, CALLS, RANGES, OS_CALLS, EXPORT, "ANALYSIS_DETAILS")
-_SCHEMA = "sqlite_master"
-_WAIT_S = 1.0  # for a writer to let go of the file
+_TOLD_BY = frozenset({KERNELS, COPIES, MEMSETS, GRAPHS, CALLS, RANGES, OS_CALLS, EXPORT, "ANALYSIS_DETAILS"})
+_LONGEST_REASON = 200  # characters of SQLite's words for what is wrong
 _IDS_AT_ONCE = 500  # of strings: below what every SQLite takes as parameters
 _ROWS_AT_ONCE = 10_000
-# Bytes of a text: an op with the sizes of a thousand tensors is half as long. So the texts of a batch stay
-# below what SQLite joins, and whoever searches a name for words is not kept by a file somebody put there.
-LONGEST_TEXT = 1 << 16
 _SPARSE = 100  # times the rows that there are: so far an export's numbers never run
-_WAL_MODE = 2
-AGAIN = "Export it again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 
 
 class Database:
@@ -73,34 +67,35 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._pace = Pace(path)
         with self.told():
-            self._connection = _open(path)
-            rows = self._connection.execute(f"SELECT name FROM {_SCHEMA} WHERE type IN ('table', 'view')")
-            found = {text_of(name) for (name,) in rows.fetchall()}
-            self._columns = {table: self._columns_of(table) for table in sorted(READABLE & found)}
-        if not found.intersection(_TOLD_BY):
+            self._connection = connect(path, self._pace)
+        try:
+            with self.told():
+                tables = real_tables(self._connection, path, READABLE | _TOLD_BY)
+                restrict(self._connection, READABLE)
+            self._columns = {table: names for table, names in tables.items() if table in READABLE}
+            self._check(tables)
+        except InputError:
             self.close()
+            raise
+
+    def _check(self, tables: Collection[str]) -> None:
+        if not _TOLD_BY.intersection(tables):
             raise InputError(
-                f"{path} is an SQLite database, but no export of Nsight Systems.",
+                f"{self.path} is an SQLite database, but no export of Nsight Systems.",
                 "Give one that this wrote: nsys export --type sqlite REPORT.nsys-rep",
             )
 
     def close(self) -> None:
         self._connection.close()
 
-    def _columns_of(self, table: str) -> frozenset[str]:
-        asked = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")
-        return frozenset(column[0] for column in asked.description)
-
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table is there, with all of these columns. Tables are made only when they get a row."""
         return table in self._columns and self._columns[table].issuperset(columns)
 
-    def count(self, table: str) -> int:
-        if table not in self._columns:
-            return 0
-        with self.told():
-            return int(self._connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+    def has_rows(self, table: str) -> bool:
+        return self.row_numbers(table) is not None
 
     def integers(self, table: str, columns: Sequence[str], where: str = "") -> list[I64]:
         """These expressions over the rows of a table, -1 where one is empty. Text among them is damage."""
@@ -125,7 +120,7 @@ class Database:
         values = [f"IFNULL({column}, -1)" for column in columns]
         condition = f" AND ({where})" if where else ""
         joined = ", ".join([f"GROUP_CONCAT({value})" for value in values])
-        text = _begin_of(text) if text else ""
+        text = begin_of(text) if text else ""
         joined += f", GROUP_CONCAT({text}, x'00')" if text else ""
         query = f"SELECT COUNT(*), {joined} FROM {table} WHERE rowid BETWEEN ? AND ?{condition}"
         plain = ", ".join([*values, text] if text else values)
@@ -180,7 +175,7 @@ class Database:
         for first in range(0, len(wanted), _IDS_AT_ONCE):
             some = wanted[first : first + _IDS_AT_ONCE]
             marks = ",".join("?" * len(some))
-            asked = f"SELECT id, {_begin_of('value')} FROM {STRINGS} WHERE id IN ({marks})"
+            asked = f"SELECT id, {begin_of('value')} FROM {STRINGS} WHERE id IN ({marks})"
             for number, value in self.rows(asked, some):
                 found[int(number)] = text_of(value)
         return found
@@ -189,11 +184,16 @@ class Database:
     def told(self) -> Iterator[None]:
         """SQLite's errors, in words for a person."""
         try:
-            yield
+            with self._pace.counted():
+                yield
         except UnicodeDecodeError as error:  # in the names of tables, or in what SQLite says of them
             raise InputError(f"{self.path} is damaged: its schema is no text.", AGAIN) from error
+        except (MemoryError, OverflowError) as error:  # a value that is longer, or a number that is larger
+            raise InputError(f"{self.path} is damaged: it holds values that cannot be.", AGAIN) from error
         except sqlite3.Error as error:
-            text = str(error)
+            text = " ".join(str(error).split())[:_LONGEST_REASON]  # it may quote the file
+            if text == "interrupted":
+                raise self._pace.refusal() from error
             if "locked" in text or "busy" in text:
                 raise InputError(
                     f"{self.path} is locked: another program is writing it.",
@@ -206,7 +206,8 @@ class Database:
             raise InputError(f"{self.path} is damaged: {text}.", AGAIN) from error
 
 
-def _begin_of(text: str) -> str:
+def begin_of(text: str) -> str:
+    """What is asked for instead of a text, so that none is endless."""
     # By bytes: a text that is counted in characters ends at its first zero.
     whole = f"CAST({text} AS BLOB)"
     cut = f"CAST(SUBSTR({whole}, 1, {LONGEST_TEXT}) AS TEXT)"
@@ -228,56 +229,3 @@ def _numbers(joined: object) -> I64:
 def text_of(value: object) -> str:
     """A text of the database; what is no text is written as one."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    head = _head(path)
-    for ending in ("-wal", "-journal"):
-        beside = path.with_name(path.name + ending)
-        try:
-            unwritten = beside.stat().st_size > 0
-        except OSError:
-            continue
-        if unwritten:
-            raise InputError(
-                f"{path} is being written: {beside.name} holds changes that are not in it yet.",
-                "Wait until nsys is done with it, then read it again.",
-            )
-    _check_length(path, head)
-    # Where the file keeps a log, SQLite would make files beside it, and where nobody writes it needs no lock.
-    logged = len(head) > 19 and head[18] == _WAL_MODE
-    address = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if logged else ''}"
-    connection = sqlite3.connect(address, uri=True, timeout=_WAIT_S)
-    connection.text_factory = bytes  # most texts come often and are made text once, with whatever is in them
-    connection.set_authorizer(_allow)
-    return connection
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(100)
-    except OSError as error:
-        raise InputError(f"{path} cannot be opened: {error.strerror}.", "Check the path.") from error
-
-
-def _check_length(path: Path, head: bytes) -> None:
-    """A file shorter than its header says is cut off: what is left of it would be half an answer."""
-    if len(head) < 100:
-        raise InputError(f"{path} is cut off within its header.", AGAIN)
-    page, changed, pages, valid_for = (
-        int.from_bytes(head[16:18], "big"),
-        *struct.unpack(">II", head[24:32]),
-        int.from_bytes(head[92:96], "big"),
-    )
-    whole = pages * (65536 if page == 1 else page)
-    if changed == valid_for and path.stat().st_size < whole:
-        raise InputError(f"{path} is cut off: {path.stat().st_size:,} of {whole:,} bytes are here.", AGAIN)
-
-
-def _allow(action: int, table: str | None, column: str | None, *_: str | None) -> int:
-    """Reading what is named above, and nothing else."""
-    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION):
-        return sqlite3.SQLITE_OK
-    readable = action == sqlite3.SQLITE_READ and (table in READABLE or table == _SCHEMA)
-    return sqlite3.SQLITE_OK if readable else sqlite3.SQLITE_DENY

@@ -14,11 +14,12 @@ import numpy as np
 
 from findwall.model.events import I32
 from findwall.model.intervals import I64
-from findwall.readers.nsys.database import PAYLOADS, RANGES, Database, text_of
+from findwall.readers.nsys.database import PAYLOADS, RANGES, Database, begin_of, text_of
 from findwall.readers.nsys.rows import Rows
 
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes in all
 _SIZE_NAME = "Message size%"
+_LONGEST_PAYLOAD = 1 << 12  # bytes of one: NCCL's have dozens
 MOST_BYTES = 1 << 48  # of a message: more than any machine holds, so whatever says so is no size
 _COLLECTIVE_KERNEL = "nccl"
 _RECEIVES = ("ncclRecv",)
@@ -26,7 +27,7 @@ _SENDS = ("ncclSend",)
 
 
 class _Messages(msgspec.Struct, frozen=True):
-    """NCCL's calls that say how much they move."""
+    """NCCL's calls that say how much they move, by thread and then by time."""
 
     start: I64
     thread: I64
@@ -64,7 +65,8 @@ def _messages(database: Database) -> _Messages | None:
     name_id = "textId" if database.has(RANGES, "textId") else "-1"
     text = "text" if database.has(RANGES, "text") else "NULL"
     asked = (
-        f"SELECT start, globalTid, binaryData, {name_id}, {text} FROM {RANGES} WHERE binaryData IS NOT NULL"
+        f"SELECT start, globalTid, SUBSTR(binaryData, 1, {_LONGEST_PAYLOAD}), {name_id}, "
+        f"{begin_of(text)} FROM {RANGES} WHERE binaryData IS NOT NULL"
     )
     rows = [
         (start, thread, size, number, label)
@@ -108,9 +110,10 @@ def _attach(rows: Rows, mine: I64, calls: Rows, found: _Messages) -> None:
         here = (int(thread[at]), int(until[at]))
         since = before[1] if before[0] == here[0] else -1
         before = here
-        own = (found.thread == here[0]) & (found.start > since) & (found.start <= here[1])
-        if own.any():
-            extra[mine[known[at]]] = extras.setdefault(_extra(found, np.flatnonzero(own)), len(extras))
+        first, last = np.searchsorted(found.thread, here[0]), np.searchsorted(found.thread, here[0], "right")
+        begin, end = first + np.searchsorted(found.start[first:last], [since, here[1]], "right")
+        if begin < end:
+            extra[mine[known[at]]] = extras.setdefault(_extra(found, np.arange(begin, end)), len(extras))
     if extras:
         rows.columns["extra"], rows.extra = extra, list(extras)
 

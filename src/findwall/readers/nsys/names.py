@@ -20,7 +20,7 @@ _SUFFIX = {
     "unsigned long long": "ull",
 }
 _INSTANCE = re.compile(r" \(instance (\d+)\)\]")
-_BEFORE_POINTER = re.compile(r" +(?=[*&])")
+_BEFORE_POINTER = re.compile(r"(?<! ) +(?=[*&])")  # from where spaces begin: each is looked at once
 
 # Bits of ENUM_CUPTI_OVERHEAD_TYPE, by the names that torch.profiler gives them.
 OVERHEAD_NAMES = {

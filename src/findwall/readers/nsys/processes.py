@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.errors import InputError
 from findwall.model.events import NSYS, Bool, DeviceProperties, Header
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import BEGIN, CUDA_DEVICES, GPUS, Database, text_of
+from findwall.readers.nsys.opening import AGAIN
 from findwall.readers.nsys.rows import Rows, process_number
 
+MOST_PROCESSES = 128  # of a machine, with work on its GPUs; each is looked at by itself. Chosen by hand.
 _WALL_CLOCK_FROM_NS = 1_000_000_000 * 10**9  # below: counted from the beginning of the recording
 
 
@@ -32,6 +35,8 @@ def settle_processes(device: list[Rows], calls: Rows | None) -> int:
 def _settle(rows: Rows, missing: Bool, calls: Rows) -> None:
     candidates = np.unique(calls.process)
     context = rows.columns["context"]
+    if max(len(candidates), len(np.unique(context[missing]))) > MOST_PROCESSES:
+        return  # no machine has so many: nobody is known
     for one in np.unique(context[missing]).tolist():
         mine = missing & (context == one)
         answered = [_answered(rows, mine, calls, int(process)) for process in candidates]
@@ -66,7 +71,12 @@ def ranks(device: list[Rows]) -> list[int]:
     """The processes with device work, by the device that each uses first, then by their number."""
     first: dict[int, int] = {}
     for rows in device:
-        for process in np.unique(rows.process[rows.process >= 0]).tolist():
+        processes = np.unique(rows.process[rows.process >= 0])
+        if len(processes) > MOST_PROCESSES:
+            raise InputError(
+                f"The export names {len(processes):,} processes with GPU work, which no machine has.", AGAIN
+            )
+        for process in processes.tolist():
             used = int(rows.columns["device"][rows.process == process].min())
             first[process] = min(used, first.get(process, used))
     return sorted(first, key=lambda process: (first[process], process))

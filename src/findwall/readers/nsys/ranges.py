@@ -19,6 +19,7 @@ from findwall.model.intervals import I64
 from findwall.readers.categories import RANGE_NAME
 from findwall.readers.nsys.database import RANGES, Database, text_of
 from findwall.readers.nsys.rows import Rows, host_rows
+from findwall.readers.nsys.rows import numbered as numbered_ids
 
 # ENUM_NSYS_EVENT_TYPE: ranges that a thread opens and closes in order, and ranges that may end anywhere.
 _NESTED, _FREE = (59, 70), (60, 71)
@@ -28,7 +29,9 @@ _OP_WITHOUT_ONE = re.compile(
     r"Backward\d*$|^record_param_comms$|^triton_|^detach_?$|^struct torch::autograd::"
 )
 _NOT_OPS = re.compile(r"^FSDP::|^(?:nccl|gloo|mpi|ucc):")
-_SIZES = re.compile(rb"\[(?:\[(?:-?\d{1,18}(?:, ?)?)*\](?:, ?)?)*\]")
+_SIZE = rb"-?\d{1,18}"
+_DIMS = rb"\[(?:%b(?:, ?%b)*)?\]" % (_SIZE, _SIZE)
+_SIZES = re.compile(rb"\[(?:%b(?:, ?%b)*)?\]" % (_DIMS, _DIMS))  # every text has one way to match: linear
 _DIGITS = 18  # at most: what is longer is no number of 64 bits
 _NO_NAME = b"(no name)"
 
@@ -61,8 +64,9 @@ def read_part(database: Database, bounds: tuple[int, int] | None = None) -> Part
         return None
     names, sizes, numbered = _Texts(), _Texts(), set[int]()
     parts: list[list[Any]] = []
-    for columns, texts in _batches(database, bounds):
-        parts.append([*columns, *_parse(texts, names, sizes, numbered)])
+    for columns, texts, of_row in _batches(database, bounds):
+        parsed = _parse(texts, names, sizes, numbered)
+        parts.append([*columns, *(parsed if of_row is None else (column[of_row] for column in parsed))])
     if not parts:
         return None
     start, end, thread, name, sequence, size = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -101,8 +105,9 @@ def _parse(texts: Sequence[bytes], names: _Texts, sizes: _Texts, numbered: set[i
 
 def _batches(
     database: Database, bounds: tuple[int, int] | None
-) -> Iterator[tuple[list[I64], Sequence[bytes]]]:
-    """Start, end and thread, and the text, of ranges that ended; free ranges on a thread of their own."""
+) -> Iterator[tuple[list[I64], Sequence[bytes], I32 | None]]:
+    """Start, end and thread of ranges that ended; their texts, and which of these each has, where that is not
+    one a row. Free ranges are on a thread of their own."""
     kinds = database.has(RANGES, "eventType")
     nested = f"eventType IN {_NESTED}" if kinds else "1"
     free = f"eventType IN {_FREE}" if kinds else "0"
@@ -111,7 +116,10 @@ def _batches(
     where = f"start IS NOT NULL AND end IS NOT NULL AND globalTid IS NOT NULL AND ({nested} OR {free})"
     columns = ["start", "end", thread]
     if database.has(RANGES, "text"):
-        yield from database.chunks(RANGES, columns, "text", f"text IS NOT NULL AND {where}", bounds)
+        for found, written in database.chunks(
+            RANGES, columns, "text", f"text IS NOT NULL AND {where}", bounds
+        ):
+            yield found, written, None
         where = f"text IS NULL AND {where}"
     if not database.has(RANGES, "textId"):
         return
@@ -119,7 +127,8 @@ def _batches(
     for found, _ in database.chunks(
         RANGES, [*columns, "textId"], "", f"textId IS NOT NULL AND {where}", bounds
     ):
-        yield found[:3], [texts.get(one, _NO_NAME) for one in found[3].tolist()]
+        distinct, of_row = numbered_ids(found[3])
+        yield found[:3], [texts.get(one, _NO_NAME) for one in distinct.tolist()], of_row
 
 
 def _texts(database: Database) -> dict[int, bytes]:

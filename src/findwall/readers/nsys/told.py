@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
@@ -14,6 +16,7 @@ from findwall.units import format_ms, ms
 _SHOWN_METRICS = ("SMs Active", "SM Active", "Tensor Active", "SM Issue", "DRAM Read", "DRAM Write")
 _WORTH_TELLING_NS = 500_000  # of waiting in calls of the system; chosen by hand
 _CALLS_NAMED = 3
+_MOST_METRICS = 1000  # numbers of metrics that are looked up: a device has dozens
 
 
 def what_is_missing(timeline: Timeline, database: Database) -> list[str]:
@@ -28,7 +31,9 @@ def what_is_missing(timeline: Timeline, database: Database) -> list[str]:
             "Record with --cuda-graph-trace=node."
         )
     if not (timeline.events.kind == Kind.OP).any():
-        ranges = "has NVTX ranges but none of torch's ops" if database.count(RANGES) else "has no NVTX ranges"
+        ranges = (
+            "has NVTX ranges but none of torch's ops" if database.has_rows(RANGES) else "has no NVTX ranges"
+        )
         notes.append(
             f"The export {ranges}, so kernels have no ops and no shapes. Record with --trace=cuda,nvtx "
             "--pytorch=autograd-shapes-nvtx."
@@ -66,16 +71,33 @@ def metrics(database: Database, device: int, begin: int, end: int) -> list[str]:
         return []
     if not database.has(METRIC_NAMES, "typeId", "metricId", "metricName"):
         return []
+    named = _metric_names(database)
+    # Of each number alone: joined in the database, a million rows of one number would meet a million names.
     asked = (
-        f"SELECT n.metricName, AVG(m.value) FROM {METRICS} m JOIN {METRIC_NAMES} n "
-        "ON n.typeId = m.typeId AND n.metricId = m.metricId "
-        "WHERE (m.typeId & 255) = ? AND m.timestamp BETWEEN ? AND ? GROUP BY n.metricName"
+        f"SELECT typeId, metricId, TOTAL(value), COUNT(value) FROM {METRICS} "
+        "WHERE (typeId & 255) = ? AND timestamp BETWEEN ? AND ? GROUP BY typeId, metricId"
     )
-    found = {text_of(name): value for name, value in database.rows(asked, [device, begin, end])}
+    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for kind, number, total, count in database.rows(asked, [device, begin, end]):
+        for name in named.get((kind, number), ()):
+            sums[name][0] += total
+            sums[name][1] += count
+    found = {name: total / count for name, (total, count) in sorted(sums.items()) if count}
     told = [
         f"{name.split(' [')[0]} {value:.0f} %"
         for start in _SHOWN_METRICS
         for name, value in found.items()
-        if name.startswith(start) and isinstance(value, (int, float)) and 0 <= value <= 100
+        if name.startswith(start) and 0 <= value <= 100
     ]
     return [f"Sampled GPU metrics, over kernels and gaps: {', '.join(told)}."] if told else []
+
+
+def _metric_names(database: Database) -> dict[tuple[object, object], set[str]]:
+    """Those that are shown, by the numbers they go by."""
+    found: defaultdict[tuple[object, object], set[str]] = defaultdict(set)
+    shown = " OR ".join("metricName LIKE ?" for _ in _SHOWN_METRICS)
+    asked = f"SELECT DISTINCT typeId, metricId, metricName FROM {METRIC_NAMES} WHERE {shown}"
+    asked += f" LIMIT {_MOST_METRICS}"
+    for kind, number, name in database.rows(asked, [f"{start}%" for start in _SHOWN_METRICS]):
+        found[kind, number].add(text_of(name))
+    return found
