@@ -145,6 +145,7 @@ def _too_long(*_: Any) -> None:
 
 
 def _begin() -> None:
+    gc.unfreeze()  # functions and what they remember are looked for among all objects
     signal.signal(signal.SIGALRM, _too_long)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     forget()
@@ -183,6 +184,7 @@ def attempt(task: Task) -> tuple[Task, dict[int, Row]]:
     _begin()
     number = State.numbers[task.number]
     State.package.put(number, _value(number, task.variant))
+    gc.freeze()
     changed = {at: _changes(task.number, at) for at in task.rows}
     return task, {at: changes for at, changes in changed.items() if changes}
 
@@ -239,7 +241,7 @@ def prepare(only: str, quick: bool) -> None:
     with get_context("fork").Pool(WORKERS, maxtasksperchild=1) as pool:
         State.surveyed = pool.map(survey, range(len(State.rows)), chunksize=1)
     State.facts = [established(row, run) for row, run in zip(State.rows, State.runs, strict=True)]
-    gc.freeze()  # what is here already is not looked at, and so not copied, in any child
+    gc.freeze()  # what is here already is never searched for garbage, and so not copied, in any child
 
 
 def try_all() -> tuple[dict[int, dict[str, dict[int, Row]]], dict[int, tuple[int, ...]]]:
@@ -262,10 +264,12 @@ def try_all() -> tuple[dict[int, dict[str, dict[int, Row]]], dict[int, tuple[int
 
 def _gather(tasks: list[Task], changes: dict[int, dict[str, dict[int, Row]]]) -> None:
     began, looked = time.monotonic(), sum(len(task.rows) for task in tasks)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     print(f"{len(tasks)} variants, {looked} looks at a recording", file=sys.stderr)
     for task, changed in _children(attempt, tasks):
         changes[task.number][task.variant] = changed
-    print(f"   {time.monotonic() - began:.0f} s", file=sys.stderr)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    print(f"   {time.monotonic() - began:.0f} s, {spent:.0f} s of the cores", file=sys.stderr)
 
 
 def _can_be_put(number: Number) -> bool:

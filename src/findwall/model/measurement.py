@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.machine import NO_TELEMETRY, UNKNOWN_ENVIRONMENT, Ceilings, Environment, Telemetry
 
 RUN_SCHEMA = "findwall-run/1"
@@ -79,7 +80,7 @@ class StepColumns(msgspec.Struct):
     def timed(self, rows: Sequence[int]) -> list[int]:
         """Those of these steps that `times` tells the time of."""
         known = [row for row in rows if self.device_ns[row] is not None]
-        return known if known and 2 * len(known) >= len(rows) else list(rows)
+        return known if known and len(known) >= MAJORITY_SHARE * len(rows) else list(rows)
 
     def _told_apart(self, rows: Sequence[int]) -> list[int]:
         """Device times; of steps that share one, a share each by the host's clock, if it keeps that pace.
@@ -90,7 +91,7 @@ class StepColumns(msgspec.Struct):
         from statistics import median  # it loads much that reading a trace does not need
 
         pace = median(self.device_ns[row] or 0 for row in rows)
-        keeps_pace = bool(self.kind) or host[len(host) // 10] > KEEPS_PACE * pace
+        keeps_pace = bool(self.kind) or host[int(SMALL_PART * len(host))] > KEEPS_PACE * pace
         found: list[int] = []
         for device, group in groupby(rows, key=lambda row: self.device_ns[row] or 0):
             block = list(group)
