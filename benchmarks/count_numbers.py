@@ -153,15 +153,20 @@ def disagreements(numbers: list[Number], table: Table) -> list[str]:
 
 
 def refreshed(numbers: list[Number], table: Table) -> Table:
-    """The table with a row for everything that decides, and none for what is gone."""
+    """The table with a row for everything that decides, and none for what is gone. A number that moved to
+    another module with its name takes its row along; a new one has no class yet, and so decides."""
     there = {(one.module, one.name) for one in numbers}
     rows = [row for row in table.rows if (row["module"], row["name"]) in there]
+    gone = {row["name"]: row for row in table.rows if (row["module"], row["name"]) not in there}
     kept = {(row["module"], row["name"]) for row in rows}
     for one in numbers:
         if class_of(one, table) == "decides" and (one.module, one.name) not in kept:
             kept.add((one.module, one.name))
-            rows.append({"module": one.module, "name": one.name, "class": "", "reason": comment_at(one)})
+            known = gone.pop(one.name, None) or {"name": one.name, "class": "", "reason": comment_at(one)}
+            rows.append({**known, "module": one.module})
     rules = [rule for rule in table.rules if any(_fits(rule, one) for one in numbers)]
+    in_order = ("module", "name", "class", "unit", "reason", "moves")
+    rows = [{key: row[key] for key in in_order if key in row} for row in rows]
     return Table(rules, sorted(rows, key=lambda row: (row["module"], row["name"])))
 
 

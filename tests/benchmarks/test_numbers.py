@@ -103,6 +103,16 @@ def test_the_table_is_told_what_is_gone_and_what_is_new() -> None:
     assert [line.split(":")[0] for line in said] == ["gone", "a rule for nothing", "not in the table"]
 
 
+def test_a_refreshed_table_keeps_what_moved_and_drops_what_is_gone() -> None:
+    numbers = list(LITERALS.numbers_in("A = 2\nB = 3", "walls/verdict.py"))
+    known = {"name": "A", "class": "decides", "unit": "share", "reason": "why", "moves": "verdict"}
+    gone = {"module": "walls/x.py", "name": "C", "class": "limit", "reason": "why"}
+    table = COUNT.refreshed(numbers, COUNT.Table([], [{"module": "walls/x.py", **known}, gone]))
+    assert table.rows[0] == {"module": "walls/verdict.py", **known}
+    assert [(row["name"], row["class"]) for row in table.rows] == [("A", "decides"), ("B", "")]
+    assert len(COUNT.deciding(numbers, table)) == 2
+
+
 def test_data_files_count_too(tmp_path: Path) -> None:
     file = tmp_path / "errors.json"
     file.write_text('{"fused": [1.0, 0.25],\n "v2": -3e-2, "text": "16 of 5", "deep": {"x": [[7]]}}\n')

@@ -17,9 +17,6 @@ from findwall.model.machine import NO_TELEMETRY, UNKNOWN_ENVIRONMENT, Ceilings, 
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
 
-# A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
-KEEPS_PACE = 0.6
-
 RUN_FILE = "run.json"
 ENDED = "ended"  # how a job ends that goes well
 MEASUREMENT_FILE = "measurement.json"
@@ -91,7 +88,8 @@ class StepColumns(msgspec.Struct):
         from statistics import median  # it loads much that reading a trace does not need
 
         pace = median(self.device_ns[row] or 0 for row in rows)
-        keeps_pace = bool(self.kind) or host[int(SMALL_PART * len(host))] > KEEPS_PACE * pace
+        # A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
+        keeps_pace = bool(self.kind) or host[int(SMALL_PART * len(host))] > MAJORITY_SHARE * pace
         found: list[int] = []
         for device, group in groupby(rows, key=lambda row: self.device_ns[row] or 0):
             block = list(group)
