@@ -243,14 +243,15 @@ def run_lines(sites: list[Site]) -> set[tuple[str, int]]:
         wanted.setdefault(site.file, set()).update(range(site.first, site.last + 1))
     seen: set[tuple[str, int]] = set()
 
+    @functools.cache
+    def left(code: CodeType) -> set[int]:
+        lines = wanted.get(code.co_filename, set())
+        return {line for _, _, line in code.co_lines() if line in lines}
+
     def in_function(frame: Any, _event: str, _argument: Any) -> Any:
         seen.add((frame.f_code.co_filename, frame.f_lineno))
+        left(frame.f_code).discard(frame.f_lineno)
         return in_function
 
-    @functools.cache
-    def matters(code: CodeType) -> bool:
-        lines = wanted.get(code.co_filename, set())
-        return any(line in lines for _, _, line in code.co_lines())
-
-    sys.settrace(lambda frame, _event, _argument: in_function if matters(frame.f_code) else None)
+    sys.settrace(lambda frame, _event, _argument: in_function if left(frame.f_code) else None)
     return seen

@@ -123,7 +123,8 @@ def _score(row: Row, document: Row) -> str:
 def difference(before: Told | str, after: Told | str) -> Row:
     """What of a recording changed; empty: nothing."""
     if isinstance(before, str) or isinstance(after, str):
-        return {} if before == after else {"verdict": [_word(before), _word(after)]}
+        key = "broken" if _word(after).startswith(("failed", "took")) else "verdict"
+        return {} if before == after else {key: [_word(before), _word(after)]}
     changed: Row = {}
     for key in ("verdict", "first", "score"):
         if getattr(before, key) != getattr(after, key):
@@ -170,13 +171,14 @@ def survey(at: int) -> Surveyed:
     """What is said of a recording as it is, and the lines it runs: for its facts, and after that."""
     _begin()
     row, run = State.rows[at], State.runs[at]
-    lines = run_lines([site for sites in State.sites for site in sites])
+    sites = [site for sites in State.sites for site in sites]
+    lines = run_lines(sites)
     facts = established(row, run)
-    mark, before = digest(facts), set(lines)
-    lines.clear()
+    mark = digest(facts)
+    after = run_lines(sites)
     told = tell(row, run, facts)
     sys.settrace(None)
-    return Surveyed(told, mark, before, set(lines))
+    return Surveyed(told, mark, lines, after)
 
 
 def attempt(task: Task) -> tuple[Task, dict[int, Row]]:
@@ -298,9 +300,9 @@ def rows_of(changes: dict[int, dict[str, dict[int, Row]]], reading: dict[int, tu
 def table_of(listed: list[Row]) -> str:
     """Markdown, what moves most verdicts first."""
     lines = [
-        "| number | module | value | unit | read by | verdicts | first fixes | worse | better | figures |"
+        "| number | module | value | unit | read by | verdicts | first fixes | worse | better | figures | broken |"
     ]
-    lines.append("|---|---|---|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in sorted(listed, key=lambda row: (-_moved(row, "verdict")[0], row["module"], row["number"])):
         verdicts, first = _moved(row, "verdict")[1], _moved(row, "first")[1]
         worse, better = _scored(row, "right", 0), _scored(row, "right", 1)
@@ -311,7 +313,17 @@ def table_of(listed: list[Row]) -> str:
             if [*what] == ["figures"]
         }
         read = "not tried" if row["read_by"] is None else row["read_by"]
-        figures = (f"{row['value']:g}", row["unit"], read, verdicts, first, worse, better, len(only))
+        figures = (
+            f"{row['value']:g}",
+            row["unit"],
+            read,
+            verdicts,
+            first,
+            worse,
+            better,
+            len(only),
+            _moved(row, "broken")[1],
+        )
         lines.append(
             f"| `{row['number']}` | {row['module']}:{row['line']} | " + " | ".join(map(str, figures)) + " |"
         )
