@@ -299,10 +299,9 @@ def rows_of(changes: dict[int, dict[str, dict[int, Row]]], reading: dict[int, tu
 
 def table_of(listed: list[Row]) -> str:
     """Markdown, what moves most verdicts first."""
-    lines = [
-        "| number | module | value | unit | read by | verdicts | first fixes | worse | better | figures | broken |"
-    ]
-    lines.append("|---|---|---|---|---|---|---|---|---|---|---|")
+    heads = ("number", "module", "value", "unit", "read by", "verdicts", "first fixes", "worse", "better")
+    heads += ("figures", "broken")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in sorted(listed, key=lambda row: (-_moved(row, "verdict")[0], row["module"], row["number"])):
         verdicts, first = _moved(row, "verdict")[1], _moved(row, "first")[1]
         worse, better = _scored(row, "right", 0), _scored(row, "right", 1)
