@@ -40,7 +40,7 @@ from findwall.verify.found import AGAIN, EARLY, NO_LOOK, PLAIN, Candidate, Found
 from findwall.verify.judge import bare
 from findwall.verify.processes import is_piped_to
 from findwall.verify.search import Settled, search
-from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
+from findwall.verify.trial import ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
 
 OTHER_SEED = "1"
 _WORKERS = re.compile(r"num_workers=([0-9]+)")
@@ -63,7 +63,7 @@ class Job(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     is_module: bool = False
     cwd: str | None = None
-    rounds: int = 3
+    rounds: int = ROUNDS
     steps: int | None = None
     budget_s: float = inf
     numerics: bool = True  # fixes that round differently may be tried

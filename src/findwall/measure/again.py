@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.measure.membership import Membership
 from findwall.measure.options import Options
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.kinds import MUCH_FASTER
 from findwall.model.measurement import DIAGNOSIS_FILE, Later
 from findwall.units import NS_PER_S
@@ -21,7 +22,6 @@ TIMES = 2  # a job that goes on changing its ways is not measured for ever
 # Chosen by hand, not calibrated.
 STOPS_AFTER_NS = 45 * NS_PER_S  # a job that is to be stopped waits no longer to become faster
 WATCHED_NS = 180 * NS_PER_S  # nor does another: then a model that was wrapped to see its calls is left alone
-LATER_SHARE = 0.05  # of later steps' time: if what was not seen before takes less, the verdict stays
 SAID = "the job still set itself up; it is measured again if its steps become faster"
 FASTER = "its steps take less than half as long by now"
 ENDED_BEFORE = f"{FASTER}, and the job ended before it could be measured again"
@@ -81,4 +81,4 @@ def change_the_mean(later: Later, timed_ns: float, usual_ns: float) -> bool:
     known of, or all have become much faster."""
     added = sum(later.slow_ns) - len(later.slow_ns) * usual_ns
     known = max(timed_ns - usual_ns, 0.0) * later.steps
-    return added - known >= LATER_SHARE * later.ns or later.ns < MUCH_FASTER * timed_ns * later.steps
+    return added - known >= WORTH_IT * later.ns or later.ns < MUCH_FASTER * timed_ns * later.steps

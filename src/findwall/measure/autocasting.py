@@ -28,6 +28,7 @@ from findwall.measure.models import Call, Model, each_model, is_layer
 from findwall.measure.places import place_now
 from findwall.measure.replaced import is_compiling_of
 from findwall.measure.roots import roots
+from findwall.model.catalogue import MAJORITY_SHARE
 
 KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
 # Places: calls of models, stretches from there to the backward pass, and a loss that autocast refuses.
@@ -53,7 +54,7 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
         kind, wide = parameters[0].device.type, [one for one in parameters if one.dtype == torch.float32]
         if kind not in KINDS:
             return f"the model lies on {kind}, and that was not tried"
-        if 2 * len(wide) < len(parameters):
+        if len(wide) < MAJORITY_SHARE * len(parameters):
             return f"the model is in {str(parameters[0].dtype).removeprefix('torch.')} already"
         if kind == "cuda" and dtype is torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
             return "this GPU has no bfloat16"

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from findwall.measure.sampler import short
+from findwall.model.catalogue import MAJORITY_SHARE
 
 AGAIN_S = 0.001  # later, when the callback is over; chosen by hand
 LONG_NS = 1_000_000  # a collection worth a line. Chosen by hand.
@@ -39,7 +40,7 @@ def asked_at() -> str:
         spent[file, line] += ns
     asked = {(file, line) for (file, line, _), call in zip(_long, calls, strict=True) if call}
     most = max(asked, key=spent.__getitem__, default=None)
-    if most is None or 2 * spent[most] < spent.total():
+    if most is None or spent[most] < MAJORITY_SHARE * spent.total():
         return ""
     return f"{short(most[0])}:{most[1]}"
 

@@ -14,7 +14,7 @@ from findwall.measure.captures import CAPTURES
 from findwall.measure.collector import asked_at
 from findwall.measure.diary import LOADER_START, Diary
 from findwall.measure.gate import FOR_GOOD, Gate, Gauge, Watch
-from findwall.measure.kinds import Kind
+from findwall.measure.kinds import FEWEST_FOR_SPREAD, Kind
 from findwall.measure.membership import Membership
 from findwall.measure.nosteps import no_steps
 from findwall.measure.options import Options
@@ -26,7 +26,6 @@ from findwall.measure.telemetry import Gauges
 from findwall.measure.tracewindow import JobProfilers, TraceWindow
 from findwall.model.measurement import ENDED, Later, Measurement
 
-FEWEST_LATER = 20  # steps after all was measured: fewer say nothing of what comes seldom. Chosen by hand.
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 LOOP_NOTE = "a step is one turn of the loop at "
 # Chosen by hand: until then the job may yet come to its device, or to its modules.
@@ -469,7 +468,7 @@ class Engine:
                 self.finder.key,
                 self.usual_ns,
                 lambda count, now: self.diary.step_ended(begun + count, now, self.usual_ns),
-                max(len(self.record.steps), FEWEST_LATER),
+                max(len(self.record.steps), FEWEST_FOR_SPREAD),
                 block_ended,
                 perf_counter_ns() + waits_ns if waits_ns else FOR_GOOD,
                 waited,
@@ -483,7 +482,7 @@ class Engine:
     def look_back(self) -> bool:
         """The job has ended after all was measured. True: the steps since then change what was said."""
         watch, self.gate.watch = self.gate.watch, None
-        if watch is None or watch.count < FEWEST_LATER or self.usual_ns <= 0:
+        if watch is None or watch.count < FEWEST_FOR_SPREAD or self.usual_ns <= 0:
             return False
         self.diary.last_step = watch.last
         self.record.later = Later(watch.count, watch.ns, self.step_number, watch.slow_step, watch.slow_ns)

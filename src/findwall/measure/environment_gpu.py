@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from findwall.measure.environment_host import Host
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.machine import Finding
 from findwall.units import GIB
 
@@ -21,7 +22,6 @@ POWER_CAP = 0x04
 BUSY_PERCENT = 50
 # All chosen by hand, not calibrated.
 LOW_CLOCK_SHARE = 0.7  # of the highest, under load and without the power cap
-LOW_POWER_SHARE = 0.95  # of the default limit: closer to it is rounding
 # A GPU that holds more than both of these before the job has started is in use by somebody.
 IDLE_GIB, IDLE_SHARE = 2.0, 0.03
 
@@ -241,7 +241,7 @@ def _judge_clocks(state: GpuState) -> Iterable[Finding]:
         sentence = f"{gpu} runs at {state.clock_mhz} of {state.max_clock_mhz} MHz under load."
         yield Finding("clocks-low", "warning", sentence, "nvidia-smi -q -d PERFORMANCE says why")
     limit, default = state.power_limit_w, state.default_power_w
-    if limit and default and limit < LOW_POWER_SHARE * default:
+    if limit and default and limit < (1.0 - WORTH_IT) * default:
         sentence = f"{gpu} is limited to {limit:.0f} W; its default is {default:.0f} W."
         yield Finding("power-limit", "warning", sentence, f"sudo nvidia-smi -pl {default:.0f}")
 

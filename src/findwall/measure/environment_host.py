@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.machine import Finding
 from findwall.units import GIB, format_share
 
 # Docker's default of 64 MiB breaks or slows loader workers; from about 1 GiB on nobody complains.
 SMALL_SHM = GIB
-THROTTLED_SHARE = 0.05  # of the periods of the CPU quota; chosen by hand
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _look_at_throttling(host: Host) -> Iterable[Finding]:
             periods, throttled = int(pairs["nr_periods"]), int(pairs["nr_throttled"])
         except (KeyError, ValueError):
             continue
-        if periods > 0 and throttled / periods > THROTTLED_SHARE:
+        if periods > 0 and throttled / periods > WORTH_IT:
             share = format_share(throttled / periods)
             sentence = (
                 f"The container hit its CPU limit in {share} of all periods: its threads were stopped then."

@@ -14,8 +14,8 @@ from findwall.measure import machine
 from findwall.measure.engine import Engine
 from findwall.measure.forward import outermost_call
 from findwall.measure.stepfinder import StepEnd
+from findwall.model.catalogue import NEARLY_ALL
 
-AGREE_SHARE = 0.9  # of the looks: more inputs of another size, and there is no one size; chosen by hand
 TOKENS = "tokens"
 
 
@@ -46,7 +46,7 @@ class Inputs:
         if not seen:
             return None
         [(size, count)] = seen.most_common(1)
-        return size if count >= AGREE_SHARE * seen.total() else None
+        return size if count >= NEARLY_ALL * seen.total() else None
 
 
 def micro_steps(engine: Engine, traced: int) -> int | None:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.machine import CONTENDED, CpuUse, Finding
 from findwall.units import format_share
 
 SHORTEST_WATCH_S = 0.2  # the totals count hundredths of a second
-CONTENDED_SHARE = 0.5  # of the cores; chosen by hand
 WATCHED_S = 0.5
-IN_LINE_SHARE = 0.01  # of the time: less is how any thread runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +81,11 @@ def _wanted(first: dict[str, float | None], last: dict[str, float | None], secon
 
 def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> list[Finding]:
     """A finding where others had most of the cores. It warns; what they cost the job is not known."""
-    if cpu is None or cpu.cores is None or (cpu.others_busy or 0.0) <= CONTENDED_SHARE * cpu.cores:
+    if cpu is None or cpu.cores is None or (cpu.others_busy or 0.0) <= MAJORITY_SHARE * cpu.cores:
         return []
     sentence = f"Other processes kept {cpu.others_busy:.1f} of {cpu.cores} cores busy {when}"
     waited = cpu.in_line_share or 0.0
-    if waited >= IN_LINE_SHARE:
+    if waited >= MENTION_SHARE:
         sentence += f", and the job's thread waited for one {format_share(waited)} of the time"
     return [
         Finding(CONTENDED, "warning", f"{sentence}.", "run the job alone, or on cores of its own (taskset)")

@@ -13,6 +13,7 @@ from findwall.measure.steptimer import measured_every
 from findwall.measure.threads import with_threads
 from findwall.measure.trace_stages import after_timing, ended_first
 from findwall.measure.warmup import WINDOW, WarmupTest
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.measurement import StepColumns
 from findwall.model.measurement import Warmup as WarmupRecord
 
@@ -21,17 +22,13 @@ TIMED_STEPS = 30
 TIMED_AT_LEAST_NS = 2 * NS  # a few milliseconds of steps would miss pauses and full queues
 TIMED_AT_MOST_NS = 10 * NS
 TIMED_AT_LEAST_STEPS = 5
-NARROW_SHARE = 0.01  # of the mean: an interval this narrow needs no more steps
-NARROW_STEPS = 10  # from fewer the interval itself is chance
+FEW_STEPS = 10  # from fewer an interval, a difference of two clocks or how often something happens is chance
 KINDS_AT_MOST_NS = 20 * NS  # to see steps that stand out so often that their distance is known
-EVALUATION_TOLD_STEPS = 2 * TIMED_AT_LEAST_STEPS  # from then on it shows whether an eval() is an evaluation
 MOST_SHARE_AN_EVENT = 512
 # All chosen by hand, not calibrated.
-CHECKED_STEPS = 10  # from fewer pairs the two clocks may differ by chance
 CLOCKS_DIFFER_SHARE = 0.02  # of the window: device events and the host clock may be so far apart
 NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
 LOOK_AGAIN = 8  # a look at the steps comes after an eighth more of them
-MOSTLY = 0.5  # of the timed steps: what happens in more of them is no evaluation
 
 
 class Warmup:
@@ -126,7 +123,7 @@ class Timing:
     def cut(self, engine: Engine) -> None:
         """An evaluation begins: the steps that passed are timed now, the next is measured for itself."""
         timed = len(self.timer.columns)
-        if timed > EVALUATION_TOLD_STEPS and self.plain <= MOSTLY * timed:
+        if timed > FEW_STEPS and self.plain <= MAJORITY_SHARE * timed:
             return  # an eval() in most steps is no evaluation
         engine.gate.open()
         passed, spent = engine.take_passed()
@@ -137,7 +134,7 @@ class Timing:
 
     def _enough(self, asked: int | None, now: int) -> bool:
         timed = len(self.timer.columns)
-        counted = self.plain if self.plain > timed // 2 else timed  # an eval() in most steps is no evaluation
+        counted = self.plain if self.plain > MAJORITY_SHARE * timed else timed  # an eval() in most is none
         if asked is not None:
             return counted >= asked
         elapsed = now - self.began
@@ -175,7 +172,7 @@ class Timing:
         if len(steps) == 0:
             return
         engine.usual_ns = median(steps.host_ns)
-        apart = self.plain > MOSTLY * len(steps)  # evaluations are no steps: they are told beside them
+        apart = self.plain > MAJORITY_SHARE * len(steps)  # evaluations are told beside the steps
         engine.kinds = find_kinds(
             [
                 int(engine.usual_ns) if other and apart else ns
@@ -190,9 +187,9 @@ def _mean_is_known(times: list[int]) -> bool:
     count = len(times)
     if count >= TIMED_STEPS:
         return True
-    if count < NARROW_STEPS:
+    if count < FEW_STEPS:
         return False
-    return NORMAL_95 * pstdev(times) / sqrt(count) <= NARROW_SHARE * mean(times)
+    return NORMAL_95 * pstdev(times) / sqrt(count) <= MENTION_SHARE * mean(times)
 
 
 def _count_samples(engine: Engine) -> None:
@@ -200,7 +197,7 @@ def _count_samples(engine: Engine) -> None:
     steps = engine.record.steps
     plain = [count for count, other in zip(steps.batches, steps.evaluated, strict=True) if not other]
     # An evaluation has batches of its own.
-    batches = plain if len(plain) > MOSTLY * len(steps) else steps.batches
+    batches = plain if len(plain) > MAJORITY_SHARE * len(steps) else steps.batches
     if engine.batch_size is not None and any(batches):
         size, unit = engine.batch_size
         engine.record.samples_per_step = size * sum(batches) / len(batches)
@@ -211,7 +208,7 @@ def _check_clocks(engine: Engine) -> None:
     """Device events and the host clock must tell the same time over the window."""
     steps = engine.record.steps
     pairs = [(d, h) for d, h in zip(steps.device_ns, steps.host_ns, strict=True) if d is not None]
-    if len(pairs) < CHECKED_STEPS:
+    if len(pairs) < FEW_STEPS:
         return
     device, host = sum(d for d, _ in pairs), sum(h for _, h in pairs)
     if abs(device - host) > CLOCKS_DIFFER_SHARE * host:

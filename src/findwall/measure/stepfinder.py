@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Set
 
+from findwall.measure.warmup import LONG_STEP_NS
+
 
 class StepEnd(enum.IntEnum):
     """What may end a step, best first."""
@@ -28,25 +30,24 @@ class StepEnd(enum.IntEnum):
         return ("explicit", "optimizer", "forward", "graph-replay", "loader", "no-grad-region", "loop")[self]
 
 
+MANY_MARKS = 16  # chosen by hand
 # Marks of a kind to see, with none of a better kind, before it is believed.
 PATIENCE = {
     StepEnd.EXPLICIT: 0,
     StepEnd.OPTIMIZER: 0,
     StepEnd.FORWARD: 6,
-    StepEnd.REPLAY: 16,
-    StepEnd.LOADER: 16,
-    StepEnd.REGION: 16,
+    StepEnd.REPLAY: MANY_MARKS,
+    StepEnd.LOADER: MANY_MARKS,
+    StepEnd.REGION: MANY_MARKS,
     StepEnd.LOOP: 0,  # many turns were seen before it is marked at all
 }
 PATIENCE_SLOW = 2  # where marks are seconds apart, waiting for many would take minutes
-SLOW_MARKS_NS = 2_000_000_000
 # Where an optimizer exists or gradients are on, steps of it should come: gradient accumulation can be long.
 PATIENCE_IN_TRAINING = 256
 # An anchor is forgotten after so many marks without it: twice its longest pause, and beyond that at least
 # FORGET_AFTER_MARKS, or so many for each one known. Chosen by hand, not calibrated.
 FORGET_AFTER_MARKS = 64
 FORGET_PAUSES = 2
-FORGET_MARKS_EACH = 16
 
 
 class Anchor:
@@ -78,7 +79,7 @@ class Anchor:
             return True
         self._since += 1
         if self._since > FORGET_PAUSES * self._longest + max(
-            FORGET_AFTER_MARKS, FORGET_MARKS_EACH * len(self.known)
+            FORGET_AFTER_MARKS, MANY_MARKS * len(self.known)
         ):
             self._forget()
             return self.mark(key)
@@ -124,7 +125,7 @@ class StepFinder:
         if self._seen[source] == 1:
             self._first[source] = now
         apart = (now - self._first[source]) / max(1, self._seen[source] - 1)
-        if self._seen[source] <= (min(patience, PATIENCE_SLOW) if apart > SLOW_MARKS_NS else patience):
+        if self._seen[source] <= (min(patience, PATIENCE_SLOW) if apart > LONG_STEP_NS else patience):
             return False
         self.restarted = self.better = self.source is not None
         self.source = source

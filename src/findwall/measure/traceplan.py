@@ -6,8 +6,8 @@ from math import ceil, log
 from statistics import mean, median, pstdev
 
 from findwall.measure.engine import Engine
-from findwall.measure.kinds import STANDS_OUT_RATIO, Kind, Limits, Window, plan_window
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.measure.kinds import FEWEST_FOR_SPREAD, STANDS_OUT_RATIO, Kind, Limits, Window, plan_window
+from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.kinds import USUAL
 from findwall.units import NS_PER_S as NS
 
@@ -17,8 +17,6 @@ MOST_TRACED_STEPS = 24
 KIND_STEPS = 4  # one of a kind with its neighbours, of which the last is not counted
 MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
 FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
-FEWEST_FOR_SPREAD = 20  # steps: from fewer, how much they vary is chance
-TRACED_MEAN_SHARE = 0.1  # of the step: where steps vary, as many are traced as bring their mean so near
 
 
 def plan_trace(engine: Engine, warm: int) -> Window:
@@ -34,7 +32,7 @@ def plan_trace(engine: Engine, warm: int) -> Window:
     plain = plain or steps.host_ns
     told = len(plain) >= FEWEST_FOR_SPREAD and engine.options.steps is None
     spread = pstdev(plain) / max(mean(plain), 1) if told else 0.0
-    wanted = min(max(asked, ceil((spread / TRACED_MEAN_SHARE) ** 2)), more)
+    wanted = min(max(asked, ceil((spread / SMALL_PART) ** 2)), more)
     seldom = [len(steps) / len(kind.rows) for kind in engine.kinds if kind.every is None]
     wanted = min(max([wanted, *map(ceil, seldom)]), more)
     # Places are counted from the first timed step.

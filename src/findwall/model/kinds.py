@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from findwall.model.catalogue import MAJORITY_SHARE, NEAR
+
 USUAL = "usual"  # the kind of a step of which nothing special is known
 SELDOM = "seldom"  # steps that came only after all others were timed
-EVEN_SHARE = 0.8  # of the distances that must be the same; chosen by hand
+EVEN_SHARE = NEAR  # of the distances that must be the same
 # Of the mean timed step: where the later ones take less, those that were timed were the job's start.
-MUCH_FASTER = 0.5  # chosen by hand
+MUCH_FASTER = MAJORITY_SHARE
 FEWEST_HITS = 3  # of steps that come at even distances
 
 

@@ -11,13 +11,11 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.machine import NO_TELEMETRY, UNKNOWN_ENVIRONMENT, Ceilings, Environment, Telemetry
 
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
-
-# A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
-KEEPS_PACE = 0.6
 
 RUN_FILE = "run.json"
 ENDED = "ended"  # how a job ends that goes well
@@ -79,7 +77,7 @@ class StepColumns(msgspec.Struct):
     def timed(self, rows: Sequence[int]) -> list[int]:
         """Those of these steps that `times` tells the time of."""
         known = [row for row in rows if self.device_ns[row] is not None]
-        return known if known and 2 * len(known) >= len(rows) else list(rows)
+        return known if known and len(known) >= MAJORITY_SHARE * len(rows) else list(rows)
 
     def _told_apart(self, rows: Sequence[int]) -> list[int]:
         """Device times; of steps that share one, a share each by the host's clock, if it keeps that pace.
@@ -90,7 +88,8 @@ class StepColumns(msgspec.Struct):
         from statistics import median  # it loads much that reading a trace does not need
 
         pace = median(self.device_ns[row] or 0 for row in rows)
-        keeps_pace = bool(self.kind) or host[len(host) // 10] > KEEPS_PACE * pace
+        # A host ahead of its device ends steps in bursts: then its clock says nothing about single ones.
+        keeps_pace = bool(self.kind) or host[int(SMALL_PART * len(host))] > MAJORITY_SHARE * pace
         found: list[int] = []
         for device, group in groupby(rows, key=lambda row: self.device_ns[row] or 0):
             block = list(group)

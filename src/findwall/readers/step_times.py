@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.kinds import SELDOM, USUAL, StepKind, even_distance
 from findwall.model.measurement import Later, Measurement, StepColumns
 from findwall.model.run import Elapsed, StepTimes
 
 # All chosen by hand, not calibrated.
 EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step
-EXPLAINS_SHARE = 0.5  # of what a kind's steps take beyond usual ones: then that is what they do
 LONGER_RATIO = 1.6  # times the longest kind that was timed: a later step this long is of another kind
-SELDOM_SHARE = 0.05  # of the later steps' time: what takes less is no kind worth telling
 
 
 def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
@@ -128,7 +126,7 @@ def _what(rank: Measurement, steps: set[int], beyond: float) -> str:
         if one.step in steps:
             spent[one.what] = spent.get(one.what, 0) + one.ns
     most = max(spent, key=lambda what: spent[what], default="")
-    return most if most and spent[most] >= EXPLAINS_SHARE * beyond else ""
+    return most if most and spent[most] >= MAJORITY_SHARE * beyond else ""
 
 
 def _seldom(rank: Measurement, later: Later) -> StepKind | None:
@@ -146,7 +144,7 @@ def _seldom(rank: Measurement, later: Later) -> StepKind | None:
         if ns > LONGER_RATIO * longest and later.first_step + later.slow_step[at] not in evaluated
     ]
     spent = sum(later.slow_ns[at] for at in rows)
-    if not rows or spent - len(rows) * usual < SELDOM_SHARE * later.ns:
+    if not rows or spent - len(rows) * usual < WORTH_IT * later.ns:
         return None
     own = {later.first_step + later.slow_step[at] for at in rows}
     return StepKind(

@@ -27,10 +27,10 @@ FIRST = 5  # losses that are compared by themselves too. Chosen by hand.
 FEWEST = 3  # losses: fewer prove nothing
 # Of the loss, in the mean of the compared steps. Chosen by hand: what one rounding does, and what 16 bits do.
 EXACT, ROUNDED = 1e-5, 0.02
-TIMES_NOISE = 2.0  # how much more than two plain runs a fix may differ
+# How much more than two plain runs a fix may differ, and a job that learns nothing must. Chosen by hand.
+TIMES_NOISE = 2.0
 # Of the loss: where plain runs differ by more, what lies further apart is not known to be the same. By hand.
 MOST_ALLOWED = 0.2
-TIMES_ALLOWED = 2.0  # that a job which learns nothing would lie off in the first steps. Chosen by hand.
 PLAIN_DIFFER = "plain processes differ by too much to tell"
 
 
@@ -100,7 +100,7 @@ class _Curves(msgspec.Struct, frozen=True):
             return worst
         early = replace(self, other_seed=())._over(first)
         still = [apart(one[:first], [one[0]] * first) for one in self.plain]
-        tells = min(still) > TIMES_ALLOWED * early.allowed
+        tells = min(still) > TIMES_NOISE * early.allowed
         return early if early.likeness == "same" and tells else worst
 
     def _over(self, steps: int) -> _Compared:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.model.arms import Around
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.diagnosis import Range
 from findwall.units import format_ms, format_share
 from findwall.verify.equivalence import Losses, compare_losses
@@ -23,7 +24,8 @@ Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 # All chosen by hand.
 OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
 OTHERS_BUSY = 1.0  # cores
-COULD_BE = 1.05  # times faster: where the interval holds as much, nobody knows yet that it is no difference
+# Times faster: where the interval holds as much, nobody knows yet that it is no difference.
+COULD_BE = 1.0 + WORTH_IT
 FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
 NOT_SETTLED = "not settled"
 MORE_TIME = "--repeat gives it more processes, --budget the time for them"

@@ -15,6 +15,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.diagnosis import Range
 from findwall.verify.found import (
     AGAIN,
@@ -44,15 +45,15 @@ from findwall.verify.judge import (
     trouble_of,
     unsettled,
 )
-from findwall.verify.statistics import LEAST_DIFFERENCE, noise_floor, prove, verdict
-from findwall.verify.trial import Outcome, Trial
+from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, noise_floor, prove, verdict
+from findwall.verify.trial import ROUNDS, Outcome, Trial
 
 # All chosen by hand.
 AT_ONCE = 3  # candidates in one trial, so that each turn of the arms stays short
 MOST_STACKS = 2  # of those
-FEWEST = 2  # processes of an arm: one has no spread
-CLEAR = 1.05  # times: a gain proven to be more needs no further processes
-AS_GOOD = 0.99  # of the best gain: of such the one is taken that takes less, in fixes and to start
+CLEAR = 1.0 + WORTH_IT  # times: a gain proven to be more needs no further processes
+# Of the best gain: of such the one is taken that takes less, in fixes and to start.
+AS_GOOD = 1.0 - LEAST_DIFFERENCE
 PROMISING = 1.005  # times: a gain that is not proven yet is worth further ones
 WORTH_AGAIN = 0.97  # of the step: what was no gain alone is tried on top if less than that is predicted
 NOT_SHOWN = "the stand-in is not proven faster, which says nothing of the edit: that has no such cost"
@@ -70,7 +71,7 @@ Spare = Callable[[Sequence[Stack]], float]  # seconds that a process of each arm
 
 
 def search(
-    measure: Measure, look: Look, rivals: Rivals, rounds: int = 3, spare: Spare = lambda _arms: inf
+    measure: Measure, look: Look, rivals: Rivals, rounds: int = ROUNDS, spare: Spare = lambda _arms: inf
 ) -> Found:
     """`rounds`: processes of an arm that are usually enough; twice as many where a gain shows that is not
     proven."""
@@ -183,7 +184,7 @@ class _Way:
         chosen: set[Stack] = set()
         found.untried, found.short_s = [], 0.0
         for one in sorted(todo, key=lambda one: one.predicted.mid or inf):
-            spare_s = self._spare([*arms, self._with(one)] * FEWEST)
+            spare_s = self._spare([*arms, self._with(one)] * LEAST_SAMPLES)
             if spare_s < 0:
                 found.short_s = found.short_s or -spare_s
                 found.untried.append(one)
@@ -193,7 +194,7 @@ class _Way:
         sure = []
         for name in doubts:
             rest = tuple(one for one in base if one != name)
-            if self._spare([*arms, rest] * FEWEST) >= 0:
+            if self._spare([*arms, rest] * LEAST_SAMPLES) >= 0:
                 sure.append(name)
                 arms.append(rest)
         return [one for one in todo if one.fixes in chosen], sure
@@ -290,7 +291,7 @@ class _Way:
         if first:
             again = trial.arms[AGAIN]
             self._floor = self._floor_of(trial)
-            both = min(len(plain.runs_ms), len(again.runs_ms)) >= FEWEST
+            both = min(len(plain.runs_ms), len(again.runs_ms)) >= LEAST_SAMPLES
             self.found.noise = self._floor if both else None
             runs, seeds = _plain_runs(trial), losses_of(again)
         if runs:
@@ -348,7 +349,7 @@ class _Way:
             return True
         if arm.hopeless or (arm.runs_ms and trouble_of(arms[name], arm)):
             return True
-        if len(arm.runs_ms) < FEWEST:
+        if len(arm.runs_ms) < LEAST_SAMPLES:
             return False
         if below == PLAIN and AGAIN in arms:
             runs = _plain_runs(trial)
@@ -358,8 +359,8 @@ class _Way:
             return False
         if found.low > CLEAR or found.high < 1 + LEAST_DIFFERENCE:
             return True
-        shows_more = found.ratio > PROMISING and verdict(found, self._floor_of(trial)) == "no-difference"
-        return len(arm.runs_ms) >= self._rounds and not shows_more
+        proven = verdict(found, self._floor_of(trial)) != "no-difference"
+        return len(arm.runs_ms) >= self._rounds and (proven or found.ratio <= PROMISING)
 
     def _is_spared(self, trial: Trial, arms: dict[str, Stack], name: str) -> bool:
         """Whether an arm holds a fix that did nothing in another way to the same stack: it would not here."""

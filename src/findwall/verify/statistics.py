@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from findwall.errors import InputError
+from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 
 Verdict = Literal["faster", "slower", "no-difference"]
 
@@ -29,8 +30,8 @@ PROOF = 0.99
 LENT = 1.0  # degree of freedom that one arm's spread lends to another's. Chosen by hand.
 LENT_NOISE = 0.05  # of the step; chosen by hand: two samples that agree may do so by chance
 LEAST_SAMPLES = 2  # a side: one sample has no spread
-LEAST_NOISE = 0.001  # of the step; chosen by hand: two processes that agree better agree by chance
-LEAST_DIFFERENCE = 0.01  # of the step; chosen by hand: nobody keeps a change for less
+LEAST_DIFFERENCE = MENTION_SHARE  # of the step: nobody keeps a change for less
+LEAST_NOISE = SMALL_PART * LEAST_DIFFERENCE  # two processes that agree better agree by chance
 ANGLES = 4001  # points for the t-distribution: its quantiles are right to 1e-5 of themselves
 DF_DIGITS = 2  # degrees of freedom are rounded to this, so that quantiles are computed once
 

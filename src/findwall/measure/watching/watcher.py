@@ -19,6 +19,7 @@ from findwall.measure.watching import spy, usage
 from findwall.measure.watching.gpus import Board, GpuList, Share, gpus_of, list_gpus
 from findwall.measure.watching.processes import PROC, Process, helpers_of, ranks_of
 from findwall.measure.watching.sources import Sources
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, SMALL_PART
 from findwall.model.machine import NO_TELEMETRY, CpuUse, Telemetry
 from findwall.model.run import Rank, Run
 from findwall.model.watched import ProcessUse, SeenStack, WatchedJob, WatchedRank
@@ -34,10 +35,7 @@ TREE_PERIOD_S = 5.0  # loader workers come and go with the epochs
 KEPT_S = 300.0  # what is older says little about the job as it runs now
 MOST_LOOKS = 300
 MOST_RANKS_PER_LOOK = 8  # they take turns: a look costs some hundredths of a second of one core
-SLEEPS_SHARE = 0.9  # of the looks: a main thread that only waits for another thread. Chosen by hand.
-WORKS_SHARE = 0.5  # of the looks: and that thread. Chosen by hand.
 STOPPED = ("T", "t")  # by a signal, by a debugger
-STOPPED_SHARE = 0.1  # of the time: py-spy's own looks stop nothing. Chosen by hand.
 _WORKER_LOOP = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _SPAWNED = ("_wrap", "torch/multiprocessing/spawn.py")
 _IN_LOADER = "torch/utils/data/"
@@ -250,7 +248,7 @@ class Watcher:
                 missed=self._missed,
                 why_no_lines=self.why_no_lines,
                 has_ended=self.has_ended,
-                is_stopped=self._stops > STOPPED_SHARE * max(self._counts, 1),
+                is_stopped=self._stops > SMALL_PART * max(self._counts, 1),
             ),
         )
 
@@ -355,6 +353,6 @@ def training_stacks(pid: int, looks: list[list[spy.ThreadStack]]) -> tuple[list[
     ]
     for name, stacks in others.items():
         works = sum(one.is_running for one in stacks)
-        if len(asleep) >= SLEEPS_SHARE * len(looks) and works >= WORKS_SHARE * len(looks):
+        if len(asleep) >= NEARLY_ALL * len(looks) and works >= MAJORITY_SHARE * len(looks):
             return stacks, name
     return main, ""

@@ -1,0 +1,55 @@
+"""A number put to another value: everything in the process that reads it must see that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BEGIN = """
+import gc, sys
+from types import FunctionType
+from count_numbers import WAY, found
+from perturbed import Package, forget, run_lines
+package = Package(WAY)
+package.load()
+every = [one for one in found() if one.module in package.trees]
+"""
+CONSTANT = """
+from findwall.model import catalogue, kinds
+number = next(one for one in every if one.name == "MAJORITY_SHARE")
+assert package.sites(number)
+package.put(number, 0.25)
+assert catalogue.MAJORITY_SHARE == 0.25
+assert kinds.MAJORITY_SHARE == 0.25  # imported from there
+assert kinds.MUCH_FASTER == 0.25  # computed from that
+"""
+LITERAL = """
+number = next(one for one in every if one.place == "compared" and one.value == 1e-9)
+site, = package.sites(number)
+assert site.first <= number.line <= site.last
+package.put(number, 12345.5)
+functions = [one.__code__ for one in gc.get_objects() if isinstance(one, FunctionType)]
+assert any(12345.5 in one.co_consts for one in functions if one.co_filename == site.file)
+"""
+LINES = """
+from findwall.model import kinds
+from perturbed import Site
+import inspect
+lines, first = inspect.getsourcelines(kinds.even_distance)
+both = [Site(kinds.__file__, first, first + len(lines) - 1)]
+seen = run_lines(both)
+kinds.even_distance([1])
+short = set(seen)
+kinds.even_distance([1, 3, 5, 7])
+sys.settrace(None)
+assert short and short < seen
+"""
+
+
+@pytest.mark.parametrize("what", [CONSTANT, LITERAL, LINES], ids=["constant", "literal", "lines"])
+def test_a_number_put_to_another_value_is_seen_by_all(what: str) -> None:
+    subprocess.run([sys.executable, "-c", BEGIN + what], cwd=BENCHMARKS, check=True)
