@@ -17,6 +17,7 @@ from findwall.model.diagnosis import Diagnosis
 from findwall.report.by_hand import LONGEST_HOW
 from findwall.walls import memory_roof
 from fixes import drawn
+from speaking import in_words
 
 FIX = "evaluate-less-often"
 OTHER = [8192, 8192]  # a weight of another shape than the trained one
@@ -112,7 +113,7 @@ def test_batches_of_the_pass_go_with_it() -> None:
 
 
 def test_memory_s_roof_is_not_the_last_word_either() -> None:
-    assert "is forward work without gradients" in memory_roof.sentence(drawn.evaluating())
+    assert "is forward work without gradients" in in_words(memory_roof, drawn.evaluating())
 
 
 def test_who_takes_work_out() -> None:

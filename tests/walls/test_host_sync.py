@@ -8,6 +8,7 @@ from findwall.model.events import Kind
 from findwall.walls import host_sync
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
+from speaking import in_words
 
 STEPS = "|         |         |         "
 CPU = """
@@ -34,7 +35,7 @@ def cannot_tell() -> Facts:
 
 def test_names_op_and_line() -> None:
     facts = fires()
-    assert "aten::item at train.py:88" in host_sync.sentence(facts)
+    assert "aten::item at train.py:88" in in_words(host_sync, facts)
     first = host_sync.evidence(facts)[0]
     assert (first.op, first.line) == ("aten::item", "train.py:88")
 
@@ -43,7 +44,7 @@ def test_a_plain_synchronize_is_named_too() -> None:
     facts = facts_of(
         sketch(cpu="oeeeeoo   oeeeeoo   oeeeeoo", gpu="mmmm.mM   mmmm.mM   mmmm.mM", steps=STEPS)
     )
-    assert "cudaDeviceSynchronize" in host_sync.sentence(facts)
+    assert "cudaDeviceSynchronize" in in_words(host_sync, facts)
 
 
 def test_a_device_that_copies_results_back_is_not_said_to_wait() -> None:
@@ -61,5 +62,5 @@ def test_a_device_that_copies_results_back_is_not_said_to_wait() -> None:
         book._add(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, book.now)
     facts = facts_of(book.timeline())
     assert decide(facts).cause == "host-sync"
-    text = host_sync.sentence(facts)
+    text = in_words(host_sync, facts)
     assert "goes to copies back to the host" in text and "the device waits" not in text

@@ -10,6 +10,7 @@ from findwall.attribute.whatif import best_step, saved_alone, without_recompute
 from findwall.model.events import Kind
 from findwall.walls import recompute
 from sketch import KERNELS, Drawn, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|           |           |           "
 CPU = """
@@ -39,7 +40,7 @@ def cannot_tell() -> Facts:
 def test_all_of_it_comes_back() -> None:
     facts = fires()
     assert facts.recoverable_ms("recompute") == facts.spent_ms("recompute")
-    assert "checkpointed" in recompute.sentence(facts)
+    assert "checkpointed" in in_words(recompute, facts)
 
 
 def test_memory_that_is_set_for_repeated_work_comes_back_too() -> None:
