@@ -15,6 +15,7 @@ from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.by_hand import LONGEST_HOW
+from findwall.report.words.documents import worded
 from findwall.walls import memory_roof
 from fixes import drawn
 from speaking import in_words
@@ -24,7 +25,7 @@ OTHER = [8192, 8192]  # a weight of another shape than the trained one
 
 
 def document(facts: Facts) -> Diagnosis:
-    return checked(diagnose_device(facts.run, [facts]), circumstances(facts))
+    return worded(checked(diagnose_device(facts.run, [facts]), circumstances(facts)))
 
 
 def test_at_the_roof_it_is_the_first_fix_with_what_is_left() -> None:
