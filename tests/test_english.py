@@ -20,6 +20,7 @@ from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.terminal import to_text
 from findwall.walls import cause_modules
+from speaking import in_words
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -170,7 +171,7 @@ def _drawn(cause: str) -> str:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    text: str = cause_modules()[cause].sentence(module.fires())
+    text: str = in_words(cause_modules()[cause], module.fires())
     return text
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import kinds_of, told_of_kind, what_it_does
+from findwall.attribute.kinds_told import kinds_of, what_it_does, worst_kind
 from findwall.examine import examine
 from findwall.model.events import Timeline
 from findwall.model.run import HostLine, Rank, Run, StepTimes
 from findwall.report.terminal import to_text
+from findwall.report.words import spoken
 from findwall.structure.window import _one_of_each
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
@@ -49,7 +50,7 @@ def test_the_slow_steps_are_told_by_the_device() -> None:
     assert usual.mean == pytest.approx(USUAL, rel=0.05)
     assert slow.mean == pytest.approx(SLOW, rel=0.05)
     assert slow.every == 16
-    assert what_it_does(facts, slow) == "waiting for host-work at train.py:31 in rollout"
+    assert spoken(what_it_does(facts, slow)) == "waiting for host-work at train.py:31 in rollout"
     assert decide(job(4)).cause == "host-work"
 
 
@@ -96,12 +97,15 @@ def test_the_box_says_which_steps_the_wall_is_in() -> None:
 
 def test_a_kind_of_step_that_does_not_carry_the_wall_stays_out_of_the_box() -> None:
     facts = job(4, doing="saving")
-    assert told_of_kind(facts, "host-work", "") == f" {BOX}"
-    assert told_of_kind(facts, "host-work", "so said of 1 step in 4 already") == ""
-    assert told_of_kind(facts, "launch-bound", "") == ""
-    assert told_of_kind(job(4), "host-work", "").startswith(" 1 step in 4 takes 46.0 ms")  # seen by the trace
-    assert told_of_kind(job(4), "launch-bound", "") == ""
-    assert told_of_kind(facts_of(window()), "host-work", "") == ""
+    assert f"{spoken(worst_kind(facts, 'host-work'))}." == BOX
+    (saves,) = (kind for kind in kinds_of(facts) if kind.doing)
+    assert worst_kind(facts, "host-work", named=saves) is None
+    assert worst_kind(facts, "launch-bound") is None
+    assert spoken(worst_kind(job(4), "host-work")).startswith(
+        "1 step in 4 takes 46.0 ms"
+    )  # seen by the trace
+    assert worst_kind(job(4), "launch-bound") is None
+    assert worst_kind(facts_of(window()), "host-work") is None
 
 
 def test_a_run_of_steps_holds_one_of_each() -> None:

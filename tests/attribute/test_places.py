@@ -9,6 +9,7 @@ from findwall.attribute.places import line_of, parse_frame, sampled, sampled_evi
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
 from sketch import facts_of, sketch
+from speaking import texts
 
 
 @pytest.mark.parametrize(
@@ -72,4 +73,4 @@ def test_a_samplers_own_lines_come_first() -> None:
 def test_a_line_seen_in_several_callees_is_one_line() -> None:
     lines = (HostLine("a.py:3", "g", 0.3), HostLine("b.py:1", "f", 0.4), HostLine("a.py:3", "g", 0.2))
     found = sampled_evidence(facts_of(sketch(cpu="o", gpu="k"), host_lines=lines))
-    assert [one.line for one in found] == ["a.py:3", "b.py:1"] and "50 % of the samples" in found[0].text
+    assert [one.line for one in found] == ["a.py:3", "b.py:1"] and "50 % of the samples" in texts(found)[0]

@@ -11,6 +11,7 @@ from findwall.attribute.unmeasured import cores_at_work
 from findwall.examine.device import diagnose_device
 from findwall.model.machine import NO_TELEMETRY, CpuUse, Telemetry
 from findwall.model.run import StepTimes
+from findwall.report.words import spoken
 from findwall.walls.verdict import Verdict, decide
 from sketch import Drawn, facts_of, hosts_own, sketch
 
@@ -33,7 +34,7 @@ def test_large_products_are_arithmetic(used: float | None) -> None:
     found = facts("oooo", MATMUL, used)
     assert decide(found) == Verdict(None, between=("at-the-roof", "slow-kernels"), why_not="ceilings")
     wall = diagnose_device(found.run, [found]).wall
-    assert "Run `findwall ceilings`" in wall.sentence and wall.cause is None
+    assert "Run `findwall ceilings`" in spoken(wall.claim) and wall.cause is None
 
 
 def test_nothing_is_said_of_how_near_the_ceiling_they_run() -> None:

@@ -14,10 +14,11 @@ from findwall.attribute import without_gradients as module
 from findwall.attribute.without_gradients import (
     LARGE_SHARE,
     Gradientless,
-    told_without_gradients,
+    beside_gradients,
     without_gradients,
 )
 from findwall.model.run import HostLine
+from findwall.report.words import spoken
 from fixes import drawn
 from trained_steps import WIDE, Trained, recorded
 
@@ -73,7 +74,7 @@ def test_another_network_is_told_by_its_weights(tmp_path: Path) -> None:
     facts = recorded(tmp_path, before=teacher)
     found = without_gradients(facts)
     assert found is not None and found.weights == "others" and not found.switched
-    assert "evaluat" not in told_without_gradients(facts)
+    assert all("evaluat" not in spoken(one) for one in beside_gradients(facts))
 
 
 def test_a_frame_tells_the_line(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
 from findwall.model.machine import Ceilings
+from findwall.report.words.documents import worded
 from findwall.verify.trial import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
 from fixes.drawn import on_cores_without_floor
 
@@ -121,8 +122,8 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Workers are prescribed, and a fix that needs an edit; which stacks were looked at."""
-    how = {"lighter-samples": "Edit it.", "loader-workers": "Use `DataLoader(…, num_workers=2)`."}
-    found = prescribing(how)
+    found = prescribing({"lighter-samples": "Edit it.", "loader-workers": "Let workers load."})
+    found.prescriptions[1].parameters = {"workers": 2}
     stacks: list[tuple[str, ...]] = []
 
     def look(_job: object, stack: tuple[str, ...], writes: list[str], _left_s: float = 0.0) -> Diagnosis:
@@ -188,7 +189,7 @@ def test_what_is_worth_a_trial_without_a_wall_is_tried_with_its_number(
     """A wait for the loader that was timed, beside work of which nobody knows how fast it could be."""
     waiting, alone = on_cores_without_floor(), on_cores_without_floor(loader_s=0.0)
     for facts, told in ((waiting, "loader-workers=2"), (alone, "nothing: no wall was found. 100 % of the")):
-        found = diagnose_device(facts.run, [facts])
+        found = worded(diagnose_device(facts.run, [facts]))
         monkeypatch.setattr(trying, "_diagnosis", lambda *_, found=found: found)
         assert cli._run(["try", "--dry-run", "job.py"]) == 0
         said = capsys.readouterr().out.splitlines()

@@ -20,6 +20,7 @@ from examples import drawn
 from findwall.examine import claim_checks, figure_checks
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances
+from findwall.model.claims import Claim, advises, promised_ms
 from findwall.model.diagnosis import (
     BudgetRow,
     Diagnosis,
@@ -31,6 +32,8 @@ from findwall.model.diagnosis import (
     from_json,
     to_json,
 )
+from findwall.report.words import spoken
+from findwall.report.words.documents import worded
 
 JOB = Circumstances(vendor="nvidia", cores=16, copies_tell_memory=True, clocks_sampled=True)
 Wrong = Callable[[Diagnosis], Circumstances | None]
@@ -50,16 +53,11 @@ def row(document: Diagnosis, cause: str) -> BudgetRow:
     return next(one for one in document.budget if one.cause == cause)
 
 
-def say(text: str) -> Wrong:
-    def change(document: Diagnosis) -> None:
-        document.wall.sentence = text
+def say(claim: Claim, **job: Any) -> Wrong:
+    """The verdict says this, of such a job."""
 
-    return change
-
-
-def say_of(text: str, **job: Any) -> Wrong:
     def change(document: Diagnosis) -> Circumstances:
-        document.wall.sentence = text
+        document.wall.claim, document.wall.advises = claim, advises(claim)
         return replace(JOB, **job)
 
     return change
@@ -104,11 +102,11 @@ def beyond_spec(document: Diagnosis) -> Circumstances:
 
 
 def small_promise(document: Diagnosis) -> None:
-    document.wall.sentence = "saves up to 100 us."
+    document.wall.saves_ms = 0.1
 
 
 def advises_refused(document: Diagnosis) -> None:
-    document.wall.sentence = "capture the step in a CUDA graph: saves up to 5.00 ms."
+    document.wall.advises = ["cuda-graphs"]
     document.prescriptions = []
     document.not_worth_it = [NotWorthIt(["cuda-graphs"], 1.0, "the device never waits")]
 
@@ -123,11 +121,11 @@ VERDICTS: dict[str, Wrong] = {
     "verdict-keeps-to-the-spec": beyond_spec,
     "promise-covers-the-fixes": small_promise,
     "verdict-advises-nothing-refused": advises_refused,
-    "says-something": say("memory is asked 0 times per step"),
-    "graph-is-not-captured-twice": say_of("capture the step in a CUDA graph", replayed_share=0.9),
-    "advice-is-for-this-device": say_of("see nvidia-smi topo -m", vendor="amd"),
-    "workers-fit-the-cores": say("give the DataLoader num_workers=25"),
-    "memory-is-named": say_of("they come from pageable memory", copies_tell_memory=False),
+    "says-something": say(Claim("graph-breaks/leaves", {"times": 0})),
+    "graph-is-not-captured-twice": say(Claim("advise/cuda-graphs"), replayed_share=0.9),
+    "advice-is-for-this-device": say(Claim("advise/faster-link", {"maker": "nvidia"}), vendor="amd"),
+    "workers-fit-the-cores": say(Claim("advise/loader-workers/first", {"workers": 25})),
+    "memory-is-named": say(Claim("copy-exposed/copies", {"memory": "pageable"}), copies_tell_memory=False),
 }
 
 
@@ -144,20 +142,21 @@ def test_a_verdict_that_contradicts_a_figure_is_withdrawn(name: str) -> None:
     assert name in after.quality.checks_failed
     assert after.wall.cause is None and after.wall.between == []
     assert after.prescriptions == []
-    assert any("contradicts a figure" in note for note in after.notes)
+    assert any(note.id == "check/no-wall" for note in after.remarks)
+    assert after.wall.why_not == "contradiction" and spoken(after.wall.claim)
 
 
-def fix(how: str = "do it", low: float | None = None) -> Prescription:
-    return Prescription(["keep-cache"], ["allocator"], Range(low=low), Range(), "safe", how)
+def fix(name: str = "torch-compile", low: float | None = None, **said: Any) -> Prescription:
+    return Prescription([name], ["allocator"], Range(low=low), Range(), "safe", "do it", **said)
 
 
 FIXES: dict[str, tuple[Prescription, Circumstances]] = {
     "step-is-shorter-but-not-beyond-the-spec": (fix(low=0.001), replace(JOB, least_ms=1.0)),
-    "says-something": (fix("it waits 0 times per step"), JOB),
-    "graph-is-not-captured-twice": (fix("`g = torch.cuda.graph(…)`"), replace(JOB, replayed_share=0.9)),
-    "advice-is-for-this-device": (fix("set torch.backends.cudnn.benchmark"), replace(JOB, device_kind="cpu")),
-    "workers-fit-the-cores": (fix("num_workers=25"), JOB),
-    "memory-is-named": (fix("9 MB come from pageable memory"), replace(JOB, copies_tell_memory=False)),
+    "says-something": (fix(claim=Claim("fix", {"times": 0})), JOB),
+    "graph-is-not-captured-twice": (fix("cuda-graphs"), replace(JOB, replayed_share=0.9)),
+    "advice-is-for-this-device": (fix("cudnn-benchmark"), replace(JOB, device_kind="cpu")),
+    "workers-fit-the-cores": (fix("loader-workers", parameters={"workers": 25}), JOB),
+    "memory-is-named": (fix(claim=Claim("pin-memory/pin")), replace(JOB, copies_tell_memory=False)),
 }
 
 
@@ -166,23 +165,23 @@ def test_a_fix_that_contradicts_a_figure_is_dropped(name: str) -> None:
     document = sound()
     wrong, job = FIXES[name]
     document.prescriptions = [wrong]
-    document.wall.sentence = "it is slow"
+    document.wall.claim, document.wall.advises = None, []
     after = checked(document, job)
     assert after.quality.checks_failed == {name: 1}
     assert after.prescriptions == []
     assert after.wall.cause == document.wall.cause
-    assert any(note.startswith("keep-cache: not shown") for note in after.notes)
+    assert spoken(after.remarks[-1]).startswith(f"{wrong.fixes[0]}: not shown")
 
 
 REFUSALS: dict[str, tuple[NotWorthIt, Circumstances]] = {
-    "refused-is-not-advised": (NotWorthIt(["keep-cache"], 1.0, "no use"), JOB),
+    "refused-is-not-advised": (NotWorthIt(["torch-compile"], 1.0, "no use"), JOB),
     "clocks-were-sampled": (
         NotWorthIt(["raise-clocks"], 1.0, "the clocks are fine"),
         replace(JOB, clocks_sampled=False),
     ),
-    "says-something": (NotWorthIt(["sdpa"], 1.0, "it is called 0 times"), JOB),
+    "says-something": (NotWorthIt(["sdpa"], 1.0, "", claim=Claim("sdpa/called", {"times": 0})), JOB),
     "memory-is-named": (
-        NotWorthIt(["pin-memory"], 1.0, "the copies already come from pinned memory"),
+        NotWorthIt(["pin-memory"], 1.0, "", claim=Claim("pin-memory/already")),
         replace(JOB, copies_tell_memory=False),
     ),
 }
@@ -295,16 +294,25 @@ def test_no_check_is_without_its_wrong_document() -> None:
 
 
 NUMBERS = st.one_of(st.floats(-2.0, 3.0), st.sampled_from([0.0, 1.0, 1e-6, 1e6]))
-TEXTS = st.sampled_from(
+
+
+def told(action: str, saves_ms: float) -> Claim:
+    fact = Claim("graph-breaks/leaves", {"spent_ms": 1.0, "step_ms": 2.0, "spent_share": 0.5, "times": 1.0})
+    gain = Claim("gain/saves", {"saves_ms": saves_ms, "behind": False})
+    return Claim("verdict/told", parts=[fact, Claim(action), gain])
+
+
+CLAIMS = st.sampled_from(
     [
-        "capture the step in a CUDA graph: saves up to 1.00 ms",
-        "Capture the step in a CUDA graph; that saves up to 1.00 ms",
-        "Nothing of the step",
-        "num_workers=64",
-        "they come from pageable memory: saves up to 3 us",
-        "see nvidia-smi topo -m",
-        "rocm-smi --showtopo",
-        "saves up to 900 s",
+        told("advise/cuda-graphs", 1.0),
+        Claim("graph-breaks/leaves", {"spent_ms": 0.0, "step_ms": 1.0, "spent_share": 0.0, "times": 1.0}),
+        Claim("advise/loader-workers/first", {"workers": 64}),
+        Claim(
+            "copy-exposed/copies", {"spent_ms": 1.0, "step_ms": 2.0, "spent_share": 0.5, "memory": "pageable"}
+        ),
+        Claim("advise/faster-link", {"maker": "nvidia"}),
+        Claim("advise/faster-link", {"maker": "amd"}),
+        told("advise/remove-sync", 9e5),
     ]
 )
 CAUSES = st.sampled_from(
@@ -347,11 +355,16 @@ def test_whatever_is_wrong_nothing_contradictory_is_left(data: st.DataObject, na
     for one in raw["budget"]:
         one["evidence"] = []  # it quotes what the real job had
     if data.draw(st.booleans()):
-        raw["wall"]["sentence"] = data.draw(TEXTS)
-    if data.draw(st.booleans()):
         raw["budget"][data.draw(st.integers(0, len(raw["budget"]) - 1))]["cause"] = data.draw(CAUSES)
-    for one in raw["prescriptions"]:
-        one["how"] = data.draw(st.one_of(st.just(one["how"]), TEXTS))
+    document = msgspec.convert(raw, Diagnosis)
+    if data.draw(st.booleans()):
+        claim = data.draw(CLAIMS)
+        document.wall = replace(
+            document.wall, sentence="", claim=claim, saves_ms=promised_ms(claim), advises=advises(claim)
+        )
+    for one in document.prescriptions:
+        one.claim = data.draw(st.one_of(st.none(), CLAIMS))
+        one.how = "" if one.claim else one.how
     vendor = data.draw(st.sampled_from(["nvidia", "amd"]))
     job = Circumstances(
         vendor=vendor,
@@ -359,6 +372,6 @@ def test_whatever_is_wrong_nothing_contradictory_is_left(data: st.DataObject, na
         replayed_share=0.9 if data.draw(st.booleans()) else 0.0,
         copies_tell_memory=data.draw(st.booleans()),
     )
-    after = checked(msgspec.convert(raw, Diagnosis), job)
+    after = worded(checked(document, job))
     known = Known(vendor, 16, job.replayed_share > 0.5, job.copies_tell_memory)
     assert contradictions(json.loads(to_json(after)), known) == []

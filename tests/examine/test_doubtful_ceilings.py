@@ -5,16 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from findwall.examine.device import DOUBTFUL_ROOF
 from findwall.examine.examination import examine
 from findwall.hardware import table_ceilings
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.run import Rank, Run
 from findwall.report import phrases
 from findwall.report.terminal import to_text
+from findwall.report.words import spoken
 from sketch import H200, sketch
 
+DOUBTFUL_ROOF = spoken(Claim("roof/doubtful"))
 BUSY = "Other processes kept 1.4 of 2 cores busy meanwhile"
 MEASURED = msgspec.structs.replace(table_ceilings(H200), source="measured", origin="measured on 2026-01-02")
 

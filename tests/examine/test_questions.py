@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from findwall.examine.questions import is_steady, steadiness
+from findwall.report.words import spoken
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,6 @@ def test_two_steps_that_are_alike_prove_nothing(
     seconds: list[float], steady: bool | None, words: str
 ) -> None:
     assert is_steady(np.array(seconds)) is steady
-    found = steadiness(np.array(seconds), "profiled steps")
+    found = steadiness(np.array(seconds), profiled=True)
     assert found.answer == {None: "unknown", True: "yes", False: "no"}[steady]
-    assert words in found.sentence
+    assert words in spoken(found.claim)

@@ -6,14 +6,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.examine.remarks import gather_notes
+from findwall.report.words import spoken
 from sketch import facts_of, sketch
 
 
 def test_repeated_correlation_ids_are_noted() -> None:
     timeline = sketch(cpu="ooo", gpu=" kkkKKKkkk")
     events = timeline.events
-    assert not any("Correlation" in note for note in gather_notes(facts_of(timeline)))
+    assert not any(note.id == "links/ambiguous" for note in gather_notes(facts_of(timeline)))
     same = np.where(events.correlation > 0, 7, events.correlation)
     merged = replace(timeline, events=replace(events, correlation=same))
-    (note,) = [note for note in gather_notes(facts_of(merged)) if "Correlation" in note]
-    assert "3 device events were matched to their launches by process and order" in note
+    (note,) = [note for note in gather_notes(facts_of(merged)) if note.id == "links/ambiguous"]
+    assert "3 device events were matched to their launches by process and order" in spoken(note)

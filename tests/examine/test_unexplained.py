@@ -11,6 +11,7 @@ from findwall.examine import examine
 from findwall.examine.device import diagnose_device
 from findwall.model.run import StepTimes
 from findwall.readers import open_run
+from findwall.report.words import spoken
 from sketch import facts_of, sketch
 
 
@@ -25,7 +26,7 @@ def test_who_ran_findwall_is_not_sent_to_do_it_again() -> None:
     timed = StepTimes((0.003,) * 20, "measured")
     timeline = sketch(cpu="o." * 30, gpu="k." * 30, steps=("|" + " " * 19) * 3, us=20)
     facts = facts_of(timeline, step_times=timed)
-    sentence = diagnose_device(facts.run, [facts]).wall.sentence
+    sentence = spoken(diagnose_device(facts.run, [facts]).wall.claim)
     assert "its steps are shorter than the timed ones" in sentence
     assert sentence.endswith("Trace more of them (`findwall run --trace-steps 20`).")
 

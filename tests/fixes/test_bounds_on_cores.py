@@ -14,8 +14,9 @@ from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.report.fix_phrases import basis
 from findwall.units import ms
-from findwall.walls.slow_kernels import sentence
+from findwall.walls import slow_kernels
 from sketch import Drawn, facts_of, hosts_own, sketch
+from speaking import in_words
 
 FIXES = all_fixes()
 PRODUCT = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])  # 2 GFLOP: 0.5 ms at the ceiling
@@ -52,8 +53,8 @@ def test_more_threads_divide_every_op_and_the_verdict_says_what_that_saves() -> 
     facts = on_cores("oooooooo  ", "pPpPsS    ")
     best, work = at_best(facts, "more-threads"), ms(facts.reading.likely.busy)
     assert best == pytest.approx(ms(facts.step) - work / 2, rel=1e-3)
-    assert "keep 1.3 of 2 cores busy" in sentence(facts)
-    assert promised(sentence(facts)) == pytest.approx(ms(facts.step) - best, abs=0.01)
+    assert "keep 1.3 of 2 cores busy" in in_words(slow_kernels, facts)
+    assert promised(in_words(slow_kernels, facts)) == pytest.approx(ms(facts.step) - best, abs=0.01)
 
 
 def test_threads_that_nobody_counted_are_as_few_as_may_be() -> None:
@@ -65,7 +66,7 @@ def test_ops_that_have_all_threads_need_no_more_though_cores_are_idle() -> None:
     facts = on_cores("oooooooo  ", "pPpPsS    ", threads=2)
     told = FIXES["more-threads"].advise(facts)
     assert isinstance(told, NoUse) and told.why == "the ops may use 2 threads already, for 2 cores"
-    assert "set_num_threads" not in sentence(facts)
+    assert "set_num_threads" not in in_words(slow_kernels, facts)
     own = FIXES["custom-kernels"].advise(facts)
     assert isinstance(own, Use) and " of 2 cores" not in own.how and not own.after_others
 

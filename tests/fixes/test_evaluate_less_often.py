@@ -15,15 +15,17 @@ from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.by_hand import LONGEST_HOW
+from findwall.report.words.documents import worded
 from findwall.walls import memory_roof
 from fixes import drawn
+from speaking import in_words
 
 FIX = "evaluate-less-often"
 OTHER = [8192, 8192]  # a weight of another shape than the trained one
 
 
 def document(facts: Facts) -> Diagnosis:
-    return checked(diagnose_device(facts.run, [facts]), circumstances(facts))
+    return worded(checked(diagnose_device(facts.run, [facts]), circumstances(facts)))
 
 
 def test_at_the_roof_it_is_the_first_fix_with_what_is_left() -> None:
@@ -112,7 +114,7 @@ def test_batches_of_the_pass_go_with_it() -> None:
 
 
 def test_memory_s_roof_is_not_the_last_word_either() -> None:
-    assert "is forward work without gradients" in memory_roof.sentence(drawn.evaluating())
+    assert "is forward work without gradients" in in_words(memory_roof, drawn.evaluating())
 
 
 def test_who_takes_work_out() -> None:

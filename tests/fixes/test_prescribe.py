@@ -27,6 +27,7 @@ from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.events import Kind
 from findwall.model.run import StepTimes
 from findwall.readers import read_trace
+from findwall.report.words.documents import worded
 from findwall.units import ms
 from findwall.walls.verdict import Verdict, decide
 from fixes.drawn import in_doubles, on_cores_without_floor
@@ -222,7 +223,7 @@ def test_without_a_verdict_nothing_is_prescribed() -> None:
 
 
 def seen(facts: Facts) -> Diagnosis:
-    found = diagnose_device(facts.run, [facts])
+    found = worded(diagnose_device(facts.run, [facts]))
     assert found.wall.cause is None  # so much of the step may hold a larger wall
     return found
 

@@ -17,6 +17,7 @@ from findwall.structure.own_updates import own_updates
 from findwall.walls import unfused_optimizer
 from findwall.walls.verdict import decide
 from sketch import facts_of
+from speaking import in_words
 
 Shape = list[int]
 MUL = "void at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>"
@@ -185,7 +186,7 @@ def test_the_wall_is_the_optimizer_and_its_fix_is_not_to_compile_the_model() -> 
     assert decide(facts).cause == "unfused-optimizer"
     classes = {KERNEL_CLASSES[at] for at in facts.kernels.class_index[facts.kernels.own_update].tolist()}
     assert classes == {"optimizer"}
-    text = unfused_optimizer.sentence(facts)
+    text = in_words(unfused_optimizer, facts)
     assert "the job's own update of its parameters" in text
     assert "ompile the function that updates a parameter" in text
     outcome = fused_optimizer.advise(facts)

@@ -16,6 +16,7 @@ from findwall.walls import recompilation
 from findwall.walls.verdict import decide
 from lengths import ATTENTION, BACKWARD, MS, Job, lengths_job
 from sketch import facts_of
+from speaking import in_words, texts
 
 
 def plans_of(timeline: Timeline) -> Plans:
@@ -139,9 +140,9 @@ def attention() -> Facts:
 def test_the_wall_names_op_and_shapes() -> None:
     facts = attention()
     assert decide(facts).cause == "recompilation"
-    text = recompilation.sentence(facts)
+    text = in_words(recompilation, facts)
     assert "sets itself up for 3 new shapes in the traced steps (such as [8×16×" in text
     assert "Pad or bucket" in text
     shown = recompilation.evidence(facts)
     assert {one.op for one in shown} == {ATTENTION, BACKWARD}
-    assert all("3 new shapes" in one.text for one in shown)
+    assert all("3 new shapes" in text for text in texts(shown))

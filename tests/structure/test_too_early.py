@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from findwall.attribute.setups import grows
 from findwall.examine.too_early import too_early
 from findwall.model.run import StepTimes
+from findwall.report.words import spoken
 from findwall.walls.verdict import decide
 from lengths import lengths_job
 from sketch import facts_of
@@ -24,7 +25,7 @@ def test_lengths_that_grow_evenly_are_set_up_once(first: int, by: int, steps: in
     assert grows(facts)
     found = decide(facts)
     assert (found.cause, found.why_not) == (None, "growing")
-    assert "findwall run --wait" in too_early(facts, "growing")
+    assert "findwall run --wait" in spoken(too_early(facts, "growing"))
 
 
 @settings(max_examples=40, deadline=None)
@@ -47,7 +48,7 @@ def test_a_job_that_became_much_faster_was_measured_too_early(later_ms: float | 
     found = decide(told)
     assert found.why_not == expected
     if expected:
-        assert found.cause is None and "after that" in too_early(told, expected)
+        assert found.cause is None and "after that" in spoken(too_early(told, expected))
     else:
         assert found.cause == "recompilation"
 

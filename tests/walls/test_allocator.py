@@ -10,6 +10,7 @@ from findwall.measure.environment import look_at_variables
 from findwall.model.machine import Environment
 from findwall.walls import allocator
 from sketch import facts_of, sketch
+from speaking import in_words
 
 STEPS = "|         |         |         "
 CPU = "offfmmmo  offfmmmo  offfmmmo  "
@@ -32,14 +33,14 @@ def cannot_tell() -> Facts:
 
 
 def test_frees_point_at_empty_cache() -> None:
-    assert "empty_cache()" in allocator.sentence(fires())
+    assert "empty_cache()" in in_words(allocator, fires())
 
 
 def test_mallocs_alone_point_at_fragmentation() -> None:
     facts = facts_of(
         sketch(cpu="ommmmo    ommmmo    ommmmo    ", gpu="m    m    m    m    m    m    ", steps=STEPS)
     )
-    assert "expandable_segments" in allocator.sentence(facts)
+    assert "expandable_segments" in in_words(allocator, facts)
 
 
 def test_a_cache_that_is_switched_off_is_switched_on() -> None:
@@ -49,7 +50,7 @@ def test_a_cache_that_is_switched_off_is_switched_on() -> None:
     off = replace(facts, run=replace(facts.run, environment=Environment(found)))
     advice = keep_cache.advise(off)
     assert not isinstance(advice, NoUse)
-    for said in (allocator.sentence(off), advice.how):
+    for said in (in_words(allocator, off), advice.how):
         assert "unset PYTORCH_NO_CUDA_MEMORY_CACHING" in said and "empty_cache" not in said
 
 
@@ -58,4 +59,4 @@ def test_the_sentence_counts_the_calls_that_the_fix_counts() -> None:
     advice = keep_cache.advise(facts)
     assert not isinstance(advice, NoUse)
     assert "2 cudaFree and 2 cudaMalloc calls" in advice.how
-    assert "asks the driver for memory 2 times and gives it back 2 times" in allocator.sentence(facts)
+    assert "asks the driver for memory 2 times and gives it back 2 times" in in_words(allocator, facts)

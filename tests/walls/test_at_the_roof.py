@@ -9,6 +9,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.causes import cause_index
 from findwall.walls import at_the_roof
 from sketch import Drawn, facts_of, sketch
+from speaking import evidence_of, in_words
 
 STEPS = "|     |     |     "
 CPU = "oooo  oooo  oooo"
@@ -27,8 +28,8 @@ def cannot_tell() -> Facts:
 
 
 def test_says_what_is_left() -> None:
-    assert "fp8" in at_the_roof.sentence(fires())
-    assert "of its ceiling" in at_the_roof.evidence(fires())[0].text
+    assert "fp8" in in_words(at_the_roof, fires())
+    assert "of its ceiling" in evidence_of(at_the_roof, fires())[0]
 
 
 def test_from_each_format_the_next_one_down_is_named() -> None:
@@ -39,7 +40,7 @@ def test_from_each_format_the_next_one_down_is_named() -> None:
         ("NVIDIA A100-SXM4-80GB", "c10::BFloat16", "(int8)"),
         ("Tesla V100-SXM2-32GB", "c10::Half", "Only a smaller model"),
     ):
-        text = at_the_roof.sentence(matmuls(dtype, device))
+        text = in_words(at_the_roof, matmuls(dtype, device))
         assert said in text, text
         assert dtype != "double" or "fp8" not in text
 

@@ -15,6 +15,7 @@ from findwall.fixes import all_fixes, fix_modules
 from findwall.model.catalogue import ROOFS, WALL_OF
 from findwall.walls import cause_modules, page
 from findwall.walls.verdict import decide
+from speaking import in_words, texts
 
 HEADINGS = ("What it finds:", "Why it costs:", "How it is told apart:", "What helps:")
 
@@ -62,11 +63,11 @@ def test_fires(cause: str) -> None:
     facts = drawn(cause, "fires")
     assert facts.share(cause) > 0.05
     module = cause_modules()[cause]
-    text = module.sentence(facts)
+    text = in_words(module, facts)
     assert re.search(r"\d[\d.]* (ms|us) of the [\d.]+ (ms|us) step \(\d+", text), text
     assert text.endswith(".") and "unknown" not in text
     found = module.evidence(facts)
-    assert 1 <= len(found) <= 3 and all(one.text for one in found)
+    assert 1 <= len(found) <= 3 and all(texts(found))
 
 
 @pytest.mark.parametrize("cause", WALL_OF)
@@ -82,7 +83,7 @@ def test_cannot_tell_and_says_so(cause: str) -> None:
     """Missing is not zero: the cause is not the verdict, and something admits why."""
     facts = drawn(cause, "cannot_tell")
     assert decide(facts).cause != cause or cause in ROOFS
-    text = cause_modules()[cause].sentence(facts)
+    text = in_words(cause_modules()[cause], facts)
     undecided = decide(facts).cause is None
     blind = facts.recoverable_ms(cause) is None
     assert undecided or blind or facts.spent_ms("unknown") > 0 or "unknown" in text
@@ -103,7 +104,7 @@ def test_every_sentence_survives_every_drawing(cause: str, other: str) -> None:
     """A rule is asked about jobs that have nothing to do with it."""
     facts = drawn(other, "cannot_tell")
     module = cause_modules()[cause]
-    assert module.sentence(facts).endswith(".")
+    assert in_words(module, facts).endswith(".")
     assert len(module.evidence(facts)) <= 3
 
 

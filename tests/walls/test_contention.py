@@ -9,6 +9,7 @@ import pytest
 from findwall.examine.device import diagnose_device
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.model.run import StepTimes
+from findwall.report.words import spoken
 from findwall.walls.verdict import Verdict, decide
 from sketch import KERNELS, facts_of, hosts_own, sketch
 
@@ -51,10 +52,10 @@ def test_the_report_says_why():
     facts = facts_of(LAUNCHES, STEP_MS, telemetry=Telemetry(cpu=CpuUse(others_busy=1.0, in_line_share=0.8)))
     wall = diagnose_device(facts.run, [facts]).wall
     assert wall.cause is None and not wall.between
-    assert (
-        "For 80 % of the time the job's thread waited for a core" in wall.sentence
-        and "launch-bound" in wall.sentence
-    )
+    assert wall.claim is not None and wall.why_not == "contended"
+    (why,) = wall.claim.parts
+    assert why.figures == {"waited_share": 0.8, "cause": "launch-bound"}
+    assert spoken(why).startswith("For 80 % of the time the job's thread waited for a core")
 
 
 ON_CORES = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": KERNELS["t"]}, device="")

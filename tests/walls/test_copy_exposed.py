@@ -5,6 +5,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.walls import copy_exposed
 from sketch import facts_of, sketch
+from speaking import evidence_of, in_words
 
 STEPS = "|        |        |        "
 CPU = "cccco    cccco    cccco    "
@@ -30,10 +31,10 @@ def cannot_tell() -> Facts:
 
 def test_pageable_memory_asks_for_pinned() -> None:
     facts = fires()
-    assert "pin_memory=True" in copy_exposed.sentence(facts)
-    assert "9.0 MB per step at 3.0 GB/s" in copy_exposed.evidence(facts)[0].text
+    assert "pin_memory=True" in in_words(copy_exposed, facts)
+    assert "9.0 MB per step at 3.0 GB/s" in evidence_of(copy_exposed, facts)[0]
 
 
 def test_an_exposed_pinned_copy_asks_for_overlap() -> None:
     facts = facts_of(sketch(cpu="oo       oo       oo", gpu="iiimm    iiimm    iiimm", steps=STEPS))
-    assert "on its own stream" in copy_exposed.sentence(facts)
+    assert "on its own stream" in in_words(copy_exposed, facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.walls import dtype_casts
 from sketch import BIG, H200, Drawn, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|        |        |        "
 CPU = "o        o        o"
@@ -30,4 +31,4 @@ def cannot_tell() -> Facts:
 
 
 def test_names_both_types() -> None:
-    assert "bf16 to fp32 of [32768×8192]" in dtype_casts.sentence(fires())
+    assert "bf16 to fp32 of [32768×8192]" in in_words(dtype_casts, fires())

@@ -6,6 +6,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.events import Kind
 from findwall.walls import graph_breaks
 from sketch import facts_of, sketch
+from speaking import evidence_of, in_words
 
 STEPS = "|           |           |           "
 BROKEN = """
@@ -37,8 +38,8 @@ def cannot_tell() -> Facts:
 
 def test_counts_the_breaks() -> None:
     facts = fires()
-    assert "leaves its graph once per step" in graph_breaks.sentence(facts)
-    assert "Torch-Compiled Region: 1/0" in graph_breaks.evidence(facts)[0].text
+    assert "leaves its graph once per step" in in_words(graph_breaks, facts)
+    assert "Torch-Compiled Region: 1/0" in evidence_of(graph_breaks, facts)[0]
 
 
 def test_a_compiled_module_after_another_is_no_break() -> None:

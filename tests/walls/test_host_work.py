@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from findwall.attribute.facts import Facts
+from findwall.model.claims import Claim
 from findwall.model.events import Kind
 from findwall.model.run import HostLine, StepTimes
+from findwall.report.words.evidence import silence
 from findwall.walls import host_work
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
+from speaking import evidence_of, in_words, texts
 
 STEPS = "|         |         |         "
 CPU = """
@@ -30,14 +35,14 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_line_of_the_trace() -> None:
-    assert "main (train.py:88)" in host_work.sentence(fires())
+    assert "main (train.py:88)" in in_words(host_work, fires())
 
 
 def test_names_the_line_a_sampler_saw() -> None:
     lines = (HostLine("train.py:31", "save", 0.8), HostLine("train.py:9", "main", 0.1))
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines)
-    assert "train.py:31 (save)" in host_work.sentence(facts)
-    assert "80 % of the samples" in " ".join(one.text for one in host_work.evidence(facts))
+    assert "train.py:31 (save)" in in_words(host_work, facts)
+    assert "80 % of the samples" in " ".join(evidence_of(host_work, facts))
 
 
 def test_a_line_that_runs_ops_is_not_where_the_host_works() -> None:
@@ -46,32 +51,40 @@ def test_a_line_that_runs_ops_is_not_where_the_host_works() -> None:
         HostLine("train.py:12", "tokenize", 0.2),
     )
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines)
-    assert "train.py:12 (tokenize)" in host_work.sentence(facts)
+    assert "train.py:12 (tokenize)" in in_words(host_work, facts)
     only = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines[:1])
-    assert "train.py:24 (main)" in host_work.sentence(only)
+    assert "train.py:24 (main)" in in_words(host_work, only)
 
 
 def test_without_lines_the_ops_around_are_named() -> None:
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
-    text = host_work.sentence(facts)
+    text = in_words(host_work, facts)
     assert "between aten::mm and aten::mm" in text
     assert "with_stack=True" in text
     ran = facts_of(facts.timeline, step_times=StepTimes((0.01,) * 10, "measured"))
-    assert "between aten::mm and aten::mm" in host_work.sentence(ran)
-    assert "findwall run" not in host_work.sentence(ran)  # that is what they did
+    assert "between aten::mm and aten::mm" in in_words(host_work, ran)
+    assert "findwall run" not in in_words(host_work, ran)  # that is what they did
 
 
 def test_a_gap_without_host_ops_is_placed_by_the_device(monkeypatch) -> None:
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
     monkeypatch.setattr(host_work, "_neighbours", lambda *_: (None, None))
     (found,) = host_work.evidence(facts)
-    assert found.text.startswith("between aten::mm and aten::mm: the device waited")
+    assert texts([found])[0].startswith("between aten::mm and aten::mm: the device waited")
 
 
-def test_ends_that_are_not_known_are_not_named() -> None:
-    assert host_work._between(None, "aten::mm") == "before aten::mm"
-    assert host_work._between("aten::mm", None) == "after aten::mm"
-    assert "no op" in host_work._between(None, None)
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"after": "aten::mm"}, "before aten::mm"),
+        ({"before": "aten::mm"}, "after aten::mm"),
+        ({"before": "aten::mm", "after_kernel": "void cub::Sort<int>(int)"}, "between aten::mm and Sort"),
+        ({}, "where the trace records no op at all"),
+        ({"call": "poll", "after": "aten::mm"}, "in poll, before aten::mm"),
+    ],
+)
+def test_ends_that_are_not_known_are_not_named(names: dict[str, str], words: str) -> None:
+    assert silence(Claim("evidence/silence", names=names)) == words
 
 
 def test_an_op_on_the_host_s_own_tensors_is_named() -> None:
@@ -79,5 +92,5 @@ def test_an_op_on_the_host_s_own_tensors_is_named() -> None:
     host = {"p": (Kind.OP, "aten::normal_")}
     facts = facts_of(sketch("oppppppppp" * 4, " mmmmmm   " * 4, "|         " * 4, host=host))
     assert decide(facts).cause == "host-work"
-    text = host_work.sentence(facts)
+    text = in_words(host_work, facts)
     assert "aten::normal_" in text and "no op under it" not in text

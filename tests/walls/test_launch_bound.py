@@ -8,6 +8,7 @@ from findwall.attribute.facts import Facts
 from findwall.walls import launch_bound
 from findwall.walls.verdict import decide
 from sketch import KERNELS, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|           |           |           "
 GPU = "k.K.k.K.k.K.k.K.k.K.k.K.k.K.k.K.k.K."
@@ -36,7 +37,7 @@ def cannot_tell() -> Facts:
 
 def test_counts_what_is_launched() -> None:
     facts = fires()
-    assert "issues 6 kernels one by one" in launch_bound.sentence(facts)
+    assert "issues 6 kernels one by one" in in_words(launch_bound, facts)
     assert "aten::mul" in [one.op for one in launch_bound.evidence(facts)]
 
 
@@ -47,8 +48,8 @@ def test_a_verdict_that_the_profiler_decides_is_refused() -> None:
 
 
 def test_compiled_code_is_told_of_the_graphs_its_compiler_makes() -> None:
-    assert "reduce-overhead" not in launch_bound.sentence(fires())
+    assert "reduce-overhead" not in in_words(launch_bound, fires())
     written = {"k": msgspec.structs.replace(TINY["k"], kernel="triton_poi_fused_mul_0")}
     cpu = "o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o."
     facts = facts_of(sketch(cpu=cpu, gpu=GPU, steps=STEPS, kernels=written, us=20))
-    assert 'ompile with mode="reduce-overhead"' in launch_bound.sentence(facts)
+    assert 'ompile with mode="reduce-overhead"' in in_words(launch_bound, facts)

@@ -19,6 +19,7 @@ from findwall.model.machine import Ceilings
 from findwall.walls import at_the_roof, slow_kernels
 from findwall.walls.verdict import decide
 from sketch import DRAWN_KERNELS, H200, KERNELS, Drawn, facts_of, hosts_own, sketch
+from speaking import in_words
 
 # One kernel of each class that is held against the memory, of an amount of work to be drawn.
 PASSES = {
@@ -127,7 +128,7 @@ def test_a_tenth_of_what_stands_at_the_roof_is_a_remark_and_no_wall(slow: int) -
     assert verdict.cause == ("slow-kernels" if gain >= least else "at-the-roof")
     named = "slow-kernels" if gain >= WORTH_IT * facts.step / 1e6 else "no other cause"
     if verdict.cause == "at-the-roof":
-        assert named in at_the_roof.sentence(facts)
+        assert named in in_words(at_the_roof, facts)
         assert verdict.next == ("slow-kernels" if named == "slow-kernels" else None)
 
 
@@ -176,5 +177,5 @@ def test_ordering_and_selecting_far_below_the_memory_is_slow(op: str) -> None:
 
 def test_few_values_are_ordered_by_comparing_whole_tensors() -> None:
     median = Drawn(SELECTIONS["median"], "aten::median").given([9])
-    assert "the 9 values" in slow_kernels.sentence(one_kernel(median, us=3300))
-    assert "fewer values" in slow_kernels.sentence(one_kernel(median.given([999]), us=3300))
+    assert "the 9 values" in in_words(slow_kernels, one_kernel(median, us=3300))
+    assert "fewer values" in in_words(slow_kernels, one_kernel(median.given([999]), us=3300))

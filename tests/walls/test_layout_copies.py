@@ -7,6 +7,7 @@ from findwall.fixes import NoUse, Use, all_fixes
 from findwall.model.events import Kind
 from findwall.walls import layout_copies
 from sketch import Drawn, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|        |        |        "
 CPU = "oo       oo       oo"
@@ -39,12 +40,12 @@ def moving_on() -> Facts:
 
 def test_a_library_that_converts_layouts_asks_for_channels_last() -> None:
     facts = converting()
-    assert "channels_last" in layout_copies.sentence(facts)
-    assert "contiguous" in layout_copies.sentence(fires())
+    assert "channels_last" in in_words(layout_copies, facts)
+    assert "contiguous" in in_words(layout_copies, fires())
 
 
 def test_a_history_that_moves_on_is_written_in_place() -> None:
-    text = layout_copies.sentence(moving_on())
+    text = in_words(layout_copies, moving_on())
     assert "to another place" in text and "in place" in text and "contiguous" not in text
 
 

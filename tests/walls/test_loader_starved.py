@@ -13,6 +13,7 @@ from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.walls import loader_starved
 from sketch import facts_of, sketch
+from speaking import in_words
 
 STEPS = "|         |         |         "
 CPU = "ddddddd o ddddddd o ddddddd o "
@@ -36,14 +37,14 @@ def cannot_tell() -> Facts:
 
 def test_no_workers_asks_for_workers() -> None:
     """A batch takes up to eight times as long as the rest of the step, and a worker twice as long for it."""
-    assert "num_workers=" in loader_starved.sentence(fires())
+    assert "num_workers=" in in_words(loader_starved, fires())
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS), step_ms=10)
     waited = facts.spent_ms("loader-starved")
-    assert loader_starved.workers_text(facts, 0) == f"num_workers={ceil(2 * waited / (10 - waited))}"
-    assert loader_starved.workers_text(facts, 4) == f"num_workers={ceil(4 * 10 / (10 - waited))}"
-    assert loader_starved.workers_text(facts, 32) == "num_workers=os.cpu_count()"
+    assert loader_starved.workers_needed(facts, 0) == ceil(2 * waited / (10 - waited))
+    assert loader_starved.workers_needed(facts, 4) == ceil(4 * 10 / (10 - waited))
+    assert loader_starved.workers_needed(facts, 32) is None
     few = replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=CpuUse(cores=2))))
-    assert loader_starved.workers_text(few, 1) == "num_workers=2"
+    assert loader_starved.workers_needed(few, 1) == 2
 
 
 def test_a_core_has_no_second_worker() -> None:
@@ -59,6 +60,6 @@ def test_a_core_has_no_second_worker() -> None:
 def test_slow_workers_are_told_apart() -> None:
     host = {"d": (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host))
-    assert "workers cannot keep up" in loader_starved.sentence(facts)
+    assert "workers cannot keep up" in in_words(loader_starved, facts)
     one = replace(facts, rank=replace(facts.rank, loader_workers=1))
-    assert "because its one worker cannot keep up. Add workers" in loader_starved.sentence(one)
+    assert "because its one worker cannot keep up. Add workers" in in_words(loader_starved, one)

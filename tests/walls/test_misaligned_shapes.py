@@ -5,6 +5,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.walls import misaligned_shapes
 from sketch import Drawn, facts_of, sketch
+from speaking import evidence_of, in_words
 
 STEPS = "|        |        |        "
 CPU = "o        o        o"
@@ -33,7 +34,7 @@ def cannot_tell() -> Facts:
 
 
 def test_says_what_to_pad_to_what() -> None:
-    assert "Pad 50257 to 50304" in misaligned_shapes.sentence(fires())
-    first = misaligned_shapes.evidence(fires())[0]
-    assert "[8192×768]·[768×50257] bf16" in first.text
-    assert "cutlass_75_tensorop_bf16" in first.text
+    assert "Pad 50257 to 50304" in in_words(misaligned_shapes, fires())
+    first = evidence_of(misaligned_shapes, fires())[0]
+    assert "[8192×768]·[768×50257] bf16" in first
+    assert "cutlass_75_tensorop_bf16" in first

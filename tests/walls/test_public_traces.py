@@ -16,6 +16,7 @@ from findwall.readers.torch_trace import read_trace
 from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.walls import cause_modules
 from findwall.walls.verdict import Verdict, decide
+from speaking import in_words, texts
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def facts_of(path: Path) -> Facts:
 
 def spoken(facts: Facts, verdict: Verdict) -> str:
     assert verdict.cause is not None
-    text: str = cause_modules()[verdict.cause].sentence(facts)
+    text: str = in_words(cause_modules()[verdict.cause], facts)
     return text
 
 
@@ -78,7 +79,7 @@ def test_library_transposes_are_known_by_name_alone(traces: Path) -> None:
     facts = facts_of(traces / "mi210_no_cpu_events.json.gz")
     copies = facts.recoverable_ms("layout-copies")
     assert copies is not None and copies > 0.1 * facts.step / 1e6
-    assert "channels_last" in cause_modules()["layout-copies"].sentence(facts)
+    assert "channels_last" in in_words(cause_modules()["layout-copies"], facts)
     # The convolutions, whose work nobody recorded, may be worth more.
     assert facts.spent_ms("unknown") > copies
     assert decide(facts).cause is None
@@ -124,7 +125,7 @@ def test_heuristics_for_every_new_shape_are_set_up_not_host_work(traces: Path) -
     facts = facts_of(traces / "b200_vllm_tp8_rank0.json.gz")
     shown = cause_modules()["recompilation"].evidence(facts)
     assert shown[0].op == "aten::addmm"
-    assert "3 new shapes" in shown[0].text
+    assert "3 new shapes" in texts(shown)[0]
 
 
 def test_the_late_rank_is_named_when_all_are_there(traces: Path) -> None:

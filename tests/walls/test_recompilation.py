@@ -5,6 +5,7 @@ from __future__ import annotations
 from findwall.attribute.facts import Facts
 from findwall.walls import recompilation
 from sketch import facts_of, sketch
+from speaking import in_words
 
 STEPS = "|         |         |         "
 
@@ -26,6 +27,6 @@ def cannot_tell() -> Facts:
 
 
 def test_says_how_often() -> None:
-    text = recompilation.sentence(fires())
+    text = in_words(recompilation, fires())
     assert "for the 4th time" in text  # compile_id=0/3
     assert "dynamic=True" in text

@@ -10,6 +10,7 @@ from findwall.attribute.whatif import best_step, without_recompute
 from findwall.model.events import Kind
 from findwall.walls import recompute
 from sketch import KERNELS, Drawn, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|           |           |           "
 CPU = """
@@ -46,7 +47,7 @@ def test_a_graph_for_second_derivatives_repeats_nothing() -> None:
 def test_all_of_it_comes_back() -> None:
     facts = fires()
     assert facts.recoverable_ms("recompute") == facts.spent_ms("recompute")
-    assert "checkpointed" in recompute.sentence(facts)
+    assert "checkpointed" in in_words(recompute, facts)
 
 
 def test_memory_that_is_set_for_repeated_work_comes_back_too() -> None:

@@ -11,6 +11,7 @@ from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.hardware import table_ceilings
 from findwall.walls import slow_link
 from sketch import H200, KERNELS, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|         |         |         "
 DRAWING = ("oo        oo        oo", "mnnnnnnn  mnnnnnnn  mnnnnnnn")
@@ -48,5 +49,5 @@ def cannot_tell() -> Facts:
 
 def test_what_the_link_must_still_carry_is_the_floor() -> None:
     facts = fires()
-    assert "40.0 GB/s over a link that reaches 400 GB/s" in slow_link.sentence(facts)
-    assert facts.local()["slow-link"] == pytest.approx(0.9 * facts.spent()["slow-link"])
+    assert "40.0 GB/s over a link that reaches 400 GB/s" in in_words(slow_link, facts)
+    assert facts.recoverable_ms("slow-link") == pytest.approx(0.9 * facts.spent_ms("slow-link"))

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from findwall.attribute.facts import Facts
 from findwall.walls import small_collectives
 from sketch import KERNELS, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|" + " " * 23 + "|" + " " * 23 + "|" + " " * 23
 CPU = "o" * 12 + " " * 12
@@ -32,7 +33,7 @@ def cannot_tell() -> Facts:
 
 
 def test_names_count_and_size() -> None:
-    text = small_collectives.sentence(fires())
+    text = in_words(small_collectives, fires())
     assert "12 collectives of 4.1 kB" in text
 
 

@@ -8,6 +8,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.walls import straggler
 from sketch import Drawn, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|         |         |         "
 EARLY = ("oo        oo        oo", "mnnnnnnn  mnnnnnnn  mnnnnnnn")
@@ -40,7 +41,7 @@ def cannot_tell() -> Facts:
 def test_names_the_late_rank() -> None:
     facts = fires()
     assert facts.ranks is not None and facts.ranks.late == 1
-    assert "rank 1 arrives last in 3 of 3" in straggler.sentence(facts)
+    assert "rank 1 arrives last in 3 of 3" in in_words(straggler, facts)
     assert facts.spent_ms("straggler") == pytest.approx(6)
     assert facts.spent_ms("exposed-collective") == pytest.approx(1)
 

@@ -8,6 +8,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from findwall.walls import throttled
 from sketch import facts_of, sketch
+from speaking import in_words
 
 CLOCK = Sampled(mean=1200.0, min=1000.0, max=1800.0)
 HOT = Telemetry(sm_clock_mhz=CLOCK, throttle={"hw-thermal": 0.8, "sw-power-cap": 1.0})
@@ -33,6 +34,6 @@ def cannot_tell() -> Facts:
 
 def test_a_third_of_the_clock_is_a_third_of_the_time() -> None:
     assert fires().spent_ms("throttled") == pytest.approx(1 / 3)
-    text = throttled.sentence(fires())
+    text = in_words(throttled, fires())
     assert "1,200 MHz instead of 1,800" in text
     assert "hw-thermal" in text

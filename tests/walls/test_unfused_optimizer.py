@@ -8,6 +8,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.events import Kind
 from findwall.walls import unfused_optimizer
 from sketch import BIG, Drawn, facts_of, sketch
+from speaking import in_words
 
 STEPS = "|        |        |        "
 CPU = """
@@ -34,13 +35,13 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_optimizer() -> None:
-    assert "Pass fused=True to AdamW" in unfused_optimizer.sentence(fires())
+    assert "Pass fused=True to AdamW" in in_words(unfused_optimizer, fires())
 
 
 def test_one_without_a_fused_form_is_told_so() -> None:
     other = {"z": (Kind.ANNOTATION, "Optimizer.step#LAMB.step")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=other))
-    assert "Compile its step" in unfused_optimizer.sentence(facts)
+    assert "Compile its step" in in_words(unfused_optimizer, facts)
 
 
 def own(name: str) -> Facts:

@@ -8,6 +8,7 @@ from findwall.attribute.facts import Facts
 from findwall.model.run import StepTimes
 from findwall.walls import unstable_steps
 from sketch import facts_of, sketch
+from speaking import evidence_of, in_words
 
 CPU, GPU, STEPS = "o    o    o    ", "m    m    m    ", "|    |    |    "
 STEADY = (0.005,) * 18
@@ -33,8 +34,8 @@ def cannot_tell() -> Facts:
 def test_the_mean_over_the_median_is_its_time() -> None:
     facts = fires()
     assert facts.spent_ms("unstable-steps") == pytest.approx(7.5)
-    assert "2 of 20 steps" in unstable_steps.sentence(facts)
-    assert "step 19 of 20" in unstable_steps.evidence(facts)[0].text
+    assert "2 of 20 steps" in in_words(unstable_steps, facts)
+    assert "step 19 of 20" in evidence_of(unstable_steps, facts)[0]
 
 
 def test_a_loader_that_hiccups_is_the_loader() -> None:

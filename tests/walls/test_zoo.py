@@ -17,6 +17,7 @@ from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
 from findwall.walls import cause_modules
 from findwall.walls.verdict import decide
+from speaking import in_words
 
 JOBS = Path(__file__).parent.parent / "fixtures" / "jobs"
 ZOO = Path(__file__).resolve().parents[3] / "shared" / "zoo"
@@ -115,7 +116,7 @@ def test_what_is_said_is_concrete(path: Path, truth: dict[str, Any]) -> None:
     cause = decide(facts).cause
     assert cause is not None
     module = cause_modules()[cause]
-    text = module.sentence(facts)
+    text = in_words(module, facts)
     assert " ms of the " in text and "unknown" not in text
     found = module.evidence(facts)
     assert found

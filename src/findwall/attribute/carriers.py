@@ -6,26 +6,28 @@ Every figure is a step's.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores, pieces
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, listed
-from findwall.attribute.kernel_names import short_kernel, shorten
+from findwall.attribute.figures import listed
 from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text, tensors_of
+from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.intervals import I64
-from findwall.units import format_ms, format_share, ms
+from findwall.model.kernel_names import short_kernel, shorten
+from findwall.units import ms
 
 # Chosen by hand, not calibrated.
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
 OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
 _LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
-CLASS_WORDS = {"attention": "attention kernels", "conv": "convolutions", "matmul": "matmuls"}
+NAMED_CLASSES = {"attention", "conv", "matmul"}  # others are just kernels
 SECTOR_BYTES = 32  # the least that memory hands over at once
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
 
@@ -126,26 +128,39 @@ def name_carrier(facts: Facts, carrier: Carrier) -> str:
     return described if on_cores(facts) else f"{described} ({kernel})"
 
 
-def kernel_evidence(facts: Facts, cause: str, note: str = "") -> list[Evidence]:
-    """The three longest carriers; `note` says what `reached` is a share of, empty to leave it out."""
+def kernel_evidence(facts: Facts, cause: str, of: str = "") -> list[Evidence]:
+    """The three longest carriers; `of` says what `reached` is a share of, empty to leave it out."""
     found = []
     for carrier in carriers(facts, cause):
-        parts = [calls_text(carrier.calls), format_ms(carrier.ms)]
         counted = facts.counted
         blind = not facts.kernels.modelled[facts.atoms.index[carrier.atom]]
+        figures: dict[str, Figure] = {"calls": carrier.calls, "ms": carrier.ms}
+        parts = []
         if counted is not None and counted.cause == cause and blind:
-            parts.append(counted.words)
-        elif note and carrier.reached is not None:
-            parts.append(f"{format_share(carrier.reached)} of {note}")
-        found.append(as_evidence(facts, carrier, f"{name_carrier(facts, carrier)}: {', '.join(parts)}"))
+            parts = [counted.claim]
+        elif of and carrier.reached is not None:
+            figures |= {"reached_share": carrier.reached, "of": of}
+        found.append(as_evidence(facts, carrier, "evidence/kernel", figures, parts))
     return found
 
 
-def as_evidence(facts: Facts, carrier: Carrier, text: str) -> Evidence:
+def as_evidence(
+    facts: Facts, carrier: Carrier, what: str, figures: dict[str, Figure], parts: Sequence[Claim] = ()
+) -> Evidence:
+    """A carrier with what is said of it: its kernel, op, shapes and line."""
     line = line_of(facts, carrier.op_row)
-    if line is not None:
-        text += f", at {line}"
-    return Evidence(text, carrier.kernel, carrier.op, line, carrier.ms)
+    claim = Claim(what, {"on_cores": on_cores(facts), **figures}, carrier_names(facts, carrier), lines(line))
+    return Evidence("", carrier.kernel, carrier.op, line, carrier.ms, claim.with_parts(*parts))
+
+
+def carrier_names(facts: Facts, carrier: Carrier, most_shapes: int = 2) -> dict[str, str]:
+    """What it is called: a collective by its own name, else its op with its shapes, and its kernel."""
+    if facts.kernel_class(carrier.atom) == "collective":
+        return {"collective": _doing(facts, carrier), "kernel": carrier.kernel}
+    if carrier.op is None:
+        return {"kernel": carrier.kernel}
+    shapes = shapes_text(facts, carrier.op_row, most_shapes)
+    return known(op=carrier.op, shapes=shapes, kernel=carrier.kernel)
 
 
 def _doing(facts: Facts, carrier: Carrier) -> str:
@@ -156,21 +171,33 @@ def _doing(facts: Facts, carrier: Carrier) -> str:
     return carrier.op or short_kernel(carrier.kernel)
 
 
-def named_work(facts: Facts, cause: str) -> str:
-    """What the longest carriers are: "matmuls"; just kernels where one of them is of no such class."""
+def work_classes(facts: Facts, cause: str) -> dict[str, Figure]:
+    """The classes of the longest carriers, where all of them have a word for it."""
     kinds = {facts.kernel_class(carrier.atom) for carrier in carriers(facts, cause)}
-    if not kinds or not kinds <= CLASS_WORDS.keys():
-        return pieces(facts)
-    return listed([CLASS_WORDS[kind] for kind in sorted(kinds)])
+    return dict.fromkeys(sorted(kinds), True) if kinds <= NAMED_CLASSES else {}
+
+
+def carrying(facts: Facts, cause: str, most: int = 3) -> dict[str, str]:
+    """The ops that carry a cause, the longest first: op1, op2; where none is known, kernels."""
+    seen: dict[str, float] = {}
+    full: dict[str, tuple[str, str]] = {}
+    for carrier in carriers(facts, cause, CARRIERS_SEARCHED):
+        name = _bare(_doing(facts, carrier))
+        seen[name] = seen.get(name, 0.0) + carrier.ms
+        is_kernel = carrier.op is None and facts.kernel_class(carrier.atom) != "collective"
+        full.setdefault(name, ("kernel", carrier.kernel) if is_kernel else ("op", _doing(facts, carrier)))
+    longest = sorted(seen, key=lambda name: (-seen[name], name))[:most]
+    return {f"{full[name][0]}{at}": full[name][1] for at, name in enumerate(longest, 1)}
 
 
 def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
-    """The ops that carry a cause: "mul, add and tanh"."""
-    seen: dict[str, float] = {}
-    for carrier in carriers(facts, cause, CARRIERS_SEARCHED):
-        name = shorten(_LIBRARY.sub("", _doing(facts, carrier).removeprefix("aten::")), OP_NAME_CHARS)
-        seen[name] = seen.get(name, 0.0) + carrier.ms
-    return listed(sorted(seen, key=lambda name: (-seen[name], name))[:most])
+    """The same as text: "mul, add and tanh"."""
+    named = carrying(facts, cause, most).items()
+    return listed([_bare(short_kernel(name) if key.startswith("kernel") else name) for key, name in named])
+
+
+def _bare(name: str) -> str:
+    return shorten(_LIBRARY.sub("", name.removeprefix("aten::")), OP_NAME_CHARS)
 
 
 def reads_wide_rows(facts: Facts) -> bool:

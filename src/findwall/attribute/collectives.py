@@ -6,15 +6,15 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import MORE_THAN_ONCE, calls_text
 from findwall.attribute.workmodel.arguments import Arguments
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.comms import HOST_COLLECTIVE
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import rows_matching
-from findwall.units import format_bytes, format_ms, ms
+from findwall.units import ms
 
 EXPOSED_COLLECTIVE = "exposed-collective"
 
@@ -33,18 +33,15 @@ class HostCollective(msgspec.Struct, frozen=True):
 
     @property
     def evidence(self) -> Evidence:
-        text = f"{self.name}{self._size}: {calls_text(self.calls)}, {format_ms(self.ms)} not hidden"
-        return Evidence(text, None, self.name, None, self.ms)
+        return Evidence("", None, self.name, None, self.ms, self._claim("evidence/collective"))
 
     @property
-    def spoken(self) -> str:
-        """ "2 gloo:all_reduce of 67.1 MB"."""
-        calls = f"{self.calls:,.0f} " if self.calls >= MORE_THAN_ONCE else ""
-        return f"{calls}{self.name}{self._size}"
+    def claim(self) -> Claim:
+        return self._claim("collective")
 
-    @property
-    def _size(self) -> str:
-        return f" of {format_bytes(self.nbytes)}" if self.nbytes else ""
+    def _claim(self, what: str) -> Claim:
+        figures: dict[str, Figure] = {"calls": self.calls, "each_bytes": self.nbytes or None, "ms": self.ms}
+        return Claim(what, figures, {"op": self.name})
 
 
 def host_collectives(facts: Facts) -> list[HostCollective]:

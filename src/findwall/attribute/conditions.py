@@ -9,6 +9,7 @@ import numpy as np
 
 from findwall.attribute.kinds import KindsTraced, beyond_usual_ns
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, SMALL_PART, WORTH_IT
+from findwall.model.claims import Claim
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
 from findwall.units import NS_PER_S, format_share
@@ -35,15 +36,22 @@ def throttled_share(telemetry: Telemetry) -> float:
     return float(np.clip(1.0 - clock.mean / clock.max, 0.0, 1.0))
 
 
-def held_down(rank: Rank) -> str | None:
-    """What held this rank's clocks down most, in words; None where nothing did."""
+def holding_down(rank: Rank) -> Claim | None:
+    """What held this rank's clocks down most; None where nothing did."""
     reasons = throttle_reasons(rank.telemetry)
     if not reasons:
         return None
     most = max(reasons, key=lambda reason: reasons[reason])
-    return (
-        f"{most} held down the clocks of rank {rank.number} in {format_share(reasons[most])} of the samples"
-    )
+    return Claim("clocks/held-down", {"reason": most, "rank": rank.number, "held_share": reasons[most]})
+
+
+def held_down(rank: Rank) -> str | None:
+    """The same in words."""
+    found = holding_down(rank)
+    if found is None:
+        return None
+    share = format_share(float(found.figures["held_share"] or 0.0))
+    return f"{found.figures['reason']} held down the clocks of rank {rank.number} in {share} of the samples"
 
 
 def rare_ns(rank: Rank, traced: KindsTraced) -> dict[str, float]:

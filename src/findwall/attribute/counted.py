@@ -20,10 +20,11 @@ from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.workmodel.floors import MATRIX_INDEX, TOO_SMALL_NS
 from findwall.model.catalogue import MAJORITY_SHARE, NEAR, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN, cause_index
+from findwall.model.claims import Claim
 from findwall.model.events import Bool
 from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
 from findwall.model.run import Rank
-from findwall.units import NS_PER_S, format_share
+from findwall.units import NS_PER_S
 
 FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
 # Of its time: what the best products keep each unit busy, by NVML's GPM on an H200. bf16 matmuls: 87 % SM,
@@ -53,14 +54,13 @@ class Counted(msgspec.Struct, frozen=True):
         return sure.get(self.cause, max(self.memory[1], self.tensor[1]))
 
     @property
-    def words(self) -> str:
+    def claim(self) -> Claim:
         """For evidence: the figure that decided."""
         if self.cause == "memory-roof":
-            return f"{format_share(self.memory[0])} of the memory ceiling by the DRAM counter, without shapes"
+            return Claim("counted/memory", {"reached_share": self.memory[0]})
         if self.cause == "at-the-roof":
-            return f"{format_share(self.tensor[0])} of the ceiling by the tensor counter, without shapes"
-        most = format_share(max(self.memory[1], self.tensor[1]))
-        return f"at most {most} of any ceiling by the DRAM and tensor counters, without shapes"
+            return Claim("counted/tensor", {"reached_share": self.tensor[0]})
+        return Claim("counted/at-most", {"reached_share": max(self.memory[1], self.tensor[1])})
 
 
 def settle(

@@ -21,8 +21,11 @@ def pieces(facts: Facts) -> str:
     return "ops" if on_cores(facts) else "kernels"
 
 
+def maker(facts: Facts) -> str | None:
+    """Who made the device; None where that is not known, or where it is the cores."""
+    return None if on_cores(facts) else vendor(facts.ceilings.device or facts.run.device_name or "") or None
+
+
 def topology_tool(facts: Facts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
-    if on_cores(facts):
-        return None
-    return TOPOLOGY_TOOLS.get(vendor(facts.ceilings.device or facts.run.device_name or ""))
+    return TOPOLOGY_TOOLS.get(maker(facts) or "")

@@ -1,6 +1,6 @@
-"""The figures of a cause in words: what it takes of the step, what of that can be saved, how often it occurs.
+"""The figures of a cause: what it takes of the step, what of that can be saved, how often it occurs.
 
-What the trace does not say is left out of a text, or named as missing.
+They are claims: what the trace does not say is left out, or named as missing.
 """
 
 from __future__ import annotations
@@ -9,72 +9,92 @@ import numpy as np
 
 from findwall.attribute.device_kind import device_word, on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import told_of_kind
+from findwall.attribute.kinds_told import worst_kind
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
-from findwall.units import LEAST_SHOWN_MS, format_ms, format_share, ms
+from findwall.model.claims import Claim, Figure, known
+from findwall.model.kinds import StepKind
+from findwall.units import LEAST_SHOWN_MS, format_ms, ms
 
-# Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
-ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
-RARELY = 0.5  # rounds to none
-MORE_THAN_ONCE = 1.5  # rounds to two
 # Times a figure: less beyond it is not told. Chosen by hand, not calibrated.
 NOTICED_RATIO = 1.01
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1
+# Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
+ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
+RARELY = 0.5  # rounds to none
+MORE_THAN_ONCE = 1.5  # rounds to two
 NO_MODEL = "these kernels have no model"
 
 
-def opening(facts: Facts, cause: str) -> str:
-    """ "15.5 ms of the 41.3 ms step (37 %)"."""
-    spent, step = facts.spent_ms(cause), format_ms(ms(facts.step))
-    if spent <= 0:
-        return f"Nothing of the {step} step"
-    return f"{format_ms(spent)} of the {step} step ({format_share(facts.share(cause))})"
+def amounts(facts: Facts, cause: str) -> dict[str, Figure]:
+    """What every verdict opens with."""
+    return {
+        "spent_ms": facts.spent_ms(cause),
+        "step_ms": ms(facts.step),
+        "spent_share": facts.share(cause),
+        "on_cores": on_cores(facts),
+    }
 
 
-def no_other(facts: Facts) -> str:
-    """What stands beside a roof, as the end of a sentence: "no other cause recovers 5 %"."""
+def no_other(facts: Facts) -> Claim:
+    """What stands beside a roof: whether another cause is worth it."""
     gain = facts.recoverable()
     best = next(iter(gain.ranked()), None)
     if best is None or gain[best] < WORTH_IT * facts.step:
-        return f"no other cause recovers {100 * WORTH_IT:.0f} %"
-    return f"the next best cause ({best}) recovers {format_share(gain[best] / facts.step)}"
+        return Claim("beside/nothing", {"worth_share": WORTH_IT})
+    return Claim("beside/next-best", {"cause": best, "gain_share": gain[best] / facts.step})
 
 
-def waiting(facts: Facts, cause: str) -> str:
-    """ "For 112 ms of the 300 ms step (37 %) the device waits"; on a CPU the cores do."""
-    return f"For {opening(facts, cause)} the {'cores wait' if on_cores(facts) else 'device waits'}"
+def told(
+    facts: Facts,
+    cause: str,
+    fact: Claim,
+    action: Claim,
+    saves: Claim | None = None,
+    named: StepKind | None = None,
+) -> Claim:
+    """The verdict: what fills the step, in which steps, what to do about it, what that saves.
+
+    `saves`: what just that gives, where it is not all that the cause could give back; `named`: the steps that
+    the fact names already."""
+    which = worst_kind(facts, cause, named)
+    parts = [fact, *([which] if which is not None else []), action, saves or gain(facts, cause)]
+    return Claim("verdict/told", parts=parts)
 
 
-def told(facts: Facts, cause: str, fact: str, action: str, saves: str = "") -> str:
-    """The verdict in two or three sentences: what fills the step, in which steps, what to do about it.
-    `saves`: what just that gives, where it is not all that the cause could give back."""
-    which = told_of_kind(facts, cause, fact)
-    return f"{fact}.{which} {action[:1].upper()}{action[1:]}; {saves or gain(facts, cause)}."
-
-
-def gain(facts: Facts, cause: str) -> str:
-    """The most that a fix saves, as the end of a sentence."""
-    value = facts.recoverable_ms(cause)
+def gain(facts: Facts, cause: str) -> Claim:
+    """The most that a fix saves."""
+    value, lacks = facts.recoverable_ms(cause), lacking(facts)
     if value is None:
-        return f"how much that saves is unknown because {missing(facts) or NO_MODEL}"
+        return Claim("gain/unknown", parts=[lacks or Claim("lacking/model")])
     atoms = facts.atoms.of(cause)
     work = ms(float(facts.own[atoms].sum()))
     # Idle time is known without any floor.
-    doubtful = missing(facts) if work > MAJORITY_SHARE * facts.spent_ms(cause) else None
-    doubt = f" (roughly, because {doubtful})" if doubtful else ""
+    doubt = [lacks] if lacks is not None and work > MAJORITY_SHARE * facts.spent_ms(cause) else []
     # A fix can save more than its cause takes: what stands behind the cause goes as well.
     most = max(value, facts.replayed.get(cause, 0.0))
-    behind = ", counting what waits behind it" if most > NOTICED_RATIO * facts.spent_ms(cause) else ""
+    figures: dict[str, Figure] = {"behind": most > NOTICED_RATIO * facts.spent_ms(cause)}
     # A kernel without a floor may go whole: what it takes is part of the most.
     blind = blind_ms(facts, cause)
     if blind > MENTION_SHARE * step_ms(facts) and not doubt:
-        behind, most = f", counting {format_ms(blind)} in kernels whose floor is not known", most + blind
-    return f"that saves up to {format_ms(most)}{behind}{doubt}" if most > 0 else "nothing is left to save"
+        figures, most = {"behind": False, "blind_ms": blind}, most + blind
+    if most <= 0:
+        return Claim("gain/nothing")
+    return Claim("gain/saves", {"saves_ms": most, **figures}, parts=doubt)
+
+
+def lacking(facts: Facts) -> Claim | None:
+    """What keeps floors from being known, if anything does."""
+    if not facts.ceilings.known:
+        return Claim("lacking/ceilings", {"on_cores": on_cores(facts)}, known(device=facts.ceilings.device))
+    header = facts.timeline.header
+    if not header.shapes and not facts.timeline.details.inputs:
+        return Claim("lacking/shapes", {"recorder": header.recorder})
+    return None
 
 
 def missing(facts: Facts) -> str | None:
-    """What keeps floors from being known, if anything does; ends a sentence."""
+    """The same as the end of a sentence."""
     if not facts.ceilings.known:
         name = facts.ceilings.device or "the trace does not name it"
         return f"this {device_word(facts)}'s ceilings are unknown: {name}"

@@ -1,4 +1,4 @@
-"""What steps of each kind do that usual ones do not, in words."""
+"""What steps of each kind do that usual ones do not."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.kinds import traced_kinds
 from findwall.attribute.places import sampled
 from findwall.model.catalogue import WORTH_IT
+from findwall.model.claims import Claim, Figure
 from findwall.model.kinds import USUAL, StepKind
-from findwall.units import NS_PER_S, format_ms
+from findwall.units import NS_PER_S
 
 # Of what such a step idles beyond a usual one: a cause with less is not what it does. Chosen by hand.
 EXPLAINS_SHARE = 0.5
-DOING = {"saving": "saving a checkpoint", "evaluation": "evaluating the model"}
-RESTARTS = "restarting the loader's workers; persistent_workers=True keeps them"
-STARTS_AGAIN = "restarting the loader"
+SEEN = ("saving", "evaluation")  # what a hook names
 # What a hook saw such steps do, and the causes that its time goes to.
 CARRIES = {"saving": ("host-work", "host-sync"), "loader-start": ("loader-starved",)}
 
 
-def doing_text(kind: StepKind, workers: int | None) -> str:
+def seen_doing(kind: StepKind, workers: int | None) -> Claim | None:
     """What a hook saw such steps do."""
     if kind.doing == "loader-start":
-        return RESTARTS if workers else STARTS_AGAIN
-    return DOING.get(kind.doing, "")
+        return Claim("steps/restart-workers" if workers else "steps/restart-loader")
+    return Claim(f"steps/{kind.doing}") if kind.doing in SEEN else None
 
 
-def what_it_does(facts: Facts, kind: StepKind) -> str:
+def what_it_does(facts: Facts, kind: StepKind) -> Claim | None:
     """As a hook saw it, else as the trace shows it; nothing where neither does."""
-    told = doing_text(kind, facts.rank.loader_workers)
-    if told or kind.name == USUAL:
+    told = seen_doing(kind, facts.rank.loader_workers)
+    if told is not None or kind.name == USUAL:
         return told
     cause = _idles_for(facts, kind.name)
     if cause is None:
-        return ""
+        return None
     line = sampled(facts, between_ops=True) if cause == "host-work" else None
-    return f"waiting for {cause}" + (f" at {line.place} in {line.function}" if line else "")
+    if line is None:
+        return Claim("steps/wait", {"cause": cause})
+    return Claim("steps/wait", {"cause": cause}, {"function": line.function}, [line.place])
 
 
 def _idles_for(facts: Facts, name: str) -> str | None:
@@ -122,25 +123,28 @@ def often_text(kind: StepKind) -> str:
     return f"1 step in {kind.every}" if kind.every else f"{100 * kind.share:.2g} % of the steps"
 
 
-def kind_text(kind: StepKind, usual: StepKind, what: str) -> str:
-    """ "1 step in 16 takes 46.0 ms instead of 6.00 ms (saving a checkpoint)"; no full stop."""
-    takes = f"{'takes' if kind.every else 'take'} {format_ms(kind.mean * 1e3)}"
-    doing = f" ({what})" if what else ""
-    return f"{often_text(kind)} {takes} instead of {format_ms(usual.mean * 1e3)}{doing}"
+def longer_steps(kind: StepKind, usual: StepKind, what: Claim | None) -> Claim:
+    """How often steps of a kind come, how long they take and what they do."""
+    figures: dict[str, Figure] = {
+        "every": kind.every,
+        "steps_share": kind.share,
+        "long_ms": kind.mean * 1e3,
+        "usual_ms": usual.mean * 1e3,
+    }
+    return Claim("steps/longer", figures, parts=[what] if what is not None else [])
 
 
-def told_of_kind(facts: Facts, cause: str, said: str) -> str:
-    """A sentence on the steps that a cause is worst in, where `said` does not name them already; or "
-    "nothing."""
+def worst_kind(facts: Facts, cause: str, named: StepKind | None = None) -> Claim | None:
+    """The steps that a cause is worst in, where they are not `named` already; None where there are none."""
     kinds = kinds_of(facts)
     usual = next((kind for kind in kinds if kind.name == USUAL), None)
     if usual is None:
-        return ""
+        return None
     extra = {kind: kind.share * (kind.mean - usual.mean) * NS_PER_S for kind in kinds}
     worst = max(extra, key=lambda kind: extra[kind])
-    if extra[worst] < WORTH_IT * facts.step or often_text(worst) in said or not _carries(facts, worst, cause):
-        return ""
-    return f" {kind_text(worst, usual, what_it_does(facts, worst))}."
+    if extra[worst] < WORTH_IT * facts.step or worst == named or not _carries(facts, worst, cause):
+        return None
+    return longer_steps(worst, usual, what_it_does(facts, worst))
 
 
 def _carries(facts: Facts, kind: StepKind, cause: str) -> bool:

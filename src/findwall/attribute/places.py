@@ -13,10 +13,10 @@ import msgspec
 
 from findwall.attribute.facts import Facts
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
-from findwall.units import format_share
 
 # Both chosen by hand, not calibrated.
 STANDS_SHARE = 0.25  # of the samples, in lines with no library under them
@@ -149,9 +149,10 @@ def lines_evidence(lines: Iterable[HostLine]) -> list[Evidence]:
 def _told(lines: list[HostLine]) -> list[Evidence]:
     return [
         Evidence(
-            f"{line.place} in {line.function}: the host was here in {format_share(line.share)} of the "
-            "samples",
             line=line.place,
+            claim=Claim(
+                "evidence/sampled", {"seen_share": line.share}, {"function": line.function}, [line.place]
+            ),
         )
         for line in lines[:LINES_SHOWN]
     ]

@@ -9,15 +9,15 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import MORE_THAN_ONCE, times_text
 from findwall.attribute.places import line_of
+from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.graph import LAUNCHING
 from findwall.structure.host import OWNERS, rows_matching
-from findwall.units import format_ms, ms
+from findwall.units import ms
 
 # The op a person wrote, not the ones it calls.
 _ASKED = re.compile(
@@ -37,11 +37,9 @@ class Wait(msgspec.Struct, frozen=True):
     ms: float  # idle a step
     times: float  # a step
 
-    @property
-    def text(self) -> str:
-        times = f", {times_text(self.times)} per step" if self.times >= MORE_THAN_ONCE else ""
-        call = f" ({self.call})" if self.op and self.call != self.op else ""
-        return f"{self.place}{call}{times}: the device waited {format_ms(self.ms)}"
+    def claim(self, what: str) -> Claim:
+        figures: dict[str, Figure] = {"times": self.times, "ms": self.ms}
+        return Claim(what, figures, known(op=self.op, call=self.call, range=self.within), lines(self.line))
 
     @property
     def place(self) -> str:
@@ -139,7 +137,11 @@ def _asked(facts: Facts, row: int) -> _Asked:
 
 
 def wait_evidence(found: list[Wait], limit: int = EVIDENCE_ROWS) -> list[Evidence]:
-    return [Evidence(wait.text, None, wait.op, wait.line, wait.ms) for wait in found[:limit] if wait.ms > 0]
+    return [
+        Evidence("", None, wait.op, wait.line, wait.ms, wait.claim("evidence/wait"))
+        for wait in found[:limit]
+        if wait.ms > 0
+    ]
 
 
 def sync_rows(facts: Facts) -> I64:

@@ -29,6 +29,7 @@ from findwall.attribute.recorded import (
     records,
 )
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
 from findwall.structure.closures import updates_begin
@@ -120,15 +121,20 @@ def what_it_is(found: Gradientless) -> str:
     return f"{spent} is forward work without gradients{layers}{at}"
 
 
-def told_without_gradients(facts: Facts) -> str:
+def beside_gradients(facts: Facts) -> list[Claim]:
     """A sentence more, where doing the same work faster is not all that could be done; empty elsewhere."""
     found = without_gradients(facts)
     if found is None:
-        return ""
-    way = "if it is an evaluation, run it every n steps"
-    if found.weights == "others":
-        way = "if its inputs come again, run it once and keep its outputs"
-    return f" {what_it_is(found)}: {way}."
+        return []
+    figures: dict[str, Figure] = {
+        "forward_ms": found.ms,
+        "forward_share": found.share,
+        "weights": found.weights,
+        "switched": found.switched,
+        "has_loss": found.has_loss,
+    }
+    place, _, function = found.place.partition(" in ")
+    return [Claim("forward/without-gradients", figures, known(function=function), lines(place))]
 
 
 def _within(facts: Facts, heads: I64) -> I64:

@@ -96,9 +96,10 @@ def command(
             export_trace(found, series, trace_target)
             click.echo(trace_target, err=is_markdown)
     if is_redacted:
+        from findwall.fixes import all_fixes
         from findwall.report.redacted import redacted
 
-        diagnosis, series = redacted(diagnosis, series)
+        diagnosis, series = redacted(diagnosis, series, all_fixes())
     if is_markdown:
         put_markdown(diagnosis, output)
         return

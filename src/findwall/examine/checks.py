@@ -12,10 +12,11 @@ from collections import Counter
 import msgspec
 
 from findwall.examine.circumstances import Circumstances
-from findwall.examine.claim_checks import FIX, REFUSAL, VERDICT, WATCHED, Check, Claim
+from findwall.examine.claim_checks import FIX, REFUSAL, VERDICT, WATCHED, Check, Said
 from findwall.examine.figure_checks import BESIDE, FIGURES, FigureCheck
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import UNKNOWN
+from findwall.model.claims import Claim, Figure, plain
 from findwall.model.diagnosis import NO_GAIN, Diagnosis, Wall
 
 HOST_WORK, LOADER = "host-work", "loader-starved"
@@ -24,20 +25,20 @@ HOST_WORK, LOADER = "host-work", "loader-starved"
 def checked(document: Diagnosis, job: Circumstances) -> Diagnosis:
     """The document with what contradicts its figures taken out, noted and counted."""
     failed: list[str] = []
-    notes: list[str] = []
+    notes: list[Claim] = []
     sound = True
     for figure, withdraw in {**FIGURES, **BESIDE}.items():
         complaint = figure(document)
         if complaint:
             document, sound = withdraw(document), sound and figure in BESIDE
             failed.append(_name(figure))
-            notes.append(f"Some figures are left out because they cannot be right: {complaint}.")
+            notes.append(Claim("check/left-out", parts=[plain(complaint)]))
     document = msgspec.structs.replace(
         document,
         prescriptions=[
             one
             for one in document.prescriptions
-            if _passes(Claim(one.how, document, job, prescription=one), FIX, one.fixes, failed, notes)
+            if _passes(Said(one.claim, document, job, prescription=one), FIX, one.fixes, failed, notes)
         ],
     )
     document = msgspec.structs.replace(
@@ -45,7 +46,7 @@ def checked(document: Diagnosis, job: Circumstances) -> Diagnosis:
         not_worth_it=[
             one
             for one in document.not_worth_it
-            if _passes(Claim(one.why, document, job, refusal=one), REFUSAL, one.fixes, failed, notes)
+            if _passes(Said(one.claim, document, job, refusal=one), REFUSAL, one.fixes, failed, notes)
         ],
     )
     document = _check_verdict(document, job, sound, failed, notes)
@@ -53,41 +54,39 @@ def checked(document: Diagnosis, job: Circumstances) -> Diagnosis:
         return document
     counted = dict(sorted(Counter(failed).items()))
     quality = msgspec.structs.replace(document.quality, checks_failed=counted)
-    return msgspec.structs.replace(document, quality=quality, notes=[*document.notes, *notes])
+    return msgspec.structs.replace(document, quality=quality, remarks=[*document.remarks, *notes])
 
 
 def _passes(
-    claim: Claim, checks: tuple[Check, ...], fixes: list[str], failed: list[str], notes: list[str]
+    said: Said, checks: tuple[Check, ...], fixes: list[str], failed: list[str], notes: list[Claim]
 ) -> bool:
     for check in checks:
-        complaint = check(claim)
+        complaint = check(said)
         if complaint:
             failed.append(_name(check))
-            notes.append(f"{' and '.join(fixes)}: not shown, because it contradicts a figure ({complaint}).")
+            names: dict[str, Figure] = {f"fix{at}": fix for at, fix in enumerate(fixes, 1)}
+            notes.append(Claim("check/not-shown", names, parts=[plain(complaint)]))
             return False
     return True
 
 
 def _check_verdict(
-    document: Diagnosis, job: Circumstances, sound: bool, failed: list[str], notes: list[str]
+    document: Diagnosis, job: Circumstances, sound: bool, failed: list[str], notes: list[Claim]
 ) -> Diagnosis:
     if document.wall.cause is None:
         return _without_trifles(document)
-    claim = Claim(document.wall.sentence, document, job)
-    complaints = {check: check(claim) for check in (VERDICT if document.watch is None else WATCHED)}
+    said = Said(document.wall.claim, document, job)
+    complaints = {check: check(said) for check in (VERDICT if document.watch is None else WATCHED)}
     wrong = [check for check, complaint in complaints.items() if complaint]
     if sound and not wrong:
         return document
     failed += [_name(check) for check in wrong]
     why = "; ".join(complaints[check] for check in wrong) or "its figures cannot be right"
-    notes.append(f"No wall is named, because the verdict contradicts a figure: {why}.")
-    sentence = (
-        f"The figures of this step contradict each other ({why}), so no wall is named. Record a few other "
-        "steps, and please report this as a bug in findwall."
-    )
+    notes.append(Claim("check/no-wall", parts=[plain(why)]))
+    undecided = Claim("undecided/contradiction", parts=[plain(why)])
     return msgspec.structs.replace(
         document,
-        wall=Wall(None, None, sentence, None, []),
+        wall=Wall(None, None, between=[], claim=undecided, why_not="contradiction"),
         prescriptions=[],
         not_worth_it=[one for one in document.not_worth_it if one.at_most_speedup == NO_GAIN],
     )

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from findwall.attribute.counted import FP32_CEILING, TENSOR_CEILING
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WORTH_IT
+from findwall.model.claims import Claim, Figure
 from findwall.model.machine import Counters
 from findwall.model.run import Rank, StepTimes
-from findwall.units import format_ms, format_share
 
 # Percent of the time, as NVML's GPM reports it.
 TENSOR_AT_ROOF, FP32_AT_ROOF = 100 * TENSOR_CEILING, 100 * FP32_CEILING
@@ -29,43 +29,42 @@ class CounterVerdict(msgspec.Struct, frozen=True):
 
     cause: str | None
     between: tuple[str, ...]
-    sentence: str
+    claim: Claim
     busy: float | None  # share of the step with work on the multiprocessors; None unknown
     carried: float = 0.0  # share of the step that the verdict's pipe accounts for
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A wait of the host that was seen: its share of the time, and the sentence about it."""
+    """A wait of the host that was seen: its share of the time, and what is said about it."""
 
     cause: str
     share: float  # the least it is
-    sentence: str
+    claim: Claim
 
 
 class Whole(msgspec.Struct, frozen=True):
     """What the shares are of: a step that was timed, or the time in which a job was watched."""
 
     step_s: float | None = None
-    shown_by: str = "a trace"  # what would show what is unknown
+    watched: bool = False  # then `findwall run` would show what is unknown, else a trace
 
-    def __str__(self) -> str:
-        return "the time" if self.step_s is None else f"the {format_ms(self.step_s * 1e3)} step"
-
-    def part(self, share: float) -> str:
-        """So much of it, in words."""
-        return format_share(share) if self.step_s is None else format_ms(share * self.step_s * 1e3)
+    def figures(self, share: float | None = None) -> dict[str, Figure]:
+        """Of what a share is, and how long that is where a step was timed."""
+        step = None if self.step_s is None else self.step_s * 1e3
+        part = None if share is None or step is None else share * step
+        return {"step_ms": step, "part_ms": part, "part_share": share, "watched": self.watched}
 
 
 def judge_counters(rank: Rank) -> CounterVerdict:
     """The verdict that timing and counters support."""
     timed = rank.step_times
     if timed is None:
-        return CounterVerdict(
-            None, (), "Neither a trace nor step times were measured, so no wall can be named.", None
-        )
+        return CounterVerdict(None, (), Claim("counters/no-steps"), None)
     whole = Whole(timed.mean)
     waits = _timed_waits(timed, whole)
-    return judge(rank, whole, waits) or CounterVerdict(None, (), _no_counters(rank), None)
+    return judge(rank, whole, waits) or CounterVerdict(
+        None, (), Claim("counters/none", {"on_cores": rank.device_kind == "cpu"}), None
+    )
 
 
 def judge(
@@ -100,13 +99,10 @@ def counters_of(rank: Rank) -> Counters:
 def _timed_waits(timed: StepTimes, whole: Whole) -> list[Wait]:
     """What the hooks timed."""
     found = []
-    for cause, seconds, what in (
-        ("loader-starved", timed.loader_s, "waits for the next batch. Give the DataLoader more workers"),
-        ("gc-pause", timed.gc_s, "waits for the garbage collector. Call gc.freeze() after set-up"),
-    ):
+    for cause, seconds in (("loader-starved", timed.loader_s), ("gc-pause", timed.gc_s)):
         if seconds is not None and timed.mean > 0:
             share = seconds / timed.mean
-            found.append(Wait(cause, share, f"For {whole.part(share)} of {whole} the job {what}."))
+            found.append(Wait(cause, share, Claim(f"timed/{cause}", whole.figures(share))))
     return found
 
 
@@ -121,8 +117,9 @@ def _weighed(verdict: CounterVerdict, whole: Whole, waits: Sequence[Wait]) -> Co
         return verdict
     if verdict.cause not in ROOFS and unknown <= gain:
         return verdict
-    text = f"{verdict.sentence} Only {whole.shown_by} would show where the other {whole.part(unknown)} goes."
-    return replace(verdict, cause=None, between=(verdict.cause,), sentence=text)
+    rest = Claim("counters/where-else", whole.figures(unknown))
+    both = Claim("sentences", parts=[verdict.claim, rest])
+    return replace(verdict, cause=None, between=(verdict.cause,), claim=both)
 
 
 def recoverable_share(cause: str) -> float:
@@ -134,64 +131,37 @@ def recoverable_share(cause: str) -> float:
 
 def _waiting(
     rank: Rank, whole: Whole, waits: Sequence[Wait], idle: float, known: bool
-) -> tuple[str | None, tuple[str, ...], str] | None:
+) -> tuple[str | None, tuple[str, ...], Claim] | None:
     """A wait that was seen and that explains most of the idle time, if there is much of that."""
     if not known or idle < FAIR_PART:
         return None
     for wait in waits:
         if wait.share >= MAJORITY_SHARE * idle:
-            return wait.cause, (), wait.sentence
+            return wait.cause, (), wait.claim
     if rank.compiles:
-        return (
-            None,
-            ("recompilation", "launch-bound", "host-work"),
-            f"For about {format_share(idle)} of {whole} the device waits, and "
-            f"torch.compile compiles again while the job runs; {whole.shown_by} would show how much of it "
-            "that is.",
-        )
+        compiles = Claim("counters/compiles", {**whole.figures(), "idle_share": idle})
+        return None, ("recompilation", "launch-bound", "host-work"), compiles
     return None
 
 
-def _by_pipes(whole: Whole, gpm: Counters, knows_loader: bool) -> tuple[str | None, tuple[str, ...], str]:
+def _by_pipes(whole: Whole, gpm: Counters, knows_loader: bool) -> tuple[str | None, tuple[str, ...], Claim]:
     sm, tensor, dram, fp32 = (value or 0.0 for value in (gpm.sm, gpm.tensor, gpm.dram, gpm.fp32))
-    cause: str | None = None
-    between: tuple[str, ...] = ()
+    figures: dict[str, Figure] = {**whole.figures(), "sm": sm, "tensor": tensor, "dram": dram, "fp32": fp32}
     if sm < 100 * NEAR:
         between = ("launch-bound", "host-work", "host-sync", *(() if knows_loader else ("loader-starved",)))
-        idle = format_share(1 - sm / 100)
-        text = f"For about {idle} of {whole} the device waits{', and not for the loader' * knows_loader}"
-    elif tensor >= NEAR * TENSOR_AT_ROOF:
-        cause = "at-the-roof"
-        text = f"The tensor cores are busy {tensor:.0f} % of {whole}: they run at the roof"
-    elif fp32 >= NEAR * FP32_AT_ROOF and tensor < 100 * WORTH_IT:
-        cause = "fast-path-off"
-        text = (
-            f"The fp32 pipe is busy {fp32:.0f} % of {whole}, the tensor cores {tensor:.0f} %. Move "
-            "the matmuls to them (torch.set_float32_matmul_precision('high'), or bf16 autocast)"
-        )
-    elif dram >= 100 * MAJORITY_SHARE:
+        idle = {"idle_share": 1 - sm / 100, "not_loader": knows_loader}
+        return None, between, Claim("counters/idle", {**figures, **idle})
+    if tensor >= NEAR * TENSOR_AT_ROOF:
+        return "at-the-roof", (), Claim("counters/tensor-busy", figures)
+    if fp32 >= NEAR * FP32_AT_ROOF and tensor < 100 * WORTH_IT:
+        return "fast-path-off", (), Claim("counters/fp32-busy", figures)
+    if dram >= 100 * MAJORITY_SHARE:
         between = ("unfused-pointwise", "memory-roof", "unfused-attention")
-        text = f"Memory is busy {dram:.0f} % of {whole}: the wall is bandwidth"
-    else:
-        # fp32 convolutions keep their pipe less busy than matmuls do.
-        slow = ("slow-kernels", "fast-path-off") if tensor < 100 * WORTH_IT else ("slow-kernels",)
-        between = (*slow, "misaligned-shapes", "unfused-pointwise")
-        text = f"No pipe is busy (SM {sm:.0f} %, tensor {tensor:.0f} %, DRAM {dram:.0f} % of {whole})"
-    end = "." if cause is not None else f"; {whole.shown_by} would show why."
-    return cause, between, text + end
-
-
-def _no_counters(rank: Rank) -> str:
-    if rank.device_kind == "cpu":
-        return (
-            "Without a trace only waiting shows on a CPU, and this job does not wait for its loader: let "
-            "findwall "
-            "trace a few steps."
-        )
-    return (
-        "Step times alone name no wall, and this GPU gave no counters (GPM needs Hopper or later): let "
-        "findwall trace a few steps."
-    )
+        return None, between, Claim("counters/memory-busy", figures)
+    # fp32 convolutions keep their pipe less busy than matmuls do on an H200.
+    slow = ("slow-kernels", "fast-path-off") if tensor < 100 * WORTH_IT else ("slow-kernels",)
+    between = (*slow, "misaligned-shapes", "unfused-pointwise")
+    return None, between, Claim("counters/no-pipe", figures)
 
 
 def known_parts(timed: StepTimes, verdict: CounterVerdict) -> dict[str, float]:

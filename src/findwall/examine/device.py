@@ -6,13 +6,12 @@ import numpy as np
 
 from findwall.attribute.conditions import in_line_share, timed_causes
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
-from findwall.attribute.figures import listed
 from findwall.attribute.job import captured_share, graph_share
 from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
-from findwall.attribute.without_gradients import told_without_gradients
+from findwall.attribute.without_gradients import beside_gradients
 from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
 from findwall.examine.remarks import gather_notes
@@ -22,8 +21,9 @@ from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
 from findwall.fixes.what_if import what_if
-from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
+from findwall.model.catalogue import NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
+from findwall.model.claims import Claim, Figure, advises, known, promised_ms
 from findwall.model.diagnosis import (
     NO_GAIN,
     SCHEMA,
@@ -45,15 +45,15 @@ from findwall.model.diagnosis import (
 from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.structure.left_out import CUT_AWAY, START_UP
-from findwall.units import format_ms, format_share, ms
+from findwall.units import ms
 from findwall.walls import cause_modules
 from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
-DOUBTFUL_ROOF = "But that ceiling was measured on a busy machine: run `findwall ceilings --refresh` first."
+ABOUT_AS_MUCH = 0.9  # of another reading's share
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MORE_TRACED = 20  # steps, where the few that are usually traced were not like those that were timed
-TIMED_WAITS = {"loader-starved": "for the loader", "gc-pause": "for the garbage collector"}
+MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
 def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> Diagnosis:
@@ -82,7 +82,8 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         throughput=throughput(run, facts.step),
         kernels=kernel_rows(facts),
         trials=list(run.trials),
-        notes=gather_notes(facts),
+        notes=[],
+        remarks=gather_notes(facts),
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,
@@ -116,29 +117,29 @@ def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: lis
 def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> Wall:
     if verdict.cause is not None:
         following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
-        sentence = cause_modules()[verdict.cause].sentence(facts)
+        claim: Claim = cause_modules()[verdict.cause].claim(facts)
         if facts.ceilings.doubt and verdict.cause in ROOFS:
-            sentence += f" {DOUBTFUL_ROOF}"
-        return Wall(verdict.wall, verdict.cause, sentence, following)
+            claim = Claim("sentences", parts=[claim, Claim("roof/doubtful")])
+        saves = promised_ms(claim)
+        return Wall(
+            verdict.wall, verdict.cause, "", following, claim=claim, saves_ms=saves, advises=advises(claim)
+        )
     between = [[WALL_OF[cause], cause] for cause in verdict.between if cause in WALL_OF]
     is_early = verdict.why_not in TOO_EARLY
-    sentence = _undecided(facts, verdict) + _worth_a_trial(facts, prescriptions)
-    sentence += "" if is_early else told_without_gradients(facts)
-    return Wall(None, None, sentence, None, between, is_early)
+    parts = [_undecided(facts, verdict), *_worth_a_trial(facts, prescriptions)]
+    parts += [] if is_early else beside_gradients(facts)
+    claim = Claim("sentences", parts=parts)
+    return Wall(None, None, "", None, between, is_early, claim, why_not=verdict.why_not)
 
 
-def _worth_a_trial(facts: Facts, prescriptions: list[Prescription]) -> str:
+def _worth_a_trial(facts: Facts, prescriptions: list[Prescription]) -> list[Claim]:
     """What is prescribed without a verdict: the time it moves was measured, what it gives nobody knows."""
     if not prescriptions:
-        return ""
-    timed = timed_causes(facts.rank)
-    moved = [cause for cause in timed if any(cause in one.moves for one in prescriptions)]
-    waits = listed([f"{format_ms(facts.spent_ms(cause))} per step {TIMED_WAITS[cause]}" for cause in moved])
-    fixes = [f"`{one.fixes[0]}`" for one in prescriptions]
-    return (
-        f" Whatever the wall is, the job waits {waits}: `findwall try` shows whether {listed(fixes)} "
-        f"{'helps' if len(fixes) == 1 else 'help'}."
-    )
+        return []
+    moved = [cause for cause in timed_causes(facts.rank) if any(cause in one.moves for one in prescriptions)]
+    waits = [Claim(f"waits/{cause}", {"waits_ms": facts.spent_ms(cause)}) for cause in moved]
+    fixes: dict[str, Figure] = {f"fix{at}": one.fixes[0] for at, one in enumerate(prescriptions, 1)}
+    return [Claim("undecided/worth-a-trial", fixes, parts=waits)]
 
 
 def _blindest(facts: Facts) -> Scenario:
@@ -151,131 +152,72 @@ def _blindest(facts: Facts) -> Scenario:
     return likely if share(likely) >= NEARLY_ALL * share(most) else most
 
 
-def _unexplained(facts: Facts) -> str:
+def _unexplained(facts: Facts) -> Claim:
     """More idle time of unknown cause than anything known gives back: where it lies, how to find out."""
     blind = _blindest(facts)
-    idle, step = format_ms(ms(blind.idle[UNKNOWN])), format_ms(ms(blind.step))
-    known = f"For {idle} of the {step} step the device waits, and the trace does not show why: "
-    was_run = facts.reading.source == "measured"  # then `findwall run` alone would do the same again
-    if blind.left_over > MAJORITY_SHARE * blind.idle[UNKNOWN]:
-        why = "its steps are shorter than the timed ones. Trace"
-        if was_run:
-            return f"{known}{why} more of them (`findwall run --trace-steps {MORE_TRACED}`)."
-        return f"{known}{why} steps that are as slow as those, or let `findwall run` measure the job."
-    if was_run:
-        return known + (
-            "rows are missing, or the job was still starting up. Trace later steps (`findwall run --wait "
-            "STEPS`)."
-        )
-    return known + (
-        "rows are missing, or it was recorded during start-up. Record whole steps after warm-up, with CPU "
-        "and CUDA activities, or let `findwall run` do it."
-    )
+    figures: dict[str, Figure] = {
+        "waits_ms": ms(blind.idle[UNKNOWN]),
+        "step_ms": ms(blind.step),
+        "was_run": facts.reading.source == "measured",  # then `findwall run` alone would do the same again
+        "shorter": blind.left_over > MOSTLY_IDLE_SHARE * blind.idle[UNKNOWN],
+        "more_steps": MORE_TRACED,
+    }
+    return Claim("undecided/unexplained", figures)
 
 
-def _small_kernels(facts: Facts) -> str:
-    """The device is never without work, and does hardly any: no host is to blame."""
-    spent, step = format_ms(facts.spent_ms("launch-bound")), format_ms(ms(facts.step))
-    return (
-        f"{spent} of the {step} step goes to kernels too small to use the device, which runs them one after "
-        "the other without a pause. Merge them (torch.compile), or give each more work."
-    )
-
-
-def _no_roof(facts: Facts) -> str:
-    """Nothing worth it and no roof either: what fills the step."""
-    spent = facts.spent()
-    cause = next(iter(spent.ranked()))
-    return (
-        f"{format_ms(ms(spent[cause]))} of the {format_ms(ms(facts.step))} step goes to {cause}, of which "
-        f"hardly anything can be saved. No cause recovers {100 * WORTH_IT:.0f} % and no kernels run at a "
-        "roof, "
-        "so there is no wall: give the device more work per step."
-    )
-
-
-def _unnamed_host(facts: Facts) -> str:
-    """CUDA calls alone."""
-    ops = facts.timeline.header.ops_option
-    spent, step = format_ms(facts.spent_ms("host-work")), format_ms(ms(facts.step))
-    return (
-        f"For {spent} of the {step} step the device waits while the host makes no CUDA call. Whether it "
-        f"waits for data or does other work is unknown without torch's ops: record with {ops}, or use "
-        "`findwall run`."
-    )
-
-
-def _undecided(facts: Facts, verdict: Verdict) -> str:
-    reading = facts.reading
-    if verdict.why_not in TOO_EARLY:
-        return too_early(facts, verdict.why_not)
-    if verdict.why_not == "dilation":
-        causes = " and ".join(verdict.between)
-        return (
-            f"The trace alone cannot tell {causes} apart: without the profiler the step takes something "
-            f"between {format_ms(ms(reading.short.step))} and {format_ms(ms(reading.long.step))}. Time a few "
-            "steps without the profiler and pass that as --step-ms, or let `findwall run` measure the job."
-        )
-    if verdict.why_not == "unnamed-host":
-        return _unnamed_host(facts)
-    if verdict.why_not == "no-shapes":
-        return (
-            f"{format_ms(ms(facts.reading.likely.busy))} of the {format_ms(ms(facts.step))} step is device "
-            "work, and without shapes it is unknown how much of that could come back. Record with "
-            f"{facts.timeline.header.shapes_option}."
-        )
-    if verdict.why_not == "unexplained":
+def _undecided(facts: Facts, verdict: Verdict) -> Claim:
+    """Why there is no verdict, and what to do to get one."""
+    reading, why, header = facts.reading, verdict.why_not, facts.timeline.header
+    step: dict[str, Figure] = {"step_ms": ms(facts.step)}
+    if why in TOO_EARLY:
+        return too_early(facts, why)
+    if why == "unexplained":
         return _unexplained(facts)
-    if verdict.why_not == "contended":
-        return (
-            f"For {format_share(in_line_share(facts.rank))} of the time the job's thread waited for a core "
-            "that "
-            f"other processes used, so what looks like {verdict.seeming} may be their doing. Run the job "
-            "alone, or on cores of its own (taskset)."
+    if why == "dilation":
+        between: dict[str, Figure] = {f"cause{at}": cause for at, cause in enumerate(verdict.between, 1)}
+        ends = {"short_ms": ms(reading.short.step), "long_ms": ms(reading.long.step)}
+        return Claim("undecided/dilation", {**between, **ends})
+    if why == "unnamed-host":
+        figures = {**step, "spent_ms": facts.spent_ms("host-work"), "recorder": header.recorder}
+        return Claim("undecided/unnamed-host", figures)
+    if why == "no-shapes":
+        return Claim(
+            "undecided/no-shapes", {**step, "busy_ms": ms(reading.likely.busy), "recorder": header.recorder}
         )
-    if verdict.why_not == "ceilings":
-        return (
-            "Only its own work takes the step's time, and it is unknown how near that runs to the device's "
-            "ceiling. Run `findwall ceilings` (under 30 s), then read this again."
-        )
-    if verdict.why_not == "small-kernels":
-        return _small_kernels(facts)
-    if verdict.why_not == NO_ROOF:
-        return _no_roof(facts)
+    if why == "contended":
+        waited = {"waited_share": in_line_share(facts.rank)}
+        return Claim("undecided/contended", {**waited, "cause": verdict.seeming})
+    if why == "small-kernels":
+        return Claim("undecided/small-kernels", {**step, "spent_ms": facts.spent_ms("launch-bound")})
+    if why == NO_ROOF:  # nothing worth it and no roof either: what fills the step
+        spent = facts.spent()
+        cause = next(iter(spent.ranked()))
+        figures = {**step, "spent_ms": ms(spent[cause]), "cause": cause, "worth_share": WORTH_IT}
+        return Claim("undecided/no-roof", figures)
+    return Claim("undecided/ceilings") if why == "ceilings" else _no_floor(facts)
+
+
+def _no_floor(facts: Facts) -> Claim:
+    """Too much device work whose floor nobody knows."""
     blindest = _blindest(facts)
     gain, step = facts.recoverable(blindest), max(blindest.step, 1.0)
-    known = float(np.nanmax(gain.values, initial=0.0)) / step
+    known_share = float(np.nanmax(gain.values, initial=0.0)) / step
     blind = max(facts.spent(blindest).of(gain.not_known()) - blindest.idle[UNKNOWN], 0.0) / step
-    rest = (
-        "nothing else in the step is worth 5 %"
-        if known < WORTH_IT
-        else "that may be worth more than what is known"
-    )
-    return (
-        f"{format_share(blind)} of the step goes to device work whose floor is unknown{_why_blind(facts)}, "
-        f"and {rest}."
-    )
+    figures: dict[str, Figure] = {"blind_share": blind, "alone": known_share < WORTH_IT}
+    return Claim("undecided/no-floor", figures, parts=[_why_blind(facts)])
 
 
-def _why_blind(facts: Facts) -> str:
+def _why_blind(facts: Facts) -> Claim:
+    header = facts.timeline.header
     if not facts.ceilings.known:
-        device = facts.ceilings.device or "unnamed"
-        if not facts.timeline.header.devices and facts.timeline.header.recorder == NSYS:
-            return " (the export does not name the GPU; pass --gpu NAME)"
-        return f" (no ceilings are known for this device, {device}; `findwall ceilings` measures them)"
-    if not facts.timeline.header.shapes:
-        return f" (the trace has no shapes; record it with {facts.timeline.header.shapes_option})"
+        if not header.devices and header.recorder == NSYS:
+            return Claim("blind/unnamed-gpu")
+        return Claim("blind/ceilings", names=known(device=facts.ceilings.device))
+    if not header.shapes:
+        return Claim("blind/shapes", {"recorder": header.recorder})
     if graph_share(facts) > 0 and not captured_share(facts):
-        if facts.timeline.header.recorder == NSYS:
-            return (
-                " (kernels that a CUDA graph replays have no shapes; record the same step once without the "
-                "graph)"
-            )
-        return (
-            " (kernels replayed from a CUDA graph have no shapes; put a trace of the graph's capture into a "
-            "capture_traces folder beside the file, or trace the same step once without the graph)"
-        )
-    return " (kernels of unknown ops)"
+        return Claim("blind/graph", {"recorder": header.recorder})
+    return Claim("blind/ops")
 
 
 def _timeline(ranks: list[Facts]) -> TimelineSummary:

@@ -13,13 +13,14 @@ from findwall.examine.device import diagnose_device
 from findwall.examine.ncu import diagnose_kernels
 from findwall.examine.without import diagnose_without_device
 from findwall.hardware import table_ceilings
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.ncu import NCU, NcuReport
 from findwall.model.run import Rank, Run
+from findwall.report.words.documents import worded
 from findwall.units import NS_PER_MS, NS_PER_S
 
-NEEDS_A_DEVICE = "predictions replay a trace that shows the device at work"
 LONGEST_STEP_MS = 86_400_000.0  # a day: more is a mistyped unit
 
 
@@ -52,14 +53,15 @@ def look_into(
         from findwall.examine.watched import diagnose_watched  # a trace is read without it
 
         document = diagnose_watched(run, ceilings)
-        return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
+        return Examined(worded(checked(document, circumstances_without_trace(run, run.first))), None)
     ranks = facts_of(run, step_ms, ceilings)
     if ranks:
-        return Examined(checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0])), ranks[0])
+        document = checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0]))
+        return Examined(worded(document), ranks[0])
     document = diagnose_without_device(run, ceilings, step_ms)
     if what_if is not None:
-        document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")
-    return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
+        document.remarks.insert(0, Claim("what-if/needs-a-device", names={"asked": what_if}))
+    return Examined(worded(checked(document, circumstances_without_trace(run, run.first))), None)
 
 
 def _look_into_kernels(
@@ -71,8 +73,8 @@ def _look_into_kernels(
         raise InputError(f"{report.path} holds kernels and no step.", hint)
     document = diagnose_kernels(run, report, ceilings)
     if what_if is not None:
-        document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")
-    return Examined(checked(document, Circumstances(vendor="nvidia")), None)
+        document.remarks.insert(0, Claim("what-if/needs-a-device", names={"asked": what_if}))
+    return Examined(worded(checked(document, Circumstances(vendor="nvidia"))), None)
 
 
 def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> list[Facts]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import doing_text, kind_text, kinds_of, what_it_does
-from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
+from findwall.attribute.kinds_told import kinds_of, longer_steps, seen_doing, what_it_does
+from findwall.model.catalogue import SMALL_PART
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import KindRow
 from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.run import Rank
-from findwall.units import format_share
+
+BESIDE_STEPS = ("evaluation", "saving", "loader-start")
 
 
 def kind_rows(rank: Rank, facts: Facts | None = None) -> list[KindRow]:
@@ -22,7 +24,7 @@ def kind_rows(rank: Rank, facts: Facts | None = None) -> list[KindRow]:
             one.share if one.name == SELDOM else one.share * timed,
             one.mean * 1e3,
             one.every,
-            _what(one, rank, facts),
+            claim=_what(one, rank, facts),
         )
         for one in kinds
     ]
@@ -34,8 +36,8 @@ def _kinds(rank: Rank, facts: Facts | None) -> tuple[StepKind, ...]:
     return () if rank.step_times is None else rank.step_times.kinds()
 
 
-def _what(kind: StepKind, rank: Rank, facts: Facts | None) -> str:
-    return doing_text(kind, rank.loader_workers) if facts is None else what_it_does(facts, kind)
+def _what(kind: StepKind, rank: Rank, facts: Facts | None) -> Claim | None:
+    return seen_doing(kind, rank.loader_workers) if facts is None else what_it_does(facts, kind)
 
 
 def elapsed_shares(rank: Rank) -> dict[str, float] | None:
@@ -56,30 +58,29 @@ def elapsed_shares(rank: Rank) -> dict[str, float] | None:
     return {name: value / total for name, value in parts.items()}
 
 
-def about_kinds(rank: Rank, facts: Facts | None = None) -> list[str]:
-    """Sentences on steps that are not like the others, and on time outside of steps."""
+def about_kinds(rank: Rank, facts: Facts | None = None) -> list[Claim]:
+    """Steps that are not like the others."""
     kinds = _kinds(rank, facts)
     usual = next((kind for kind in kinds if kind.name == USUAL), None)
     if usual is None:
         return []
-    return [_sentence(kind, usual, _what(kind, rank, facts)) for kind in kinds if kind.name != USUAL]
+    return [
+        Claim(
+            "steps/of-a-kind",
+            {"late": kind.name == SELDOM},
+            parts=[longer_steps(kind, usual, _what(kind, rank, facts))],
+        )
+        for kind in kinds
+        if kind.name != USUAL
+    ]
 
 
-def _sentence(kind: StepKind, usual: StepKind, what: str) -> str:
-    """The number first: how often, how long, what it does."""
-    late = ", seen only after the other steps were timed" if kind.name == SELDOM else ""
-    return f"{kind_text(kind, usual, what)}{late}."
-
-
-def about_elapsed(rank: Rank) -> list[str]:
+def about_elapsed(rank: Rank) -> list[Claim]:
     """Where the job's time goes outside of its steps, if much of it does."""
     shares = elapsed_shares(rank)
     if shares is None or rank.elapsed is None:
         return []
-    beside = {name: shares[name] for name in ("evaluation", "saving", "loader-start")}
+    beside = {name: shares[name] for name in BESIDE_STEPS}
     if sum(beside.values()) < SMALL_PART:
         return []
-    listed = ", ".join(
-        f"{name} {format_share(share)}" for name, share in beside.items() if share > MENTION_SHARE
-    )
-    return [f"Outside its steps the job spent, of {rank.elapsed.total:.0f} s in all: {listed}."]
+    return [Claim("elapsed/outside", {"total_s": rank.elapsed.total, **beside})]

@@ -12,12 +12,13 @@ import msgspec
 
 from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.ncu_kernels import Judged, judge, merge
+from findwall.examine.ncu_claims import helps, judged
 from findwall.examine.ncu_verdict import Totals, decide
-from findwall.examine.ncu_words import helps, sentence
 from findwall.examine.rows import KERNELS_LISTED, machine
 from findwall.fixes import all_fixes
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALL_OF
 from findwall.model.causes import UNKNOWN
+from findwall.model.claims import Claim, plain
 from findwall.model.diagnosis import (
     EVIDENCE_ROWS,
     KERNELS_ALONE,
@@ -40,16 +41,8 @@ from findwall.model.diagnosis import (
 from findwall.model.machine import Ceilings
 from findwall.model.ncu import NcuReport
 from findwall.model.run import Run
-from findwall.units import NS_PER_MS, format_ms, format_share
+from findwall.units import NS_PER_MS
 
-NO_GAPS = (
-    "This is a verdict over kernel time: Nsight Compute runs kernels one at a time, so gaps between them, "
-    "overlap and the step are unknown. `findwall run` measures those."
-)
-FEWER_FIGURES = (
-    "The details page does not print every counter. `ncu --import FILE.ncu-rep --csv --page raw` writes all "
-    "that were collected."
-)
 # The fix that moves each cause as these counters tell it.
 FIX_OF = {
     "misaligned-shapes": "pad-shapes",
@@ -85,7 +78,12 @@ def diagnose_kernels(run: Run, report: NcuReport, ceilings: Ceilings) -> Diagnos
         throughput=None,
         kernels=[_row(one) for one in kernels[:KERNELS_LISTED]],
         trials=[],
-        notes=[NO_GAPS, *report.notes, *([FEWER_FIGURES] if report.page == "details" else [])],
+        notes=[],
+        remarks=[
+            Claim("kernels/no-gaps"),
+            *map(plain, report.notes),
+            *([Claim("kernels/fewer-figures")] if report.page == "details" else []),
+        ],
         counted=[_counted(one) for one in kernels[:KERNELS_LISTED]],
     )
 
@@ -112,26 +110,23 @@ def _questions(kernels: Sequence[Judged], totals: Totals) -> list[Question]:
     products = [one for one in kernels if one.class_ in MATRIX_CLASSES]
     time = sum(one.total_ns for one in products)
     share = time / totals.time
-    matmul = f"{format_share(share)} of the kernel time is matmul, convolution or attention."
+    matmul = Claim("kernels/matmul", {"matmul_share": share})
     return [
-        Question("stable", "unknown", None, "Kernels alone have no steps."),
-        Question("busy", "unknown", None, "Kernels alone have no gaps."),
-        Question("matmul", "yes" if share >= MAJORITY_SHARE else "no", share, matmul),
+        Question("stable", "unknown", None, claim=Claim("kernels/no-steps")),
+        Question("busy", "unknown", None, claim=Claim("kernels/no-gaps-here")),
+        Question("matmul", "yes" if share >= MAJORITY_SHARE else "no", share, claim=matmul),
         _peak(products, time),
     ]
 
 
 def _peak(products: Sequence[Judged], time: float) -> Question:
     if not products:
-        return Question("peak", "unknown", None, "There are no matmuls to compare with the ceiling.")
+        return Question("peak", "unknown", None, claim=Claim("peak/no-matmuls"))
     if any(one.floor_share is None for one in products):
-        text = "It is unknown how near the ceiling the matmuls run: some of their counters are missing."
-        return Question("peak", "unknown", None, text)
+        return Question("peak", "unknown", None, claim=Claim("kernels/peak-unknown"))
     value = sum((one.floor_share or 0.0) * one.total_ns for one in products) / time
-    text = (
-        f"The matmuls use {format_share(value)} of what tensor cores or memory can reach, by their counters."
-    )
-    return Question("peak", "yes" if value >= ROOF_SHARE else "no", value, text)
+    reached = Claim("kernels/peak", {"reached_share": value})
+    return Question("peak", "yes" if value >= ROOF_SHARE else "no", value, claim=reached)
 
 
 def _budget(totals: Totals) -> list[BudgetRow]:
@@ -154,7 +149,7 @@ def _budget(totals: Totals) -> list[BudgetRow]:
 
 def _evidence(one: Judged) -> Evidence:
     name = one.kernel.name
-    return Evidence(sentence(one, name), kernel=name, ms=one.total_ns / NS_PER_MS)
+    return Evidence(kernel=name, ms=one.total_ns / NS_PER_MS, claim=judged(one, named=True))
 
 
 def _prescriptions(totals: Totals) -> list[Prescription]:
@@ -163,9 +158,10 @@ def _prescriptions(totals: Totals) -> list[Prescription]:
     for cause in totals.worth():
         fix = FIX_OF[cause]
         longest = totals.of(cause)[0]
-        saved, whole = (format_ms(part / NS_PER_MS) for part in (totals.gain[cause] or 0.0, totals.time))
-        how = f"{helps(longest)} That saves up to {saved} of the {whole} of kernel time."
-        found.append(Prescription([fix], [cause], Range(), Range(), all_fixes()[fix].safety, how))
+        saved, whole = (part / NS_PER_MS for part in (totals.gain[cause] or 0.0, totals.time))
+        how = Claim("kernels/saves", {"saves_ms": saved, "total_ms": whole}, parts=[helps(longest)])
+        safety = all_fixes()[fix].safety
+        found.append(Prescription([fix], [cause], Range(), Range(), safety, "", claim=how))
     return found
 
 
@@ -193,8 +189,8 @@ def _counted(one: Judged) -> CountedKernel:
         ms=one.total_ns / NS_PER_MS,
         bound=one.bound,  # type: ignore[arg-type]
         cause=one.cause,
-        sentence=sentence(one),
-        helps=helps(one),
+        claim=judged(one),
+        action=helps(one),
         floor_ms=_times(one.floor_share, one.total_ns / NS_PER_MS),
         bytes=_times(kernel.dram_bytes, one.calls),
         dram_share=kernel.dram,

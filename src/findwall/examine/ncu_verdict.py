@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from findwall.attribute.ncu_kernels import Judged
-from findwall.examine.ncu_words import MORE_COUNTERS, helps
+from findwall.examine.ncu_claims import helps
 from findwall.model.catalogue import NEAR, QUESTION_OF, ROOFS, SMALL_PART, WALL_OF, WALLS, WORTH_IT
 from findwall.model.causes import UNKNOWN
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Next, Wall
-from findwall.units import NS_PER_MS, format_ms, format_share
-
-# What fills the kernel time, by cause; the longest kernel's own sentence says why.
-GOES_TO = {
-    "at-the-roof": "kernels that run at the roof of their arithmetic",
-    "memory-roof": "kernels that run at the memory roof",
-    "misaligned-shapes": "16-bit products whose operands do not lie on 16 bytes",
-    "fast-path-off": "fp32 products that leave the tensor cores unused",
-    "layout-copies": "copies that only change a layout",
-    "gather-scatter": "gathers and scatters far from the memory roof",
-    "slow-kernels": "kernels far below what the device can do",
-    "launch-bound": "kernels too small to use the device",
-}
+from findwall.units import NS_PER_MS
 
 
 class Totals:
@@ -80,17 +69,19 @@ def decide(totals: Totals) -> Wall:
     if totals.blind > gain:
         return _blind(totals, best)
     following = Next(WALL_OF[worth[1]], worth[1]) if len(worth) > 1 else None
-    saves = f"that saves up to {format_ms(gain / NS_PER_MS)}"
-    action = helps(totals.of(best)[0]).rstrip(".")
-    return Wall(WALL_OF[best], best, f"{_fills(totals, best)}. {action}; {saves}.", following)
+    saves = gain / NS_PER_MS
+    figures = {**_fills(totals, best), "saves_ms": saves}
+    claim = Claim("kernels/wall", figures, parts=[helps(totals.of(best)[0])])
+    return Wall(WALL_OF[best], best, "", following, claim=claim, saves_ms=saves)
 
 
-def _fills(totals: Totals, cause: str) -> str:
-    spent, share = format_ms(totals.spent[cause] / NS_PER_MS), totals.spent[cause] / totals.time
-    return (
-        f"{spent} of the {format_ms(totals.time / NS_PER_MS)} of kernel time ({format_share(share)}) goes to "
-        f"{GOES_TO[cause]}"
-    )
+def _fills(totals: Totals, cause: str) -> dict[str, Figure]:
+    return {
+        "cause": cause,
+        "spent_ms": totals.spent[cause] / NS_PER_MS,
+        "total_ms": totals.time / NS_PER_MS,
+        "spent_share": totals.spent[cause] / totals.time,
+    }
 
 
 def _roof(totals: Totals, beside: str | None = None) -> Wall:
@@ -102,19 +93,16 @@ def _roof(totals: Totals, beside: str | None = None) -> Wall:
     )
     roof = ROOFS[0] if compute >= bandwidth else ROOFS[1]
     if totals.spent.get(roof, 0.0) < WORTH_IT * totals.time:
-        text = (
-            f"No cause recovers {100 * WORTH_IT:.0f} % of the {format_ms(totals.time / NS_PER_MS)} of kernel "
-            "time, and no kernels run at a roof, so there is no wall in them. Look at the gaps between them: "
-            "`findwall run` measures the step."
-        )
-        return Wall(None, None, text, None, [])
-    action = helps(totals.of(roof)[0])
-    if beside is None:
-        rest, following = f"no other cause recovers {100 * WORTH_IT:.0f} %", None
-    else:
-        gain = format_ms((totals.gain[beside] or 0.0) / NS_PER_MS)
-        rest, following = f"{beside} could give back only {gain}", Next(WALL_OF[beside], beside)
-    return Wall(WALL_OF[roof], roof, f"{_fills(totals, roof)}, and {rest}. {action}", following)
+        figures: dict[str, Figure] = {"worth_share": WORTH_IT, "total_ms": totals.time / NS_PER_MS}
+        nothing = Claim("kernels/no-roof", figures)
+        return Wall(None, None, between=[], claim=nothing, why_not="no-roof")
+    figures = {**_fills(totals, roof), "worth_share": WORTH_IT}
+    following = None
+    if beside is not None:
+        figures |= {"beside": beside, "gain_ms": (totals.gain[beside] or 0.0) / NS_PER_MS}
+        following = Next(WALL_OF[beside], beside)
+    claim = Claim("kernels/roof", figures, parts=[helps(totals.of(roof)[0])])
+    return Wall(WALL_OF[roof], roof, "", following, claim=claim)
 
 
 def _blind(totals: Totals, best: str | None) -> Wall:
@@ -123,11 +111,8 @@ def _blind(totals: Totals, best: str | None) -> Wall:
     between += [
         cause for cause in totals.spent if cause not in (UNKNOWN, best) and totals.gain[cause] is None
     ]
-    share = format_share(totals.blind / totals.time)
-    if totals.spent.get(UNKNOWN, 0.0) >= totals.blind / 2:
-        why, action = "whose counters do not tell what binds them", MORE_COUNTERS
-    else:
-        why = "whose floor is unknown, because the file does not say enough of its GPU and their instructions"
-        action = "Export with --page raw, or give this GPU's ceilings with --ceilings."
-    text = f"{share} of the kernel time goes to kernels {why}. {action}"
-    return Wall(None, None, text, None, [[WALL_OF[cause], cause] for cause in between])
+    counters = totals.spent.get(UNKNOWN, 0.0) >= totals.blind / 2
+    share: dict[str, Figure] = {"blind_share": totals.blind / totals.time}
+    claim = Claim("kernels/no-counters" if counters else "kernels/no-floor", share)
+    pairs = [[WALL_OF[cause], cause] for cause in between]
+    return Wall(None, None, between=pairs, claim=claim, why_not="unknown")

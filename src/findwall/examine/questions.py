@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.conditions import FEWEST_STEPS
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.examine.kinds import about_kinds
 from findwall.model.catalogue import (
@@ -15,11 +16,10 @@ from findwall.model.catalogue import (
     NEAR,
     NEARLY_ALL,
 )
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Question
-from findwall.units import format_ms, format_share, ms
+from findwall.units import ms
 
-DOUBTFUL = "measured on a busy machine"
-SOURCES = {"measured": "measured", "table": "from the table"}
 NO_CLASS = "other"  # of kernels: neither name nor op says what they do
 
 
@@ -53,23 +53,21 @@ def _stable(facts: Facts) -> Question:
     seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
     told = about_kinds(facts.rank, facts)
     if told and len(seconds) > 1:
-        return Question("stable", "no", spread(seconds), f"Steps come in {len(told) + 1} kinds: {told[0]}")
-    return steadiness(seconds, "steps" if measured else "profiled steps")
+        kinds = Claim("stable/kinds", {"kinds": len(told) + 1}, parts=told[:1])
+        return Question("stable", "no", spread(seconds), claim=kinds)
+    return steadiness(seconds, profiled=not measured)
 
 
-def steadiness(seconds: np.ndarray, what: str = "steps") -> Question:
+def steadiness(seconds: np.ndarray, profiled: bool = False) -> Question:
     """The first of the questions, of steps that are all of one kind."""
     value, steady = spread(seconds), is_steady(seconds)
     if value is None:
-        few = "Only one step was seen, so it is unknown whether steps vary."
-        return Question("stable", "unknown", None, few if len(seconds) else "No steps were timed.")
-    few = ", too few to call them steady" if steady is None else ""
-    text = f"Step times vary by {format_share(value)} over {len(seconds)} {what}{few}."
-    return Question("stable", "unknown" if steady is None else _yes(steady), value, text)  # type: ignore[arg-type]
-
-
-def _device(facts: Facts) -> str:
-    return "CPU" if facts.rank.device_kind == "cpu" else "GPU"
+        return Question(
+            "stable", "unknown", None, claim=Claim("stable/one-step" if len(seconds) else "stable/none")
+        )
+    figures = {"spread_share": value, "steps": len(seconds), "profiled": profiled, "few": steady is None}
+    answer = "unknown" if steady is None else _yes(steady)
+    return Question("stable", answer, value, claim=Claim("stable/spread", {**figures}))  # type: ignore[arg-type]
 
 
 def _busy(facts: Facts) -> Question:
@@ -77,13 +75,18 @@ def _busy(facts: Facts) -> Question:
         scenario.busy / scenario.step if scenario.step > 0 else 0.0 for scenario in facts.reading.scenarios
     ]
     likely, low, high = shares[1], min(shares), max(shares)
-    idle = format_ms(ms(facts.step - facts.reading.likely.busy))
+    figures: dict[str, Figure] = {"on_cores": on_cores(facts), "low_share": low, "high_share": high}
     if _yes(low >= NEARLY_ALL) != _yes(high >= NEARLY_ALL):
-        share = f"{format_share(low)} to {format_share(high)}"
-        text = f"The {_device(facts)} works {share} of the step; the profiler hides how much."
-        return Question("busy", "unknown", likely, text)
-    text = f"The {_device(facts)} works {format_share(likely)} of the step and idles {idle}."
-    return Question("busy", _yes(likely >= NEARLY_ALL), likely, text)  # type: ignore[arg-type]
+        return Question("busy", "unknown", likely, claim=Claim("busy/hidden", figures))
+    figures |= {"busy_share": likely, "idle_ms": ms(facts.step - facts.reading.likely.busy)}
+    return Question("busy", _yes(likely >= NEARLY_ALL), likely, claim=Claim("busy/works", figures))  # type: ignore[arg-type]
+
+
+def counted_busy(busy: float | None, nothing: Claim) -> Question:
+    """The second of them, by counters alone."""
+    if busy is None:
+        return Question("busy", "unknown", None, claim=nothing)
+    return Question("busy", _yes(busy >= NEARLY_ALL), busy, claim=Claim("busy/counted", {"busy_share": busy}))  # type: ignore[arg-type]
 
 
 def _matrix(facts: Facts) -> np.ndarray:
@@ -99,15 +102,14 @@ def _is_class(facts: Facts, *names: str) -> np.ndarray:
 def _matmul(facts: Facts) -> Question:
     busy = float(facts.own.sum())
     if busy <= 0:
-        return Question("matmul", "unknown", None, "No device time was seen.")
+        return Question("matmul", "unknown", None, claim=Claim("matmul/no-work"))
     value = float(facts.own[_matrix(facts)].sum()) / busy
     most = value + float(facts.own[_is_class(facts, NO_CLASS)].sum()) / busy
     if value < MAJORITY_SHARE <= most:
-        unknown = format_share(most - value)
-        text = f"It is unknown how much is matmul: nothing tells what {unknown} of the busy time computes."
-        return Question("matmul", "unknown", None, text)
-    text = f"{format_share(value)} of the busy time is matmul, convolution or attention."
-    return Question("matmul", _yes(value >= MAJORITY_SHARE), value, text)  # type: ignore[arg-type]
+        nameless = Claim("matmul/unknown", {"unknown_share": most - value})
+        return Question("matmul", "unknown", None, claim=nameless)
+    part = Claim("matmul/share", {"matmul_share": value})
+    return Question("matmul", _yes(value >= MAJORITY_SHARE), value, claim=part)  # type: ignore[arg-type]
 
 
 def _peak(facts: Facts) -> Question:
@@ -117,14 +119,14 @@ def _peak(facts: Facts) -> Question:
     known = matrix & ~np.isnan(floor)
     time = float(facts.kernels.duration[index][known].sum())
     if not float(facts.kernels.duration[index][matrix].sum()):
-        return Question("peak", "unknown", None, "There are no matmuls to compare with the ceiling.")
+        return Question("peak", "unknown", None, claim=Claim("peak/no-matmuls"))
     if time < MAJORITY_SHARE * float(facts.kernels.duration[index][matrix].sum()):
-        why = "no ceilings are known" if not facts.ceilings.known else "most of them have no shapes"
-        return Question(
-            "peak", "unknown", None, f"It is unknown how near the ceiling the matmuls run: {why}."
-        )
+        blind = Claim("peak/unknown", {"ceilings_known": facts.ceilings.known})
+        return Question("peak", "unknown", None, claim=blind)
     value = float(floor[known].sum()) / time
-    source = DOUBTFUL if facts.ceilings.doubt else SOURCES.get(facts.ceilings.source, "known")
-    reach = f"what this {_device(facts)} can reach on such work (ceilings {source})"
-    text = f"The matmuls run at {format_share(value)} of {reach}."
-    return Question("peak", _yes(value >= NEAR), value, text)  # type: ignore[arg-type]
+    figures: dict[str, Figure] = {
+        "reached_share": value,
+        "on_cores": on_cores(facts),
+        "source": "doubtful" if facts.ceilings.doubt else facts.ceilings.source,
+    }
+    return Question("peak", _yes(value >= NEAR), value, claim=Claim("peak/reached", figures))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.attribute.conditions import held_down
+from findwall.attribute.conditions import holding_down
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
 from findwall.examine.counters import (
     CounterVerdict,
@@ -17,9 +17,11 @@ from findwall.examine.counters import (
     counters_of,
     judge,
 )
-from findwall.examine.odd_rank import DOES, odd_ranks
+from findwall.examine.odd_rank import TOLD, odd_ranks
+from findwall.examine.questions import counted_busy
 from findwall.examine.rows import machine, memory
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WALL_OF, WORTH_IT
+from findwall.model.claims import Claim, Figure, advises, known, lines, plain
 from findwall.model.diagnosis import (
     SCHEMA,
     Diagnosis,
@@ -37,13 +39,13 @@ from findwall.model.diagnosis import (
 from findwall.model.machine import Ceilings
 from findwall.model.run import Rank, Run
 from findwall.model.watched import WatchedJob, WatchedRank
-from findwall.units import GIB, format_share
+from findwall.units import GIB
 
 # All chosen by hand, not calibrated.
 TOO_SHORT_S = 3.0  # with a handful of looks and samples nothing is proven
 COPIES_MIB_S = 500.0  # to the device: with less, copies cannot fill much of the time, pageable ones neither
 LINES_LISTED = 12
-WHOLE = Whole(shown_by="`findwall run`")
+WHOLE = Whole(watched=True)
 NOTHING_SEEN = WatchedRank(0)
 
 
@@ -61,7 +63,7 @@ def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
         machine=msgspec.structs.replace(machine(run, ceilings), count=_devices(run)),
         step=Step(None, None, None, "estimated", None, None, None, None, 0, 0, None),
         questions=_questions(verdict.busy),
-        wall=_wall(verdict, too_early, speaker, odd.get(at, "")),
+        wall=_wall(verdict, too_early, speaker, odd.get(at)),
         timeline=TimelineSummary(None, None, None, None, None, []),
         quality=Quality(0, 0, 0, 0, False, None),
         budget=[],
@@ -73,14 +75,15 @@ def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
         throughput=None,
         kernels=[],
         trials=[],
-        notes=[*run.notes, *_notes(job, speaker, found, verdict)],
+        notes=[],
+        remarks=[*map(plain, run.notes), *_notes(job, speaker, found, verdict)],
         watch=Watch(
             seconds=job.seconds,
             looks=job.looks,
             missed=job.missed,
             settle=job.settle,
             ranks=[
-                _row(rank, one, odd.get(number, ""))
+                _row(rank, one, odd.get(number))
                 for number, (rank, one) in enumerate(zip(run.ranks, seen, strict=True))
             ],
             lines=_lines(speaker, found),
@@ -97,7 +100,7 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     gpm = counters_of(rank)
     busy = None if gpm.sm is None else gpm.sm / 100.0
     early = _stopped(job) or _too_early(job, found)
-    if early:
+    if early is not None:
         return CounterVerdict(None, (), early, busy), True
     idle = 1.0 if busy is None else 1.0 - busy
     loader = found.of("loader")
@@ -106,31 +109,24 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     if verdict is None:
         return _by_lines(rank, found), False
     if verdict.cause in ("at-the-roof", "fast-path-off") and rank.telemetry.other_processes:
-        text = f"{verdict.sentence} Other processes use this GPU too, so that may be their work."
-        return msgspec.structs.replace(verdict, cause=None, between=(verdict.cause,), sentence=text), False
+        both = Claim("sentences", parts=[verdict.claim, Claim("watched/others-use-it")])
+        return msgspec.structs.replace(verdict, cause=None, between=(verdict.cause,), claim=both), False
     return (_narrowed(verdict, rank, found, idle) if verdict.cause is None else verdict), False
 
 
-def _stopped(job: WatchedJob) -> str:
+def _stopped(job: WatchedJob) -> Claim | None:
     """Its lines are where it was stopped, and say nothing of where it spends its time."""
-    if not job.is_stopped:
-        return ""
-    return "The job is stopped (SIGSTOP, or a debugger holds it): kill -CONT lets it go on. Then watch it."
+    return Claim("watched/stopped") if job.is_stopped else None
 
 
-def _too_early(job: WatchedJob, found: Doings) -> str:
+def _too_early(job: WatchedJob, found: Doings) -> Claim | None:
     looks = found.looks + found.starting
     if looks and found.starting >= MAJORITY_SHARE * looks:
-        return "The job still imports its modules, so nothing is known yet. Watch it once it trains."
+        return Claim("watched/imports")
     compiling = found.of("compiles")
     if compiling.low >= FAIR_PART:
-        return (
-            f"torch.compile compiles in {format_share(compiling.share)} of the looks ({_place(compiling)}). "
-            "Watch the job once that is done; if it never is, its shapes or values change from step to step."
-        )
-    if job.seconds < TOO_SHORT_S:
-        return f"{job.seconds:.0f} s is too short to tell. Watch the job for 20 s."
-    return ""
+        return Claim("watched/compiles", {"seen_share": compiling.share}, parts=[_place(compiling)])
+    return Claim("watched/too-short", {"seconds": job.seconds}) if job.seconds < TOO_SHORT_S else None
 
 
 def _waits(rank: Rank, found: Doings, idle: float) -> list[Wait]:
@@ -150,44 +146,31 @@ def _host_work(rank: Rank, found: Doings) -> Doing:
     return found.of("python", "reads") if rank.device_kind == "cpu" else found.of("python")
 
 
-def _about_loader(rank: Rank, found: Doings) -> str:
+def _about_loader(rank: Rank, found: Doings) -> Claim:
     loader = found.of("loader")
     watched = rank.watched or NOTHING_SEEN
-    seen = f"In {format_share(loader.share)} of {found.looks} looks the job"
+    figures: dict[str, Figure] = {"seen_share": loader.share, "looks": found.looks}
     if not watched.worker_stacks:
-        return (
-            f"{seen} makes its next batch in the training process, most often at {_place(loader)}. Let "
-            "loader workers make it (num_workers), or make that line faster."
-        )
+        return Claim("watched/loader-itself", figures, parts=[_place(loader)])
     made = doings((stack for stack in watched.worker_stacks if is_worker(stack)), watched.texts)
-    return (
-        f"{seen} waits for its next batch. Its loader workers ({watched.workers}) are most often at "
-        f"{_place(_own_work(made))}. Make that line faster, or give the DataLoader more workers."
-    )
+    where = _place(made.of("loader"))  # without their waiting for the next order
+    return Claim("watched/loader-workers", {**figures, "have": watched.workers}, parts=[where])
 
 
-def _about_work(work: Doing) -> str:
-    spot = work.spots[0][0] if work.spots else None
-    action = "Do it less often, or move it out of the step."
-    if spot is not None and spot.doing == "reads":
-        action = "Read numbers less often, and all at once (tensor.tolist()), not one by one."
-    return (
-        f"In {format_share(work.share)} of the looks the job runs Python and no op, most often at "
-        f"{_place(work)}. {action}"
-    )
+def _about_work(work: Doing) -> Claim:
+    reads = bool(work.spots) and work.spots[0][0].doing == "reads"
+    return Claim("watched/python", {"seen_share": work.share, "reads": reads}, parts=[_place(work)])
 
 
-def _about_reads(reads: Doing) -> str:
-    return (
-        f"In {format_share(reads.share)} of the looks the host waits for a value from the device, most often "
-        f"at {_place(reads)}, while the device has little to do. Read it less often."
-    )
+def _about_reads(reads: Doing) -> Claim:
+    return Claim("watched/reads", {"seen_share": reads.share}, parts=[_place(reads)])
 
 
 def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
     """Without counters and without a wait that explains the time: what it lies between."""
     if not found.looks:
-        return CounterVerdict(None, (), _nothing_known(rank), None)
+        on_gpu = rank.device_kind == "gpu" or (rank.watched or NOTHING_SEEN).gpus is None
+        return CounterVerdict(None, (), Claim("watched/nothing-known", {"on_gpu": on_gpu}), None)
     waits = {"loader-starved": found.of("loader"), "host-work": _host_work(rank, found)}
     talk = found.of("collective")
     asleep = found.of("waits").high >= FAIR_PART  # for whom is not known: batches may come that way too
@@ -196,28 +179,19 @@ def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
     talks = talk.high >= FAIR_PART
     talks |= _is_one_of_many(rank) and found.of("stalls").low >= FAIR_PART
     between += ["exposed-collective", "straggler"] if talks else []
-    most = max(DOES, key=lambda name: found.of(name).share)
+    most = max(TOLD, key=lambda name: found.of(name).share)
     one = found.of(most)
-    text = f"In {format_share(one.share)} of {found.looks} looks the job {DOES[most]}"
-    why = "From outside, nothing tells what its ops wait for"
-    if rank.device_kind == "gpu":
-        why = "This GPU gave no counters (GPM needs Hopper or later, and a driver that allows it)"
-    return CounterVerdict(
-        None,
-        tuple(between),
-        f"{text}, most often at {_place(one)}. {why}: {WHOLE.shown_by} would show it.",
-        None,
-    )
+    figures: dict[str, Figure] = {
+        "doing": most,
+        "seen_share": one.share,
+        "looks": found.looks,
+        "on_gpu": rank.device_kind == "gpu",
+    }
+    return CounterVerdict(None, tuple(between), Claim("watched/by-lines", figures, parts=[_place(one)]), None)
 
 
 def _is_one_of_many(rank: Rank) -> bool:
     return rank.watched is not None and rank.watched.known_rank is not None
-
-
-def _nothing_known(rank: Rank) -> str:
-    if rank.device_kind == "gpu" or (rank.watched or NOTHING_SEEN).gpus is None:
-        return "Neither counters nor Python lines are known, so no wall can be named."
-    return "The job uses no GPU and its Python lines are unknown, so no wall can be named."
 
 
 def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -> CounterVerdict:
@@ -235,30 +209,29 @@ def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -
     if found.of("collective").high >= FAIR_PART:
         kept = (*kept, "exposed-collective", "straggler")
     every = found.all()
-    text = f"{verdict.sentence} The host is most often at {_place(every)}."
-    return msgspec.structs.replace(verdict, between=kept, sentence=text)
+    where = Claim("watched/host-at", parts=[_place(every)])
+    both = Claim("sentences", parts=[verdict.claim, where])
+    return msgspec.structs.replace(verdict, between=kept, claim=both)
 
 
-def _wall(verdict: CounterVerdict, too_early: bool, rank: Rank, odd: str) -> Wall:
-    named = f"Rank {rank.number} differs from the others ({odd}). " if odd else ""
+def _wall(verdict: CounterVerdict, too_early: bool, rank: Rank, odd: Claim | None) -> Wall:
+    claim = verdict.claim
+    if odd is not None:
+        differs = Claim("watched/differs", {"rank": rank.number}, parts=[odd])
+        claim = Claim("sentences", parts=[differs, claim])
     if verdict.cause is not None:
-        return Wall(WALL_OF[verdict.cause], verdict.cause, named + verdict.sentence)
+        return Wall(WALL_OF[verdict.cause], verdict.cause, claim=claim, advises=advises(claim))
     between = [[WALL_OF[cause], cause] for cause in dict.fromkeys(verdict.between)]
-    return Wall(None, None, named + verdict.sentence, None, between, too_early)
+    return Wall(None, None, "", None, between, too_early, claim, why_not=verdict.claim.id)
 
 
-def _place(doing: Doing) -> str:
-    return _told(doing.spots[0][0]) if doing.spots else "an unknown line"
+def _place(doing: Doing) -> Claim:
+    return _told(doing.spots[0][0]) if doing.spots else Claim("watched/unknown-line")
 
 
-def _told(spot: Spot) -> str:
-    function = "" if spot.function in ("<module>", "") else f" in {spot.function}"
-    return f"{spot.place}{function}"
-
-
-def _own_work(made: Doings) -> Doing:
-    """What loader workers do, without their waiting for the next order."""
-    return made.of("loader")
+def _told(spot: Spot) -> Claim:
+    function = "" if spot.function == "<module>" else spot.function
+    return Claim("watched/line", names=known(function=function), places=lines(spot.place))
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -275,51 +248,39 @@ def _texts(rank: Rank) -> dict[str, str]:
 
 
 def _questions(busy: float | None) -> list[Question]:
-    nothing = "Seen from outside: no steps, and no device events."
-    answer = Question("busy", "unknown", None, "No counters were read.")
-    if busy is not None:
-        text = f"Counters see work on the multiprocessors {format_share(busy)} of the time."
-        answer = Question("busy", "yes" if busy >= NEARLY_ALL else "no", busy, text)
+    nothing = Claim("nothing/from-outside")
     return [
-        Question("stable", "unknown", None, nothing),
-        answer,
-        Question("matmul", "unknown", None, nothing),
-        Question("peak", "unknown", None, nothing),
+        Question("stable", "unknown", None, claim=nothing),
+        counted_busy(busy, Claim("nothing/no-counters")),
+        Question("matmul", "unknown", None, claim=nothing),
+        Question("peak", "unknown", None, claim=nothing),
     ]
 
 
-def _notes(job: WatchedJob, rank: Rank, found: Doings, verdict: CounterVerdict) -> list[str]:
+def _notes(job: WatchedJob, rank: Rank, found: Doings, verdict: CounterVerdict) -> list[Claim]:
     notes = []
     waited = rank.telemetry.cpu.in_line_share if rank.telemetry.cpu is not None else None
     if waited is not None and waited >= WORTH_IT:
-        notes.append(
-            f"For {format_share(waited)} of the time the job's thread waited for a core that others "
-            "used, so part of what is seen on the host may be their doing."
-        )
-    notes += [f"{note}." for note in rank.telemetry.notes]
-    held = held_down(rank)
+        notes.append(Claim("watched/in-line", {"waited_share": waited}))
+    notes += [plain(f"{note}.") for note in rank.telemetry.notes]
+    held = holding_down(rank)
     if held is not None:
-        notes.append(f"{held}.")
+        notes.append(Claim("watched/held-down", parts=[held]))
     if rank.telemetry.other_processes:
-        others = rank.telemetry.other_processes
-        notes.append(
-            f"{others} other process{'es' * (others > 1)} on this GPU: its counters are of all of them."
-        )
+        notes.append(Claim("watched/other-processes", {"others": rank.telemetry.other_processes}))
     if verdict.cause == "host-work":
-        notes.append(
-            "A pause of the garbage collector counts to the line that it falls in; `findwall run` times it."
-        )
+        notes.append(Claim("watched/collector"))
     if job.missed > job.looks:
-        notes.append(f"{job.missed} of {job.missed + job.looks} looks at the Python line failed.")
+        notes.append(Claim("watched/missed", {"missed": job.missed, "looks": job.missed + job.looks}))
     other = rank.watched.other_thread if rank.watched is not None else ""
     if other:
-        notes.append(f"The main thread only waits, so the lines are of the thread {other}.")
+        notes.append(Claim("watched/other-thread", names={"thread": other}))
     if found.looks and any(is_worker(stack) for stack in (rank.watched or NOTHING_SEEN).stacks):
-        notes.append("This process is a loader worker: watch the process that started it.")
+        notes.append(Claim("watched/is-worker"))
     return notes
 
 
-def _row(rank: Rank, found: Doings, odd: str) -> WatchedRow:
+def _row(rank: Rank, found: Doings, odd: Claim | None) -> WatchedRow:
     seen, told = rank.watched or NOTHING_SEEN, rank.telemetry
     gpm = counters_of(rank)
     spots = found.all().spots
@@ -344,7 +305,7 @@ def _row(rank: Rank, found: Doings, odd: str) -> WatchedRow:
         write_mib_s=seen.use.write_mib_s,
         doing=found.shares(),
         line=spots[0][0].place if spots else None,
-        odd=odd,
+        claim=odd,
     )
 
 

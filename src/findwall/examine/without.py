@@ -7,10 +7,11 @@ import numpy as np
 from findwall.attribute.places import lines_evidence
 from findwall.examine.counters import CounterVerdict, judge_counters, known_parts, recoverable_share
 from findwall.examine.kinds import about_elapsed, about_kinds, elapsed_shares, kind_rows
-from findwall.examine.questions import is_steady, steadiness
+from findwall.examine.questions import counted_busy, is_steady, steadiness
 from findwall.examine.remarks import notes_of_ranks
 from findwall.examine.rows import KERNELS_LISTED, machine, memory, throughput, warnings
-from findwall.model.catalogue import NEARLY_ALL, WALL_OF
+from findwall.model.catalogue import WALL_OF
+from findwall.model.claims import Claim, advises, plain
 from findwall.model.diagnosis import (
     SCHEMA,
     BudgetRow,
@@ -31,12 +32,7 @@ from findwall.structure.classes import op_class
 from findwall.structure.cores import computing
 from findwall.structure.links import link_launches
 from findwall.structure.steps import find_steps
-from findwall.units import format_share, ms
-
-NO_DEVICE = (
-    "The trace holds no device events, so no wall can be named. Record it with ProfilerActivity.CUDA, or, "
-    "if the job runs on the CPU, let `findwall run` measure it."
-)
+from findwall.units import ms
 
 
 def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None) -> Diagnosis:
@@ -44,7 +40,9 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
     rank = run.first
     timed = rank.step_times
     traced_only = timed is None and (rank.timeline is not None or run.kind != "run-folder")
-    verdict = CounterVerdict(None, (), NO_DEVICE, None) if traced_only else judge_counters(rank)
+    verdict = (
+        CounterVerdict(None, (), Claim("no-device/events"), None) if traced_only else judge_counters(rank)
+    )
     step = _step(timed, step_ms)
     return Diagnosis(
         schema=SCHEMA,
@@ -64,8 +62,9 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         throughput=throughput(run, step.ms * 1e6) if step.ms else None,
         kernels=_ops(rank) if traced_only else [],
         trials=list(run.trials),
-        notes=[
-            *(note for timeline in run.timelines for note in timeline.quality.notes),
+        notes=[],
+        remarks=[
+            *(plain(note) for timeline in run.timelines for note in timeline.quality.notes),
             *about_kinds(rank),
             *about_elapsed(rank),
             *_notes(run, rank, verdict),
@@ -115,32 +114,29 @@ def _step(timed: StepTimes | None, step_ms: float | None) -> Step:
 
 
 def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Question]:
-    nothing = "No device events." if timed is None else "No steps were traced."
-    stable = steadiness(np.array(timed.seconds if timed is not None else ()))
-    busy = Question("busy", "unknown", None, nothing)
-    if verdict.busy is not None:
-        text = f"Counters see work on the multiprocessors {format_share(verdict.busy)} of the time."
-        busy = Question("busy", "yes" if verdict.busy >= NEARLY_ALL else "no", verdict.busy, text)
+    nothing = Claim("nothing/no-device" if timed is None else "nothing/not-traced")
     return [
-        stable,
-        busy,
-        Question("matmul", "unknown", None, nothing),
-        Question("peak", "unknown", None, nothing),
+        steadiness(np.array(timed.seconds if timed is not None else ())),
+        counted_busy(verdict.busy, nothing),
+        Question("matmul", "unknown", None, claim=nothing),
+        Question("peak", "unknown", None, claim=nothing),
     ]
 
 
 def _wall(verdict: CounterVerdict, why_no_trace: str) -> Wall:
     if verdict.cause is not None:
-        return Wall(WALL_OF[verdict.cause], verdict.cause, verdict.sentence)
-    missing = f" There is no trace: {why_no_trace.rstrip('.')}." if why_no_trace else ""
+        claim = verdict.claim
+        return Wall(WALL_OF[verdict.cause], verdict.cause, claim=claim, advises=advises(claim))
+    missing = [Claim("no-device/no-trace", parts=[plain(why_no_trace.rstrip("."))])] if why_no_trace else []
     between = [[WALL_OF[cause], cause] for cause in verdict.between]
-    return Wall(None, None, verdict.sentence + missing, None, between)
+    claim = Claim("sentences", parts=[verdict.claim, *missing])
+    return Wall(None, None, between=between, claim=claim, why_not=verdict.claim.id)
 
 
-def _notes(run: Run, rank: Rank, verdict: CounterVerdict) -> list[str]:
+def _notes(run: Run, rank: Rank, verdict: CounterVerdict) -> list[Claim]:
     """What the verdict's place says already is not said again."""
     said = f"no trace of rank {rank.number}: {rank.why_no_trace}" if verdict.cause is None else ""
-    return [note for note in notes_of_ranks(run, rank) if note != said]
+    return [note for note in notes_of_ranks(run, rank) if note != plain(said)]
 
 
 def _budget(rank: Rank, verdict: CounterVerdict) -> list[BudgetRow]:

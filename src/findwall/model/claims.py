@@ -6,10 +6,13 @@ the program reads a sentence.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 Figure = float | int | bool | str | None
 TEXT = "text"  # the id of a claim that is still a sentence: redaction drops it
+ADVISE = "advise/"  # how the ids of actions begin: "advise/torch-compile/casts" speaks of that fix
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -26,7 +29,40 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     def with_parts(self, *parts: Claim) -> Claim:
         return msgspec.structs.replace(self, parts=[*self.parts, *parts])
 
+    def all(self) -> Iterator[Claim]:
+        """Itself and every claim inside it."""
+        yield self
+        for part in self.parts:
+            yield from part.all()
+
 
 def plain(text: str) -> Claim:
     """A sentence that is not data yet."""
     return Claim(TEXT, names={TEXT: text})
+
+
+def known(**names: str | None) -> dict[str, str]:
+    """The names that are known."""
+    return {key: name for key, name in names.items() if name}
+
+
+def numbered(key: str, names: Iterable[str]) -> dict[str, str]:
+    """Several names of one kind: op1, op2."""
+    return {f"{key}{at}": name for at, name in enumerate(names, 1)}
+
+
+def lines(*places: str | None) -> list[str]:
+    """The lines of code that are known."""
+    return [place for place in places if place]
+
+
+def advises(claim: Claim) -> list[str]:
+    """The fixes that its words speak of."""
+    found = [one.id.split("/")[1] for one in claim.all() if one.id.startswith(ADVISE)]
+    return list(dict.fromkeys(found))
+
+
+def promised_ms(claim: Claim) -> float | None:
+    """What its words say can be saved at the most; None where they promise nothing."""
+    found = [one.figures["saves_ms"] for one in claim.all() if "saves_ms" in one.figures]
+    return float(found[0]) if found and found[0] is not None else None

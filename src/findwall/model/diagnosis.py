@@ -51,7 +51,8 @@ class Question(msgspec.Struct):
     id: Literal["stable", "busy", "matmul", "peak"]
     answer: Literal["yes", "no", "unknown"]
     value: float | None
-    sentence: str
+    sentence: str = ""
+    claim: Claim | None = None  # what `sentence` says, as data
 
 
 class Next(msgspec.Struct):
@@ -63,11 +64,14 @@ class Next(msgspec.Struct):
 class Wall(msgspec.Struct):
     wall: str | None
     cause: str | None
-    sentence: str
+    sentence: str = ""
     next: Next | None = None
     between: list[list[str]] | None = None
     too_early: bool = False  # no verdict because the job still set itself up: measured later, it may have one
     claim: Claim | None = None  # what `sentence` says, as data
+    saves_ms: float | None = None  # what it promises at the most; null where it promises nothing
+    advises: list[str] = []  # the fixes that it speaks of
+    why_not: str = ""  # id of the reason, where there is no verdict
 
 
 class DeviceTimeline(msgspec.Struct):
@@ -117,11 +121,12 @@ EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on
 
 
 class Evidence(msgspec.Struct):
-    text: str
+    text: str = ""
     kernel: str | None = None
     op: str | None = None
     line: str | None = None
     ms: float | None = None
+    claim: Claim | None = None  # what `text` says, as data
 
 
 class BudgetRow(msgspec.Struct):
@@ -203,6 +208,7 @@ class WhatIf(msgspec.Struct):
     step_ms: Range
     speedup: Range
     notes: list[str] = []  # what of it does not apply here, and why
+    claims: list[Claim] = []  # what `notes` say, as data
 
 
 class Mfu(msgspec.Struct):
@@ -241,8 +247,8 @@ class CountedKernel(msgspec.Struct):
     ms: float  # of all calls
     bound: Literal["compute", "bandwidth", "latency", "unknown"]
     cause: str
-    sentence: str
-    helps: str
+    sentence: str = ""
+    helps: str = ""
     floor_ms: float | None = None
     bytes: float | None = None  # read from and written to DRAM, of all calls
     dram_share: float | None = None
@@ -258,6 +264,8 @@ class CountedKernel(msgspec.Struct):
     bank_conflicts: float | None = None  # of the worse of shared loads and stores: share of its wavefronts
     stall: str | None = None
     stall_share: float | None = None
+    claim: Claim | None = None  # what `sentence` says, as data
+    action: Claim | None = None  # what `helps` says, as data
 
 
 class Trial(msgspec.Struct):
@@ -291,6 +299,7 @@ class KindRow(msgspec.Struct):
     ms: float | None
     every: int | None  # one step in so many; null where they come at uneven distances
     what: str = ""  # what such a step does besides
+    claim: Claim | None = None  # what `what` says, as data
 
 
 class WatchedLine(msgspec.Struct):
@@ -328,6 +337,7 @@ class WatchedRow(msgspec.Struct):
     doing: dict[str, float] = {}  # share of the looks
     line: str | None = None
     odd: str = ""  # how it differs from the other ranks
+    claim: Claim | None = None  # what `odd` says, as data
 
 
 class Watch(msgspec.Struct):
@@ -370,6 +380,7 @@ class Diagnosis(msgspec.Struct):
     elapsed: dict[str, float] | None = None  # shares of the job's time: steps, start-up, saving and the like
     counted: list[CountedKernel] = []  # kernels that Nsight Compute counted
     watch: Watch | None = None  # of a job that ran already
+    remarks: list[Claim] = []  # what `notes` say, one by one, as data
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

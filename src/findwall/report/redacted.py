@@ -1,254 +1,343 @@
 """A Diagnosis and its series without what is the job's own, for a page that is shared.
 
-Paths, scripts, arguments, lines, modules, ranges, threads and hosts go; kernels, ATen ops, shapes and all
-numbers stay. Fields that hold such a name get another one, the same wherever it comes up (`module 2`). In
-sentences nothing is searched for: a word stays if it is findwall's own, or the name of a kernel or an op that
-anybody may see. All else goes, whatever it is.
+Field by field: numbers and findwall's own words stay, and so do names of ops, kernels, calls and devices that
+anybody may see (`report/public.py`). Every other name gets another one, the same wherever it comes up
+(`module 2`). Sentences are made again, from claims that were treated so; a text that is not data goes.
 """
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
+import typing
 from array import array
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from findwall.model.diagnosis import Diagnosis
+from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
+from findwall.model.causes import UNKNOWN
+from findwall.model.claims import TEXT, Claim
+from findwall.model.diagnosis import KERNELS_ALONE, Diagnosis, Evidence
+from findwall.model.kinds import SELDOM, USUAL
+from findwall.model.machine import MATH_TYPES
 from findwall.model.series import Series, StepTimeline, Track
-from findwall.report.names import clean, kernel_name
-from findwall.report.vocabulary import LETTERS, TOKEN, Vocabulary, own_vocabulary
+from findwall.report import public
+from findwall.report.words import spoken, vocabulary
+from findwall.report.words.ncu import LIMITS, STALLS
+from findwall.report.words.undecided import DOES, WHAT_ONCE
+from findwall.report.words.verdicts import OPS_OPTION, SHAPES_OPTION
 
-MASK = "[redacted]"
-# Libraries whose ops and optimizers anybody may see.
-NAMESPACES = (
-    "aten|prims|prim|c10|c10d|c10d_functional|_c10d_functional|nccl|gloo|torch|torchvision|torchaudio|inductor"
-    "|triton|quantized|_quantized|fbgemm|autograd|profiler|xformers|flash_attn|bitsandbytes|mkldnn|onednn|cudnn"
+STEP_MARKS = ("ProfilerStep", "optimizer", "range", "period", "span", KERNELS_ALONE)
+SOURCES = ("torch-trace", "run-folder", "watch", "nsys", "nsys-report", "ncu", "execution-trace")
+UNITS = ("samples/s", "tokens/s", "images/s", "sequences/s")
+THROTTLE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "sw-power-cap")
+# Words of findwall's own that a figure may be.
+OWN = frozenset(
+    {
+        *(*WALLS, *WALL_OF, UNKNOWN, *KERNEL_CLASSES, *MATH_TYPES, *THROTTLE, *LIMITS, *DOES, *WHAT_ONCE),
+        *(*OPS_OPTION, *OPS_OPTION.values(), *SHAPES_OPTION.values(), "nvidia", "amd", "pageable", "pinned"),
+        *(
+            "ceiling",
+            "memory",
+            "aligned",
+            "trained",
+            "others",
+            "measured",
+            "table",
+            "doubtful",
+            USUAL,
+            SELDOM,
+        ),
+        *("saving", "evaluation", "loader-start", "steps", "start-up", "other", "nvidia-smi topo -m"),
+        "rocm-smi --showtopo",
+    }
 )
-_OP = re.compile(rf"(?:(?:{NAMESPACES})::|torch(?:\.\w+)+::|(?:gloo|nccl|mpi|ucc):)[\w.:]+")
-_NODE = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:\w+Backward\d+|torch::autograd::\w+)")
-_PLACES = "(?:Pageable|Pinned|Device|Array|Host|Managed|Unknown)"
-_CALL = re.compile(
-    r"(?:cuda|cu|hip)(?:Launch|Mem|Malloc|Free|Stream|Event|Device|Ctx|Module|Func|Graph|Host|Get|Set|Occupancy"
-    r"|Kernel|Init|Driver|Peek|Library|Pointer|Thread|Ext|User)\w*"
-    rf"|Memcpy [HDP]to[HDP](?: \({_PLACES} -> {_PLACES}\))?|Memset(?: \({_PLACES}\))?"
-)
-_MADE_BY_TORCH = re.compile(
-    r"ProfilerStep#\d+|PyTorch Profiler \(\d+\)|TorchDynamo Cache Lookup"
-    r"|Torch-Compiled Region: [\d/]+"
-    r"|enumerate\(DataLoader\)#_(?:Single|Multi)Process(?:ing)?DataLoaderIter\.__next__"
-    r"|CompiledFunction(?:Backward)?|triton_(?:poi|red|per|tem|for)_fused_\w+"
-    r"|Optimizer\.(?:step|zero_grad)#(?:SGD|Adam|AdamW|Adamax|Adagrad|RMSprop|LBFGS|NAdam|RAdam|Adafactor|Muon)"
-    r"\.(?:step|zero_grad)|DistributedDataParallel\.forward|Command Buffer Full|Activity Buffer Request"
-    r"|detach|detach_|Lazy Function Loading|Runtime Triggered Module Loading"
+# Keys of dictionaries in the document: what stands under others goes.
+KEYS = frozenset(
+    {
+        *(f"{name}_{rate}" for name in MATH_TYPES for rate in ("tflops", "spec_tflops")),
+        *("memory_gbps", "memory_spec_gbps", "source", "device", "doubt", "stream", "events", "busy_ms"),
+        *(
+            "steps",
+            "start-up",
+            "evaluation",
+            "saving",
+            "loader-start",
+            "other",
+            "workers",
+            "threads",
+            "prefetch",
+        ),
+        *("hook_share", "shadow_share", "low", "mid", "high", "step_after_trace", "trace", "profiler_stays"),
+        *("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "utilisation", "memory_gib"),
+        *("held_down", "sm", "tensor", "dram", "fp16", "fp32", "fp64", "pcie_rx_mib_s", "pcie_tx_mib_s"),
+        *THROTTLE,
+    }
 )
 _OWN_TRACK = re.compile(
     r"device idle|thread \d+(?: \(python[\d.]*\))?|(?:GPU \d+, )?(?:the cores|stream -?\d+)"
 )
-# An op, not a kernel: those have arguments, or no namespace.
-_LIKE_OP = re.compile(r"\w+::[\w.:]+")
-# A path, a dotted or joined name, a line of a file: its parts may be plain words, together they are a name.
-_PLACE = re.compile(r"[/\\@]|\w\.[^\W\d]|::|[^\W\d]_|_[^\W\d]|:\d")
-# After a line of a file: the function it is in.
-_FUNCTION = re.compile(r"((?:\bline \d+|\[redacted\])(?: in | \())[^\W\d][\w.]*(?=[:),.;]|$)")
-_DEVICE = re.compile(
-    r"\s*(?:NVIDIA|AMD|Intel|Tesla|GeForce|Quadro|Apple|ARM|Ampere|AWS|Neoverse|Google|IBM)\b[\w \-()./@+]*"
-)
+_ENDED = re.compile(r"(?:exit code|signal) -?\d+")
+_DATE = re.compile(r"[\d\-:T+.Z ]*")
 _VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+(?:cpu|cu\d+|rocm[\d.]+))?")
-_RATE = re.compile(r"/(?:s|step)$")
-KEPT_AS_THEY_ARE = frozenset({"schema", "started"})
+PACKAGES = (
+    "torch",
+    "python",
+    "cuda",
+    "cudnn",
+    "nccl",
+    "triton",
+    "numpy",
+    "driver",
+    "findwall",
+    "torchvision",
+)
+# Names in claims that are not looked up, and what they are called then.
+CALLED = {"function": "function", "thread": "thread", "asked": "what was asked", "device": "device"}
 
 
-def redacted(diagnosis: Diagnosis, series: Series | None) -> tuple[Diagnosis, Series]:
-    """Both, fit to be shown to anybody."""
+def redacted(
+    diagnosis: Diagnosis, series: Series | None, fixes: Collection[str] = ()
+) -> tuple[Diagnosis, Series]:
+    """Both, fit to be shown to anybody. `fixes`: the ids of all that findwall has."""
     series = series or Series()
-    diagnosis = msgspec.structs.replace(diagnosis, watch=None)  # lines, functions and the job's own command
-    pen = _Pen(diagnosis, series, own_vocabulary())
-    return pen.fields(diagnosis), _series(series, pen)
+    pen = _Pen(frozenset(fixes))
+    return pen.document(diagnosis), _series(series, pen)
 
 
 class _Pen:
-    """Gives names their other names, and takes words out of sentences."""
+    """Gives names their other names, field by field."""
 
-    def __init__(self, diagnosis: Diagnosis, series: Series, own: Vocabulary) -> None:
-        self._own = own
-        self._whole = self._renamed = _any_of(())
-        self._device: frozenset[str] = frozenset()
-        self._bare: set[str] = set()
-        self._public: frozenset[str] = frozenset()
-        self._names: dict[str, str] = {}
+    def __init__(self, fixes: frozenset[str]) -> None:
+        self._fixes = fixes
+        self._names: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
-        step = series.timeline
-        names, on_host = _names_of(step) if step is not None else ([], set())
-        evidence = list(chain.from_iterable(row.evidence for row in diagnosis.budget))
-        kernels = [row.name for row in diagnosis.kernels] + [item.kernel or "" for item in evidence]
-        kernels += [name for name in names if name not in on_host]
-        ops = [row.op or "" for row in diagnosis.kernels] + [item.op or "" for item in evidence]
-        ops += [name for name in names if name in on_host]
-        seen = [name for name in dict.fromkeys(kernels) if name and not _is_foreign(name)]
-        public = [name for name in dict.fromkeys([*kernels, *ops]) if name and is_public(name)]
-        self._public = _forms(seen) | _forms(public)
-        self._bare = set(chain.from_iterable(map(_bare_forms, public)))
-        self._device = frozenset(TOKEN.findall(self.device(diagnosis.machine.device or "")))
-        self._private(diagnosis, series, [name for name in ops if name and not is_public(name)])
-        self._whole = _any_of(self._public, _MADE_BY_TORCH.pattern)
 
-    def _private(self, diagnosis: Diagnosis, series: Series, names: Iterable[str]) -> None:
-        """Give every name that is known to be the job's own another one, so that sentences can use it."""
-        for path in diagnosis.source.paths:
-            self.renamed(path, "input", "-")
-        for module in diagnosis.modules:
-            self.renamed(module.module, "module")
-        for item in chain.from_iterable(row.evidence for row in diagnosis.budget):
-            if item.line:
-                self.renamed(item.line, "line")
-        for name in names:
-            self.renamed(name, "range")
-        for argument in series.command:
-            self.renamed(argument, "argument")
-        # A plain word of findwall's own stays in sentences, where nobody can tell whose it is; numbers too.
-        told = {name for name in self._names if not self._is_plain(name)}
-        self._renamed = _any_of(told)
-
-    def _is_plain(self, name: str) -> bool:
-        return not LETTERS.search(name) or (LETTERS.fullmatch(name) is not None and self._own.knows(name))
+    def document(self, found: Diagnosis) -> Diagnosis:
+        """A job that was watched shows lines, functions and its own command: all of that goes."""
+        found = self.struct(replace(found, watch=None))
+        return replace(found, notes=[text for text in found.notes if text], environment=[], remarks=[])
 
     def renamed(self, name: str, kind: str, between: str = " ") -> str:
         """The same name for the same thing."""
-        if name not in self._names:
+        if (kind, name) not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._names[name] = f"{kind}{between}{self._counts[kind]}"
-        return self._names[name]
+            self._names[kind, name] = f"{kind}{between}{self._counts[kind]}"
+        return self._names[kind, name]
 
-    # Values by what they are
+    # -- the document, by the types of its fields ---------------------------------------------------------
 
-    def fields(self, value: Any, name: str = "") -> Any:
-        """A document, field by field; a field that is not known here holds text."""
+    def struct(self, value: Any) -> Any:
+        told = {
+            field: self.field(type(value).__name__, field, getattr(value, field), value)
+            for field in value.__struct_fields__
+        }
+        return replace(value, **told)
+
+    def field(self, kind: str, name: str, value: Any, whole: Any) -> Any:
+        if isinstance(value, str) and (kind, name) in SENTENCES:
+            return SENTENCES[kind, name](self, whole)
+        if (kind, name) in LISTED:
+            return LISTED[kind, name](self, whole)
+        if isinstance(value, Claim) or name in ("remarks", "claims"):
+            return [] if isinstance(value, list) else None  # said in the sentence beside it
+        if isinstance(value, str) and name in _literals(type(whole)):
+            return value
+        return self.value(name, value)
+
+    def value(self, name: str, value: Any) -> Any:
         if isinstance(value, msgspec.Struct):
-            told = {field: self.fields(getattr(value, field), field) for field in value.__struct_fields__}
-            return msgspec.structs.replace(value, **told)
+            return self.struct(value)
         if isinstance(value, str):
-            return self.field(name, value)
-        if isinstance(value, list):
-            return [self.fields(one, name) for one in value]
-        if not isinstance(value, dict):
-            return value
-        found: dict[str, Any] = {}
-        for key, one in value.items():
-            other = self.key(key) if isinstance(key, str) else key
-            while other in found:
-                other += "'"
-            found[other] = self.fields(one, key)
-        return found
+            return FIELDS[name](self, value) if name in FIELDS and value else ""
+        if isinstance(value, list | tuple):
+            return type(value)(self.value(name, one) for one in value)
+        if isinstance(value, dict):
+            return {
+                key: self.value(str(key), one)
+                for key, one in value.items()
+                if not isinstance(key, str) or key in KEYS
+            }
+        return value
 
-    def key(self, value: str) -> str:
-        """What a figure is called: words of findwall's own, joined."""
-        is_own = value.isidentifier() and all(map(self._own.knows, LETTERS.findall(value)))
-        return value if is_own else self.text(value)
+    # -- names --------------------------------------------------------------------------------------------
 
-    def field(self, name: str, value: str) -> str:
-        if name in KEPT_AS_THEY_ARE or not value:
-            return value
-        if name == "paths":
-            return self.renamed(value, "input", "-")
-        if name == "module":
-            return self.renamed(value, "module")
-        if name == "line":
-            return self.renamed(value, "line")
-        if name in ("op", "kernel", "name"):
-            return self.name(value, on_host=name == "op")
-        return self.device(value) if name == "device" else self.text(value)
+    def op(self, name: str) -> str:
+        return name if public.is_public_op(name) else self.renamed(name, "range")
 
-    def name(self, value: str, on_host: bool) -> str:
-        """An op, a range or a call of the host; or a kernel, or a gap."""
-        is_kept = is_public(value) if on_host else is_public(value) or not _is_foreign(value)
-        return value if is_kept else self.renamed(value, "range")
+    def kernel(self, name: str) -> str:
+        return name if public.is_public_kernel(name) else self.renamed(name, "kernel")
 
-    def device(self, value: str) -> str:
-        return value if _DEVICE.fullmatch(value) else self.text(value)
+    def device(self, name: str) -> str:
+        return name if public.is_public_device(name) else self.renamed(name, "device")
 
-    def version(self, value: str) -> str:
-        found = _VERSION.match(value)
-        return found[0] if found else MASK
+    def line(self, place: str) -> str:
+        return self.renamed(place, "line")
 
-    # Sentences
+    def fix(self, name: str) -> str:
+        """A fix, or several that were made together, with their numbers."""
+        parts = [self._fix(part) for part in name.split(" + ")]
+        return " + ".join(parts)
 
-    def text(self, value: str) -> str:
-        """A sentence: known names in their other form, public ones and findwall's own words as they are."""
-        value = clean(value)
-        pieces: list[str] = []
-        for at, piece in enumerate(self._whole.split(value)):
-            pieces.append(piece if at % 2 else self._without_private(piece))
-        return _FUNCTION.sub(rf"\1{MASK}", "".join(pieces))
+    def _fix(self, name: str) -> str:
+        bare, _, number = name.partition("=")
+        known = bare if bare in self._fixes else self.renamed(bare, "fix")
+        return f"{known}={number}" if number.isdigit() else known
 
-    def _without_private(self, text: str) -> str:
-        pieces: list[str] = []
-        for at, piece in enumerate(self._renamed.split(text)):
-            pieces.append(self._names[piece] if at % 2 else TOKEN.sub(self._token, piece))
-        return re.sub(rf"{re.escape(MASK)}(?:[ ,]+{re.escape(MASK)})+", MASK, "".join(pieces))
+    def own(self, word: str) -> str:
+        return word if word in OWN or word in self._fixes else ""
 
-    def _token(self, found: re.Match[str]) -> str:
-        whole = found[0]
-        token = whole.rstrip(".:!?")
-        return whole if self._may_stay(token) else MASK + whole[len(token) :]
+    def step_kind(self, name: str) -> str:
+        return name if name in (USUAL, SELDOM) or name in OWN else self.renamed(name, "kind")
 
-    def _may_stay(self, token: str) -> bool:
-        token = _RATE.sub("", token)
-        words = LETTERS.findall(token)
-        if not words or token in self._own.tokens or token in self._bare or token in self._device:
-            return True
-        if is_public(token) or self._is_cut(token):
-            return True
-        is_place = _PLACE.search(token) and not token.startswith("torch.")
-        return not is_place and all(map(self._own.knows, words))
+    # -- claims -------------------------------------------------------------------------------------------
 
-    def _is_cut(self, token: str) -> bool:
-        """Whether it is the name of a kernel, cut to fit a line."""
-        head, cut, tail = token.partition("…")
-        return bool(cut and head) and any(
-            name.startswith(head) and name.endswith(tail) for name in self._public
-        )
+    def said(self, claim: Claim | None) -> str:
+        """A claim in words, without what is the job's own; nothing where it does not hold together."""
+        treated = self.claim(claim) if claim is not None else None
+        try:
+            return spoken(treated)
+        except (LookupError, ValueError, TypeError):
+            return ""
+
+    def claim(self, claim: Claim) -> Claim | None:
+        """None: it is a text, or no claim of findwall's."""
+        if claim.id == TEXT or claim.id not in vocabulary():
+            return None
+        if any(isinstance(value, str) and not self.own(value) for value in claim.figures.values()):
+            return None
+        # A text inside stays away: words that hold one do without it.
+        parts = [self.claim(part) or Claim(TEXT, names={TEXT: ""}) for part in claim.parts]
+        names = {key: self.name(key, name) for key, name in claim.names.items()}
+        return Claim(claim.id, claim.figures, names, [self.line(place) for place in claim.places], parts)
+
+    def name(self, key: str, name: str) -> str:
+        stem = key.rstrip("0123456789")
+        if stem in ("shapes", "shape"):
+            return name if public.is_shape(name) else ""
+        if stem.endswith("_type"):
+            return name if public.is_format(name) else self.renamed(name, "type")
+        if stem == "stall":
+            return name if name in STALLS else "unknown"
+        if stem == "optimizer":
+            return name if public.is_public_optimizer(name) else self.renamed(name, "optimizer")
+        if stem == "device":
+            return self.device(name)
+        if stem in CALLED:
+            return self.renamed(name, CALLED[stem])
+        return self.kernel(name) if stem.endswith("kernel") else self.op(name)
 
 
-def is_public(name: str) -> bool:
-    """Whether torch or CUDA gave it this name: ATen ops, nodes of autograd, calls of the runtime."""
-    return any(pattern.fullmatch(name) for pattern in (_OP, _NODE, _CALL, _MADE_BY_TORCH))
+Text = Callable[[_Pen, Any], str]
 
 
-def _is_foreign(kernel: str) -> bool:
-    """On a CPU what counts as a kernel is an op, which may be the job's own."""
-    return _LIKE_OP.fullmatch(kernel) is not None and _OP.fullmatch(kernel) is None
+def _wall(pen: _Pen, wall: Any) -> str:
+    if said := pen.said(wall.claim):
+        return said
+    cause = pen.own(wall.cause or "")
+    return f"The wall is {cause}: `findwall explain {cause}` tells of it." if cause else "It is not told why."
 
 
-def _forms(names: Iterable[str]) -> frozenset[str]:
-    """Names as they are, and as sentences write them."""
-    every = list(names)
-    short = [kernel_name(name) for name in every]
-    bare = (name.partition("<")[0] for name in short)
-    return frozenset({*every, *map(clean, every), *short, *bare} - {""})
+def _evidence(pen: _Pen, shown: Evidence) -> str:
+    what = pen.op(shown.op) if shown.op else pen.kernel(shown.kernel) if shown.kernel else ""
+    return pen.said(shown.claim) or what or (pen.line(shown.line) if shown.line else "")
 
 
-def _bare_forms(op: str) -> tuple[str, str]:
-    """An op without its namespace, and without what says how it is done."""
-    bare = op.rpartition("::")[2]
-    return bare, re.sub(r"^_*(?:native_|cudnn_|miopen_|mkldnn_|foreach_)?", "", bare)
+def _action(pen: _Pen, given: Any) -> str:
+    return pen.said(given.claim) or f"`findwall explain {pen.fix(given.fixes[0])}` tells how."
 
 
-def _any_of(names: Iterable[str], pattern: str = "") -> re.Pattern[str]:
-    """One of these, or what fits the pattern, standing by itself; the longest where several would do."""
-    kept = sorted({clean(name) for name in names} - {""}, key=len, reverse=True)
-    either = "|".join([*map(re.escape, kept), *([pattern] if pattern else [])])
-    return re.compile(rf"(?<![\w.:/-])({either})(?![\w/…-]|:[\w:])" if either else r"(?!)()")
+def _refusal(pen: _Pen, given: Any) -> str:
+    return pen.said(given.claim) or "it would not help here"
 
 
-# Beside the document
+SENTENCES: dict[tuple[str, str], Text] = {
+    ("Wall", "sentence"): _wall,
+    ("Question", "sentence"): lambda pen, one: pen.said(one.claim) or one.answer,
+    ("Evidence", "text"): _evidence,
+    ("KindRow", "what"): lambda pen, one: pen.said(one.claim),
+    ("Prescription", "how"): _action,
+    ("NotWorthIt", "why"): _refusal,
+    ("CountedKernel", "sentence"): lambda pen, one: pen.said(one.claim),
+    ("CountedKernel", "helps"): lambda pen, one: pen.said(one.action),
+    ("CountedKernel", "name"): lambda pen, one: pen.kernel(one.name),
+    ("KernelRow", "name"): lambda pen, one: pen.kernel(one.name),
+    ("Source", "kind"): lambda pen, one: one.kind if one.kind in SOURCES else "torch-trace",
+    ("WhatIf", "asked"): lambda pen, one: " and ".join(pen.fix(fix) for fix in one.fixes) or "what was asked",
+}
+LISTED: dict[tuple[str, str], Callable[[_Pen, Any], Any]] = {
+    ("Diagnosis", "notes"): lambda pen, one: list(dict.fromkeys(pen.said(claim) for claim in one.remarks)),
+    ("WhatIf", "notes"): lambda pen, one: [said for claim in one.claims if (said := pen.said(claim))],
+    ("Quality", "ignored"): lambda pen, one: _phases(one.ignored),
+    ("Quality", "checks_failed"): lambda pen, one: _numbered(one.checks_failed, "check"),
+    ("Wall", "why_not"): lambda pen, one: one.why_not if f"undecided/{one.why_not}" in vocabulary() else "",
+}
+# What holds a name or a word, by the field's own name; a text in any other field goes.
+FIELDS: dict[str, Callable[[_Pen, str], str]] = {
+    "schema": lambda pen, value: value if re.fullmatch(r"findwall/\d+", value) else "",
+    "paths": lambda pen, value: pen.renamed(value, "input", "-"),
+    "crash": lambda pen, value: value if _is_ending(value) else "the job failed",
+    "found_by": lambda pen, value: value if value in STEP_MARKS else "",
+    "doubt": lambda pen, value: "the machine was busy",
+    "unit": lambda pen, value: value if value in UNITS else "units/s",
+    "module": lambda pen, value: pen.renamed(value, "module"),
+    "line": _Pen.line,
+    "places": _Pen.line,
+    "op": _Pen.op,
+    "kernel": _Pen.kernel,
+    "device": _Pen.device,
+    "fix": _Pen.fix,
+    "fixes": _Pen.fix,
+    "base": _Pen.fix,
+    "advises": _Pen.fix,
+    "kind": _Pen.step_kind,
+    "kinds": _Pen.step_kind,
+    "names": _Pen.op,
+    "stall": lambda pen, value: value if value in STALLS else "unknown",
+    **dict.fromkeys(
+        ("wall", "cause", "causes", "moves", "between", "class_", "limited_by", "source"), _Pen.own
+    ),
+}
 
 
-def _names_of(step: StepTimeline) -> tuple[list[str], set[str]]:
-    """All names, and those that the host's threads bear."""
+def _is_ending(text: str) -> bool:
+    """An exception of Python's own, or a code."""
+    kind = getattr(builtins, text, None)
+    is_error = isinstance(kind, type) and issubclass(kind, BaseException)
+    return is_error or _ENDED.fullmatch(text) is not None
+
+
+def _phases(ignored: Mapping[str, int]) -> dict[str, int]:
+    """Rows by the letter of their phase; what is no letter, nor one of torch's own categories, goes."""
+    return {name: count for name, count in ignored.items() if len(name) == 1 or name == "X Trace"}
+
+
+def _numbered(counts: Mapping[str, int], word: str) -> dict[str, int]:
+    return {f"{word} {at}": count for at, count in enumerate(counts.values(), 1)}
+
+
+def _literals(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """Fields that hold one of a few words, by their type: decoding lets no other in."""
+    hints = typing.get_type_hints(kind)
+    return frozenset(name for name, hint in hints.items() if _is_literal(hint))
+
+
+def _is_literal(hint: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return True
+    inside = [one for one in typing.get_args(hint) if one is not type(None)]
+    return bool(inside) and all(_is_literal(one) for one in inside) and typing.get_origin(hint) is not list
+
+
+# -- beside the document -----------------------------------------------------------------------------------
+
+
+def _names_of(step: StepTimeline) -> set[str]:
+    """The names that the host's threads bear."""
     column = array("I", step.name)
     if sys.byteorder == "big":
         column.byteswap()
@@ -258,36 +347,38 @@ def _names_of(step: StepTimeline) -> tuple[list[str], set[str]]:
         if step.tracks[lane.track].side == "host":
             on_host.update(step.names[index] for index in set(column[at : at + lane.count]))
         at += lane.count
-    return step.names, on_host
+    return on_host
 
 
 def _series(series: Series, pen: _Pen) -> Series:
     """What is drawn beside the document."""
-    step = series.timeline
+    step, plain = series.timeline, Series()
     command = ["SCRIPT", *(["ARGUMENTS"] if len(series.command) > 1 else [])] if series.command else []
     return Series(
         timeline=None if step is None else _timeline(step, pen),
-        why_no_timeline=pen.text(series.why_no_timeline),
-        steps=pen.fields(series.steps),
-        why_no_steps=pen.text(series.why_no_steps),
+        why_no_timeline=plain.why_no_timeline if series.why_no_timeline else "",
+        steps=None if series.steps is None else pen.struct(series.steps),
+        why_no_steps=plain.why_no_steps if series.why_no_steps else "",
         command=command,
-        started=series.started,
-        versions=_versions(series.versions, pen),
+        started=series.started if _DATE.fullmatch(series.started) else "",
+        versions=_versions(series.versions),
         rank=series.rank,
     )
 
 
 def _timeline(step: StepTimeline, pen: _Pen) -> StepTimeline:
-    _, on_host = _names_of(step)
+    on_host = _names_of(step)
     tracks = [
         track if _OWN_TRACK.fullmatch(track.label) else Track(pen.renamed(track.label, "thread"), track.side)
         for track in step.tracks
     ]
-    names = [pen.name(name, on_host=name in on_host) for name in step.names]
-    return msgspec.structs.replace(step, tracks=tracks, names=names, kind=pen.text(step.kind))
+    names = [pen.op(name) if name in on_host else pen.kernel(name) for name in step.names]
+    causes = [cause if cause in OWN else "" for cause in step.causes]
+    kind = pen.step_kind(step.kind) if step.kind else ""
+    return replace(step, tracks=tracks, names=names, causes=causes, kind=kind)
 
 
-def _versions(versions: Mapping[str, str], pen: _Pen) -> dict[str, str]:
-    """Of packages that findwall knows, where a version is one: that of the system may name a machine."""
-    told = {name: pen.version(value) for name, value in versions.items() if pen.text(name) == name}
-    return {name: value for name, value in told.items() if value != MASK}
+def _versions(versions: Mapping[str, str]) -> dict[str, str]:
+    """Of packages that anybody knows, where a version is one."""
+    found = {name: _VERSION.match(versions[name]) for name in PACKAGES if name in versions}
+    return {name: match[0] for name, match in found.items() if match is not None}

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import times_text, told, waiting
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
@@ -37,25 +38,25 @@ def evidence(facts: Facts) -> list[Evidence]:
     return wait_evidence(_calls(facts))
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     calls = driver_calls(facts)
     frees = given_back(calls)
-    others = sum(calls.values()) - frees
-    where = next((f" (at {wait.line})" for wait in _calls(facts) if wait.line), "")
-    asked = f"asks the driver for memory {times_text(others)}" if others > 0 or not frees else ""
-    given = f"gives {'it' if asked else 'memory'} back {times_text(frees)}" if frees > 0 else ""
-    does = " and ".join(part for part in (asked, given) if part)
-    return told(
-        facts, CAUSE, f"{waiting(facts, CAUSE)} while torch {does} per step{where}", _advice(facts, frees)
-    )
+    asked = sum(calls.values()) - frees
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE)}
+    if asked > 0 or not frees:
+        figures["asked_times"] = asked
+    if frees > 0:
+        figures["freed_times"] = frees
+    line = next((wait.line for wait in _calls(facts) if wait.line), None)
+    return told(facts, CAUSE, Claim("allocator/calls", figures, places=lines(line)), _advice(facts, frees))
 
 
-def _advice(facts: Facts, frees: float) -> str:
+def _advice(facts: Facts, frees: float) -> Claim:
     if switch_on := cache_switched_off(facts):
-        return f"keep torch's cache of memory, which the environment switches off: {switch_on}"
-    if frees >= MAJORITY_SHARE:  # times a step: rarer is one clean-up, not a habit of the loop
-        return "take torch.cuda.empty_cache() out of the loop"
-    return "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and keep shapes the same"
+        return Claim("advise/keep-cache/switched-off", parts=[plain(switch_on)])
+    if frees >= MAJORITY_SHARE:
+        return Claim("advise/keep-cache")
+    return Claim("advise/expandable-segments")
 
 
 def _calls(facts: Facts) -> list[Wait]:

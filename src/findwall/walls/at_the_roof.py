@@ -23,18 +23,17 @@ forward work without gradients, evaluate-less-often before all of these.
 from __future__ import annotations
 
 from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.carriers import carriers, kernel_evidence, named_work
-from findwall.attribute.device_kind import device_word
+from findwall.attribute.carriers import carriers, kernel_evidence, work_classes
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import no_other, opening
+from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
-from findwall.attribute.without_gradients import told_without_gradients
+from findwall.attribute.without_gradients import beside_gradients
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_share
 
 CAUSE = "at-the-roof"
 FORMATS_NAMED = 2  # in one sentence
-# The next formats down from each, and what is said of them.
+# The next formats down from each.
 NARROWER = {
     "fp64": ("fp32", "tf32", "bf16", "fp16"),
     "fp32": ("tf32", "bf16", "fp16"),
@@ -42,37 +41,31 @@ NARROWER = {
     "fp16": ("fp8", "int8"),
     "bf16": ("fp8", "int8"),
 }
-SPOKEN_FORMATS = {"tf32": "TF32", "fp8": "fp8 matmuls"}
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "its ceiling")
+    return kernel_evidence(facts, CAUSE, "ceiling")
 
 
-def sentence(facts: Facts) -> str:
-    lower = _lower(facts)
-    beside = told_without_gradients(facts)
-    advice = f"lower precision ({lower}), " if lower else ""
-    return (
-        f"{opening(facts, CAUSE)} goes to {named_work(facts, CAUSE)} that already run at "
-        f"{format_share(ROOF_SHARE)} or more of this {device_word(facts)}'s ceiling, and "
-        f"{no_other(facts)}.{beside} Only {advice}a smaller model or faster hardware shortens "
-        f"{'the rest' if beside else 'it'}."
-    )
+def claim(facts: Facts) -> Claim:
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        **work_classes(facts, CAUSE),
+        "roof_share": ROOF_SHARE,
+        **_lower(facts),
+    }
+    return Claim("at-the-roof/fills", figures, parts=[no_other(facts), *beside_gradients(facts)])
 
 
-def _lower(facts: Facts) -> str:
-    """The format to go to from the one that the longest of these kernels has; empty if none is faster."""
+def _lower(facts: Facts) -> dict[str, Figure]:
+    """The formats to go to from the one that the longest of these kernels has; empty if none is faster."""
     now = next((facts.math(carrier.atom) for carrier in carriers(facts, CAUSE)), None)
     flops = facts.ceilings.flops
     if now is None or now not in flops:
-        return ""
+        return {}
     faster = [
         name for name in NARROWER.get(now, ()) if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * flops[now]
     ]
-    if not faster:
-        return ""
-    if now == "fp64":  # somebody chose it: solvers and simulations may need it
-        named = " or ".join(SPOKEN_FORMATS.get(name, name) for name in faster[:FORMATS_NAMED])
-        return f"{named} instead of fp64, if its digits are not needed"
-    return SPOKEN_FORMATS.get(faster[0], faster[0])
+    # Somebody chose fp64: solvers and simulations may need it, so more than one way is named.
+    most = FORMATS_NAMED if now == "fp64" else 1
+    return {"now": now, **{f"lower{at}": name for at, name in enumerate(faster[:most], 1)}}

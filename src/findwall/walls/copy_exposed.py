@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, opening, told
-from findwall.attribute.shapes import shapes_text
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
+from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.units import NS_PER_S, format_bytes, format_ms
+from findwall.units import NS_PER_S
 
 CAUSE = "copy-exposed"
 ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out
@@ -36,30 +36,34 @@ def evidence(facts: Facts) -> list[Evidence]:
     return (_copies(facts) + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
-    moved = sum(_bytes(facts, carrier) for carrier in carriers(facts, CAUSE, ALL_COPIES))
-    size = f" ({format_bytes(moved)} per step)" if moved > 0 else ""
-    where = next((f" at {wait.line}" for wait in _calls(facts) if wait.line), "")
-    why = "nothing else runs beside them"
-    advice = "copy the next batch on its own stream while this one trains, and send fewer bytes"
-    if any("pageable" in carrier.kernel.lower() for carrier in carriers(facts, CAUSE, ALL_COPIES)):
-        why = "they come from pageable memory, so the host copies them itself and waits"
-        if "pin-memory" not in facts.refused:
-            advice = "use pin_memory=True and .to(device, non_blocking=True)"
-    fact = f"{opening(facts, CAUSE)} goes to copies to the device{size}{where} because {why}"
-    return told(facts, CAUSE, fact, advice)
+def claim(facts: Facts) -> Claim:
+    copies = carriers(facts, CAUSE, ALL_COPIES)
+    moved = sum(_bytes(facts, carrier) for carrier in copies)
+    pageable = any("pageable" in carrier.kernel.lower() for carrier in copies)
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "moved_bytes": moved or None}
+    if pageable:
+        figures["memory"] = "pageable"
+    places = lines(next((wait.line for wait in _calls(facts) if wait.line), None))
+    pins = pageable and "pin-memory" not in facts.refused
+    action = Claim("advise/pin-memory" if pins else "advise/prefetch-batches")
+    return told(facts, CAUSE, Claim("copy-exposed/copies", figures, places=places), action)
 
 
 def _copies(facts: Facts) -> list[Evidence]:
-    found = []
-    for carrier in carriers(facts, CAUSE, EVIDENCE_ROWS - 1):
-        moved, longest = _bytes(facts, carrier), _rate(facts, carrier)
-        size = f", {format_bytes(moved)} per step" if moved > 0 else ""
-        rate = f" at {longest / 1e9:.1f} GB/s" if longest else ""
-        by = f" by {carrier.op} {shapes_text(facts, carrier.op_row, 1)}".rstrip() if carrier.op else ""
-        text = f"{carrier.kernel}{by}: {calls_text(carrier.calls)}, {format_ms(carrier.ms)}{size}{rate}"
-        found.append(as_evidence(facts, carrier, text))
-    return found
+    return [
+        as_evidence(
+            facts,
+            carrier,
+            "evidence/copy",
+            {
+                "calls": carrier.calls,
+                "ms": carrier.ms,
+                "moved_bytes": _bytes(facts, carrier) or None,
+                "rate_gbps": _rate(facts, carrier),
+            },
+        )
+        for carrier in carriers(facts, CAUSE, EVIDENCE_ROWS - 1)
+    ]
 
 
 def _bytes(facts: Facts, carrier: Carrier) -> float:
@@ -71,7 +75,7 @@ def _bytes(facts: Facts, carrier: Carrier) -> float:
 def _rate(facts: Facts, carrier: Carrier) -> float | None:
     row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
     nbytes, length = int(facts.timeline.events.nbytes[row]), int(facts.timeline.events.duration[row])
-    return nbytes / (length / NS_PER_S) if nbytes > 0 and length > 0 else None
+    return nbytes / (length / NS_PER_S) / 1e9 if nbytes > 0 and length > 0 else None
 
 
 def _calls(facts: Facts) -> list[Wait]:

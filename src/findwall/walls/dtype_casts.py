@@ -21,12 +21,12 @@ graphs around it), fused-loss those of a large vocabulary.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, as_evidence, carriers, name_carrier
+from findwall.attribute.carriers import Carrier, as_evidence, carriers
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.shapes import shape, short_type, tensors_of
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_ms
 
 CAUSE = "dtype-casts"
 
@@ -34,24 +34,25 @@ CAUSE = "dtype-casts"
 def evidence(facts: Facts) -> list[Evidence]:
     found = []
     for carrier in carriers(facts, CAUSE):
-        what = _cast(facts, carrier) or name_carrier(facts, carrier)
-        text = f"{what}: {calls_text(carrier.calls)}, {format_ms(carrier.ms)}"
-        found.append(as_evidence(facts, carrier, text))
+        cast = _cast(facts, carrier)
+        figures: dict[str, Figure] = {"calls": carrier.calls, "ms": carrier.ms}
+        found.append(as_evidence(facts, carrier, "evidence/kernel", figures, [cast] if cast else []))
     return found
 
 
-def sentence(facts: Facts) -> str:
-    first = next((text for text in (_cast(facts, one) for one in carriers(facts, CAUSE)) if text), None)
-    which = f"; the longest cast is {first}" if first else ""
-    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile fuse the casts"
-    fact = f"{opening(facts, CAUSE)} only converts tensors between number formats{which}"
-    return told(facts, CAUSE, fact, f"keep tensors in one format{compiler}")
+def claim(facts: Facts) -> Claim:
+    casts = (_cast(facts, one) for one in carriers(facts, CAUSE))
+    longest = [one for one in casts if one is not None][:1]
+    fact = Claim("dtype-casts/converts", amounts(facts, CAUSE), parts=longest)
+    compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/casts")]
+    return told(facts, CAUSE, fact, Claim("advise/fewer-casts", parts=compiler))
 
 
-def _cast(facts: Facts, carrier: Carrier) -> str | None:
-    """ "bf16 to fp32 of [8192×50257]"; None where the types were not recorded."""
+def _cast(facts: Facts, carrier: Carrier) -> Claim | None:
+    """From what to what; None where the types were not recorded."""
     tensors = tensors_of(facts, carrier.op_row)
     if len(tensors) < 2 or not (carrier.op or "").endswith("copy_"):
         return None
     target, source = tensors[0], tensors[1]  # argument 0 of copy_ is the destination
-    return f"{short_type(source.dtype)} to {short_type(target.dtype)} of {shape(target)}"
+    types = {"from_type": short_type(source.dtype), "to_type": short_type(target.dtype)}
+    return Claim("cast", names={**types, "shapes": shape(target)})

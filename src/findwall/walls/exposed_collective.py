@@ -23,11 +23,12 @@ compressed to bf16, faster-link.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence, ops_named
+from findwall.attribute.carriers import carrying, kernel_evidence
 from findwall.attribute.collectives import host_collectives, staged_bytes
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import listed, opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
 CAUSE = "exposed-collective"
@@ -39,29 +40,17 @@ def evidence(facts: Facts) -> list[Evidence]:
     return (on_host[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
-    names = _on_host(facts) or ops_named(facts, CAUSE, COLLECTIVES_NAMED)
-    which = f" ({names})" if names else ""
-    alone = (
-        ""
-        if len(facts.run.traced) > 1
-        else "; one rank alone cannot tell transfer from waiting for a late rank"
-    )
-    fact = f"For {opening(facts, CAUSE)} collectives{which} run with no computation beside them{alone}"
-    return told(facts, CAUSE, fact, _instead(facts))
+def claim(facts: Facts) -> Claim:
+    on_host = _on_host(facts)
+    names = {} if on_host else carrying(facts, CAUSE, COLLECTIVES_NAMED)
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "alone": len(facts.run.traced) <= 1}
+    fact = Claim("exposed-collective/runs-alone", figures, names, parts=on_host)
+    staged = staged_bytes(facts) > 0
+    return told(facts, CAUSE, fact, Claim("advise/nccl-backend" if staged else "advise/overlap-comms"))
 
 
-def _on_host(facts: Facts) -> str:
+def _on_host(facts: Facts) -> list[Claim]:
     """The host's collectives by name, count and size, if most of the time is theirs."""
     found = [one for one in host_collectives(facts) if one.ms > 0]
     most = sum(one.ms for one in found) >= MAJORITY_SHARE * facts.spent_ms(CAUSE)
-    return listed([one.spoken for one in found[:COLLECTIVES_NAMED]]) if most else ""
-
-
-def _instead(facts: Facts) -> str:
-    if staged_bytes(facts) > 0:
-        return (
-            "use the NCCL backend with one GPU per rank (today they go through the host's memory), or send "
-            "less"
-        )
-    return "start them earlier (buckets during backward, prefetched gathers), or send less"
+    return [one.claim for one in found[:COLLECTIVES_NAMED]] if most else []

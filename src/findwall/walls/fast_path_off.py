@@ -23,50 +23,57 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import as_evidence, carriers, name_carrier
+from findwall.attribute.carriers import as_evidence, carriers
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import calls_text, opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.workmodel.floors import fast_format
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_ms
 
 CAUSE = "fast-path-off"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    found = []
-    for carrier in carriers(facts, CAUSE):
-        text = f"{name_carrier(facts, carrier)}: {facts.math(carrier.atom) or 'fp32'} on the vector units, "
-        text += f"{calls_text(carrier.calls)}, {format_ms(carrier.ms)}"
-        if carrier.floor_ms is not None:
-            text += f"; {format_ms(carrier.floor_ms)} at the tensor cores' ceiling"
-        found.append(as_evidence(facts, carrier, text))
-    return found
+    return [
+        as_evidence(
+            facts,
+            carrier,
+            "evidence/vector-units",
+            {
+                "now": facts.math(carrier.atom) or "fp32",
+                "calls": carrier.calls,
+                "ms": carrier.ms,
+                "floor_ms": carrier.floor_ms,
+            },
+        )
+        for carrier in carriers(facts, CAUSE)
+    ]
 
 
-def sentence(facts: Facts) -> str:
-    kinds = {facts.kernel_class(carrier.atom) for carrier in carriers(facts, CAUSE)}
-    what = (
-        "convolutions" if kinds == {"conv"} else "matmuls and convolutions" if "conv" in kinds else "matmuls"
+def claim(facts: Facts) -> Claim:
+    found = carriers(facts, CAUSE)
+    kinds = {facts.kernel_class(carrier.atom) for carrier in found}
+    now = next((facts.math(carrier.atom) for carrier in found), None) or "fp32"
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "conv": "conv" in kinds,
+        "matmul": kinds != {"conv"},
+        "now": now,
+        **_faster(facts, now),
+    }
+    return told(
+        facts, CAUSE, Claim("fast-path-off/vector-units", figures), _advice(facts, now, "conv" in kinds)
     )
-    now = next((facts.math(carrier.atom) for carrier in carriers(facts, CAUSE)), None) or "fp32"
-    first = "make the data fp32 (.float()) if fp64's digits are not needed, then " if now == "fp64" else ""
-    fact = f"{opening(facts, CAUSE)} goes to {now} {what} on the vector units, {_faster(facts, now)}"
-    return told(facts, CAUSE, fact, f"{first}{_advice(facts, 'conv' in kinds)}")
 
 
-def _faster(facts: Facts, now: str) -> str:
+def _faster(facts: Facts, now: str) -> dict[str, Figure]:
+    """The format that the tensor cores are fastest in, and how many times as fast; empty where unknown."""
     flops, fast = facts.ceilings.flops, fast_format(facts.ceilings)
-    if fast is None or not flops.get(now):
-        return "and the tensor cores are not used"
-    return f"although the tensor cores do {flops[fast] / flops[now]:.1f} times as much in {fast}"
+    return {"fast": fast, "ratio": flops[fast] / flops[now]} if fast is not None and flops.get(now) else {}
 
 
-def _advice(facts: Facts, convolutions: bool) -> str:
+def _advice(facts: Facts, now: str, convolutions: bool) -> Claim:
     fast = fast_format(facts.ceilings)
-    if fast == "fp16":
-        return "run the model under fp16 autocast with a GradScaler (this GPU has no TF32)"
-    if fast == "bf16":
-        return "run the model under bf16 autocast (TF32 is no faster than fp32 on this GPU)"
-    cudnn = " and torch.backends.cudnn.allow_tf32 = True" if convolutions else ""
-    return f'set torch.set_float32_matmul_precision("high"){cudnn}, or run under bf16 autocast'
+    if fast in ("fp16", "bf16"):
+        return Claim(f"advise/{fast}-autocast", {"from_fp64": now == "fp64"})
+    return Claim("advise/tf32", {"from_fp64": now == "fp64", "conv": convolutions})

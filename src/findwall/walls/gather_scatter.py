@@ -22,25 +22,22 @@ scatter_add, embedding_bag instead of embedding and sum, custom-kernels.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence, ops_named, reads_wide_rows
+from findwall.attribute.carriers import carrying, kernel_evidence, reads_wide_rows
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "gather-scatter"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "the memory ceiling")
+    return kernel_evidence(facts, CAUSE, "memory")
 
 
-def sentence(facts: Facts) -> str:
-    names = ops_named(facts, CAUSE)
-    which = f" ({names})" if names else ""
-    fact = (
-        f"{opening(facts, CAUSE)} goes to gathering and scattering rows{which} in an order that misses the "
-        "cache"
-    )
-    sort = "" if reads_wide_rows(facts) else "sort the indices, "  # wide rows cost the same in any order
-    compiler = "" if "torch-compile" in facts.refused else "compile it, "
-    return told(facts, CAUSE, fact, f"{sort}{compiler}look up unique ids once, or use segment reductions")
+def claim(facts: Facts) -> Claim:
+    fact = Claim("gather-scatter/misses", amounts(facts, CAUSE), carrying(facts, CAUSE))
+    # Wide rows cost the same in any order.
+    ways = [] if reads_wide_rows(facts) else [Claim("advise/sorted-index")]
+    ways += [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/it")]
+    return told(facts, CAUSE, fact, Claim("gather-scatter/ways", parts=ways))

@@ -21,12 +21,12 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import told, waiting
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
+from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import GARBAGE
-from findwall.units import format_ms
 
 CAUSE = "gc-pause"
 
@@ -35,30 +35,22 @@ def evidence(facts: Facts) -> list[Evidence]:
     timed = facts.rank.step_times
     measured = []
     if timed is not None and timed.gc_s:
-        text = f"the collector ran {format_ms(timed.gc_s * 1e3)} per step over {len(timed.seconds)} steps"
-        measured = [Evidence(text, ms=timed.gc_s * 1e3)]
+        spent = timed.gc_s * 1e3
+        ran = Claim("evidence/collector", {"collects_ms": spent, "steps": len(timed.seconds)})
+        measured = [Evidence(ms=spent, claim=ran)]
     return (measured + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     calls = _calls(facts)
     timed = facts.rank.step_times
     if not calls and (timed is None or timed.gc_s is None):
-        return (
-            "It is unknown whether collections stop the host: a trace does not show them (`findwall run` "
-            "times "
-            "them)."
-        )
-    line = facts.rank.collected_at or next((wait.line for wait in calls if wait.line), "")
-    where = f" at {line}" if line else ""
+        return Claim("gc-pause/unknown")
+    places = lines(facts.rank.collected_at or next((wait.line for wait in calls if wait.line), None))
     asked = bool(facts.rank.collected_at) or any("collect" in wait.call for wait in calls)
-    advice = (
-        f"remove gc.collect(){where} from the loop and collect every few hundred steps"
-        if asked
-        else "call gc.freeze() after start-up and gc.disable(), then collect every few hundred steps"
-    )
-    stops = f"while Python's garbage collector stops the host{'' if asked else where}"
-    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} {stops}", advice)
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "asked": asked}
+    action = Claim("advise/freeze-gc/asked" if asked else "advise/freeze-gc", places=places if asked else [])
+    return told(facts, CAUSE, Claim("gc-pause/stops", figures, places=places), action)
 
 
 def _calls(facts: Facts) -> list[Wait]:

@@ -24,47 +24,41 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import times_text, told, waiting
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
+from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import REGION
-from findwall.units import format_ms, ms
+from findwall.units import ms
 
 CAUSE = "graph-breaks"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    """The resumed regions before which the device waited."""
-    positions, amounts = facts.idle_rows(CAUSE)
+    """The resumed regions before which the device waited; eager ops after a break have none."""
+    positions, amounts_ns = facts.idle_rows(CAUSE)
     total: dict[str, float] = {}
     line: dict[str, str | None] = {}
-    for row, amount in zip(facts.queue.row[positions].tolist(), amounts.tolist(), strict=True):
+    for row, amount in zip(facts.queue.row[positions].tolist(), amounts_ns.tolist(), strict=True):
         around = facts.links.ancestors(int(facts.links.launch[row])) if facts.links.launch[row] >= 0 else []
         regions = [one for one in around if REGION.search(facts.timeline.name_of(one))]
-        name = facts.timeline.name_of(regions[0]) if regions else "eager ops after a break"
+        name = facts.timeline.name_of(regions[0]) if regions else ""
         total[name] = total.get(name, 0.0) + amount
         line.setdefault(name, line_of(facts, regions[0]) if regions else None)
     best = sorted(total, key=lambda name: (-total[name], name))[:EVIDENCE_ROWS]
-    return [
-        Evidence(
-            f"before {name}: the device waited {format_ms(ms(total[name]))}",
-            None,
-            None,
-            line[name],
-            ms(total[name]),
-        )
-        for name in best
-    ]
+    return [_shown(name, line[name], ms(total[name])) for name in best]
 
 
-def sentence(facts: Facts) -> str:
-    fact = (
-        f"{waiting(facts, CAUSE)} because the compiled model leaves its graph "
-        f"{times_text(_breaks(facts))} per step"
-    )
-    return told(facts, CAUSE, fact, "run it with TORCH_LOGS=graph_breaks and remove what breaks it")
+def _shown(name: str, line: str | None, waited_ms: float) -> Evidence:
+    before = Claim("evidence/after-break", {"ms": waited_ms}, known(range=name), lines(line))
+    return Evidence("", None, None, line, waited_ms, before)
+
+
+def claim(facts: Facts) -> Claim:
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "times": _breaks(facts)}
+    return told(facts, CAUSE, Claim("graph-breaks/leaves", figures), Claim("advise/fewer-graph-breaks"))
 
 
 def _breaks(facts: Facts) -> float:

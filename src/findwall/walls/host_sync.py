@@ -26,10 +26,11 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, times_text, told, waiting
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 
 CAUSE = "host-sync"
@@ -42,21 +43,14 @@ def evidence(facts: Facts) -> list[Evidence]:
     return found[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     calls = _calls(facts)
-    total = sum(wait.times for wait in calls)
     if not calls or _copies_ms(facts) > MAJORITY_SHARE * facts.spent_ms(CAUSE):
-        return told(
-            facts,
-            CAUSE,
-            f"{opening(facts, CAUSE)} goes to copies back to the host with nothing beside them",
-            "read values every n steps, or copy with non_blocking=True into pinned memory",
-        )
-    fact = (
-        f"{waiting(facts, CAUSE)} because the host stops {times_text(total)} per step to wait for results, "
-        f"mostly in {_spoken(calls[0])}"
-    )
-    return told(facts, CAUSE, fact, "keep the value on the device and read it every n steps")
+        fact = Claim("host-sync/copies", amounts(facts, CAUSE))
+        return told(facts, CAUSE, fact, Claim("advise/remove-sync/copies"))
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "times": sum(wait.times for wait in calls)}
+    fact = Claim("host-sync/stops", figures, parts=[calls[0].claim("host-sync/call")])
+    return told(facts, CAUSE, fact, Claim("advise/remove-sync"))
 
 
 def _copies_ms(facts: Facts) -> float:
@@ -67,9 +61,3 @@ def _copies_ms(facts: Facts) -> float:
 
 def _calls(facts: Facts) -> list[Wait]:
     return waits(facts, CAUSE, blocking_rows(facts, CAUSE))
-
-
-def _spoken(wait: Wait) -> str:
-    if wait.op is None and "Synchronize" in wait.call:
-        return f"a synchronize ({wait.call})" + (f" at {wait.line}" if wait.line else "")
-    return wait.place

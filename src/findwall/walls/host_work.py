@@ -26,29 +26,40 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import told, waiting
-from findwall.attribute.kernel_names import short_kernel
-from findwall.attribute.places import loops_in_python, parse_frame, sampled, sampled_evidence
+from findwall.attribute.figures import amounts, told
+from findwall.attribute.places import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import TORCH, Kind
-from findwall.units import format_ms, ms
+from findwall.units import ms
 
 CAUSE = "host-work"
-ON_HOST = "on its own tensors, in"  # how a silence in which an op works on the host is told
 GAPS_READ = 200  # the longest: each is looked up among all frames
 
 
-class _Silence(msgspec.Struct, frozen=True):
-    text: str
-    line: str | None
-    ms: float
+class _Where(msgspec.Struct, frozen=True):
+    """What the host was doing: a function of the person's own, else what its silence lies between."""
+
+    function: str = ""
+    line: str = ""
+    computes: str = ""  # an op on the host's own tensors
+    call: str = ""  # of the operating system
+    before: str = ""
+    after: str = ""
+    before_kernel: str = ""  # where no op is recorded
+    after_kernel: str = ""
+
+    def claim(self, what: str, figures: dict[str, Figure]) -> Claim:
+        fields = msgspec.structs.asdict(self)
+        line = fields.pop("line")
+        return Claim(what, figures, known(**fields), lines(line))
 
 
 def evidence(facts: Facts) -> list[Evidence]:
     found = [
-        Evidence(f"{one.text}: the device waited {format_ms(one.ms)}", line=one.line, ms=one.ms)
-        for one in _silences(facts)
+        Evidence("", None, None, where.line or None, spent, where.claim("evidence/silence", {"ms": spent}))
+        for where, spent in _silences(facts).items()
     ]
     if facts.rank.host_lines:
         seen = sampled_evidence(facts, between_ops=True)
@@ -56,58 +67,60 @@ def evidence(facts: Facts) -> list[Evidence]:
     return found[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
-    silences = _silences(facts)
+def claim(facts: Facts) -> Claim:
+    silences = list(_silences(facts))
     line = sampled(facts, between_ops=True)
-    known = next((one for one in silences if one.line), None)
-    if silences and silences[0].text.startswith(ON_HOST):
-        fact = f"{waiting(facts, CAUSE)} while the host computes {silences[0].text}"
-        return told(facts, CAUSE, fact, "do it on the device, or ahead of the step in another process")
-    if known is not None:
-        where = f"in {known.text}"
-    elif line is not None:
-        where = f"most often at {line.place} ({line.function})"
-    elif silences and facts.reading.source == "measured":  # its sampler saw none
-        where = silences[0].text
-    elif silences:
-        stacks = "Record with_stack=True or use" if facts.timeline.header.recorder == TORCH else "Use"
-        where = f"{silences[0].text}. {stacks} `findwall run` to see the line"
+    where = next((one for one in silences if one.line), None)
+    figures: dict[str, Figure] = amounts(facts, CAUSE)
+    if silences and silences[0].computes:
+        fact = silences[0].claim("host-work/computes", figures)
+        return told(facts, CAUSE, fact, Claim("host-work/on-device"))
+    if where is None and line is not None:
+        fact = Claim("host-work/seen", figures, {"function": line.function}, [line.place])
+    elif where is None and not silences:
+        fact = Claim("host-work/nowhere", figures)
     else:
-        where = "in a place the trace does not name"
-    fact = f"{waiting(facts, CAUSE)} while the host does work of its own with no op under it, {where}"
-    other = "process" if loops_in_python(facts) else "thread"  # beside Python in a thread no kernel is issued
-    return told(facts, CAUSE, fact, f"do it with ops on whole tensors, less often, or in another {other}")
+        # A sampler that saw no line would see none again.
+        unseen = where is None and facts.reading.source != "measured"
+        figures |= {"unseen": unseen, "recorder": facts.timeline.header.recorder}
+        fact = (where or silences[0]).claim("host-work/silence", figures)
+    # Beside Python in a thread no kernel is issued.
+    action = Claim("host-work/elsewhere", {"process": loops_in_python(facts)})
+    return told(facts, CAUSE, fact, action)
 
 
-def _silences(facts: Facts) -> list[_Silence]:
-    """Host work merged by what the host was doing, the longest first."""
-    positions, amounts = facts.idle_rows(CAUSE)
-    total: dict[tuple[str, str | None], float] = {}
-    for at, amount in zip(positions[:GAPS_READ].tolist(), amounts[:GAPS_READ].tolist(), strict=True):
-        key = _doing(facts, at)
-        total[key] = total.get(key, 0.0) + amount
+def _silences(facts: Facts) -> dict[_Where, float]:
+    """Host work merged by what the host was doing, in ms a step, the longest first."""
+    positions, amounts_ns = facts.idle_rows(CAUSE)
+    total: dict[_Where, float] = {}
+    for at, amount in zip(positions[:GAPS_READ].tolist(), amounts_ns[:GAPS_READ].tolist(), strict=True):
+        where = _doing(facts, at)
+        total[where] = total.get(where, 0.0) + amount
     least = MENTION_SHARE * sum(total.values())
-    best = sorted((key for key in total if total[key] > least), key=lambda key: (-total[key], key[0]))
-    return [_Silence(text, line, ms(total[text, line])) for text, line in best]
+    best = sorted(total.items(), key=lambda item: (-item[1], msgspec.structs.astuple(item[0])))
+    return {where: ms(spent) for where, spent in best if spent > least}
 
 
-def _doing(facts: Facts, position: int) -> tuple[str, str | None]:
+def _doing(facts: Facts, position: int) -> _Where:
     """What the host did in one gap: a line of Python, else the ops the silence lies between."""
     start, end = int(facts.queue.idle_from[position]), int(facts.queue.idle_until[position])
     frame = _frame(facts, start, end)
     if frame is not None:
-        return frame
+        return _Where(frame.function, frame.place)
     op = _host_op(facts, start, end)
-    if op is not None:
-        return f"{ON_HOST} {op}", None
-    call = _system_call(facts, start, end)
+    if op:
+        return _Where(computes=op)
     before, after = _neighbours(facts, start, end)
     earlier = (position - 1) % len(facts.queue.row) if facts.queue.repeats else position - 1
-    where = _between(before or _launcher(facts, earlier), after or _launcher(facts, position))
-    return (f"in {call}, {where}" if call else where), None
+    names = {**_launcher(facts, earlier, "before"), **_launcher(facts, position, "after")}
+    if before:
+        names = {"before": before, **{key: name for key, name in names.items() if "before" not in key}}
+    if after:
+        names = {"after": after, **{key: name for key, name in names.items() if "after" not in key}}
+    return _Where(call=_system_call(facts, start, end), **names)
 
 
-def _host_op(facts: Facts, start: int, end: int) -> str | None:
+def _host_op(facts: Facts, start: int, end: int) -> str:
     """The op that ran on the host's own tensors for most of a gap: it launches nothing."""
     events = facts.timeline.events
     rows = np.flatnonzero(events.is_kind(Kind.OP) & (events.start < end) & (events.end > start))
@@ -117,29 +130,21 @@ def _host_op(facts: Facts, start: int, end: int) -> str | None:
     rows = rows[~np.array(launches, bool)]
     inside = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
     if len(rows) == 0 or inside.max() < MAJORITY_SHARE * (end - start):
-        return None
+        return ""
     return facts.timeline.name_of(int(rows[int(np.argmax(inside))]))
 
 
-def _between(before: str | None, after: str | None) -> str:
-    if before and after:
-        return f"between {before} and {after}"
-    if before or after:
-        return f"after {before}" if before else f"before {after}"
-    return "where the trace records no op at all"
-
-
-def _launcher(facts: Facts, position: int) -> str | None:
+def _launcher(facts: Facts, position: int, side: str) -> dict[str, str]:
     """The op behind one place of the device's queue: where the host's ops are not recorded, its kernel."""
     if not 0 <= position < len(facts.queue.row):
-        return None
+        return {}
     row = int(facts.queue.row[position])
     op = int(facts.links.op[row])
-    return facts.timeline.name_of(op) if op >= 0 else short_kernel(facts.timeline.name_of(row))
+    return {side: facts.timeline.name_of(op)} if op >= 0 else {f"{side}_kernel": facts.timeline.name_of(row)}
 
 
-def _frame(facts: Facts, start: int, end: int) -> tuple[str, str | None] | None:
-    """The innermost frame of the person's own code that covers most of a gap, and what it called."""
+def _frame(facts: Facts, start: int, end: int) -> Frame | None:
+    """The innermost frame of the person's own code that covers most of a gap."""
     events = facts.timeline.events
     rows = facts.timeline.rows(Kind.PYTHON)
     rows = rows[
@@ -153,24 +158,22 @@ def _frame(facts: Facts, start: int, end: int) -> tuple[str, str | None] | None:
     for row in rows.tolist():
         frame = parse_frame(facts.timeline.name_of(row))
         if frame is not None and frame.own:
-            return f"{frame.function} ({frame.place})", frame.place
+            return frame
     return None
 
 
-def _system_call(facts: Facts, start: int, end: int) -> str | None:
+def _system_call(facts: Facts, start: int, end: int) -> str:
     """The call of the operating system that covers most of a gap, where an export of nsys has them."""
     events = facts.timeline.events
     if facts.timeline.header.recorder == TORCH:
-        return None
+        return ""
     rows = facts.timeline.rows(Kind.OTHER)
     rows = rows[np.isin(events.thread[rows], facts.host.threads)]
     overlap = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
     names = events.name[rows[overlap > 0]]
     covered = np.bincount(names, overlap[overlap > 0], minlength=len(facts.timeline.names))
     most = int(np.argmax(covered)) if len(names) else -1
-    return (
-        facts.timeline.names[most] if most >= 0 and covered[most] >= MAJORITY_SHARE * (end - start) else None
-    )
+    return facts.timeline.names[most] if most >= 0 and covered[most] >= MAJORITY_SHARE * (end - start) else ""
 
 
 def _neighbours(facts: Facts, start: int, end: int) -> tuple[str | None, str | None]:

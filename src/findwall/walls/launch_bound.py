@@ -29,20 +29,20 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.device_kind import on_cores, pieces
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import too_small_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, times_text, told, waiting
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
+from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
-from findwall.units import NS_PER_US, format_ms, ms
+from findwall.units import NS_PER_US, ms
 
 CAUSE = "launch-bound"
-LEAST_SHOWN_US = 0.1  # one digit is printed: less would read as no work at all
 
 
 def evidence(facts: Facts) -> list[Evidence]:
@@ -52,33 +52,32 @@ def evidence(facts: Facts) -> list[Evidence]:
     return found[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     kernels, length = _kernels(facts)
     line = sampled(facts)
-    where = f", most often at {line.place}" if line is not None else ""
-    size = f"Half of them hold at most {max(length, LEAST_SHOWN_US):.1f} us of work"
-    fact = f"{waiting(facts, CAUSE)} while the host issues {kernels:,.0f} {pieces(facts)} one by one{where}"
-    if facts.reading.likely.idle[CAUSE] < MAJORITY_SHARE * facts.spent()[CAUSE]:
-        fact = f"{opening(facts, CAUSE)} goes to {kernels:,.0f} {pieces(facts)} too small to use the device"
-    return told(facts, CAUSE, f"{fact}. {size}", _advice(facts))
+    waits = facts.reading.likely.idle[CAUSE] >= MAJORITY_SHARE * facts.spent()[CAUSE]
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "kernels": kernels, "each_us": length}
+    places = lines(line.place) if line is not None and waits else []
+    fact = Claim("launch-bound/one-by-one" if waits else "launch-bound/too-small", figures, places=places)
+    return told(facts, CAUSE, fact, _advice(facts))
 
 
-def _advice(facts: Facts) -> str:
+def _advice(facts: Facts) -> Claim:
     """What the job does not do already."""
     if mostly_over_parts(facts):
         # A trace does not tell a recurrence from it: no op says whose result it was given.
-        return "do in one call what a Python loop does part by part, if no round needs the one before"
+        return Claim("advise/batch-small-ops")
     ways = []
     replayed = graph_share(facts) > MAJORITY_SHARE
     if not on_cores(facts) and not replayed and "cuda-graphs" not in facts.refused:
-        ways.append("capture the step in a CUDA graph")
+        ways.append("advise/cuda-graphs")
     merges = not is_compiled(facts) and (not replayed or too_small_share(facts) >= WORTH_IT)
     if merges and "torch-compile" not in facts.refused:
-        ways.append("compile the model")
+        ways.append("advise/torch-compile")
     if is_compiled(facts) and not replayed and "reduce-overhead" not in facts.refused:
-        ways.append('compile with mode="reduce-overhead"')
-    alone = f"give each {pieces(facts).removesuffix('s')} more work (a larger batch)"
-    return f"{', '.join([*ways, 'or '])}{alone}" if ways else alone
+        ways.append("advise/reduce-overhead")
+    parts = [Claim(way) for way in ways]
+    return Claim("launch-bound/ways", {"on_cores": on_cores(facts)}, parts=parts)
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:
@@ -90,22 +89,23 @@ def _kernels(facts: Facts) -> tuple[float, float]:
 
 def _pace(facts: Facts) -> Evidence:
     kernels, length = _kernels(facts)
-    idle = facts.reading.likely.idle[CAUSE]
-    each = idle / max(kernels, 1) / NS_PER_US
-    text = (
-        f"{kernels:,.0f} {pieces(facts)} per step, {length:.1f} us each (median); the device waits "
-        f"{each:.1f} us for each; {format_ms(facts.turnaround_ms)} per step of that is its own turn-around"
-    )
-    return Evidence(text)
+    figures: dict[str, Figure] = {
+        "on_cores": on_cores(facts),
+        "kernels": kernels,
+        "each_us": length,
+        "waits_us": facts.reading.likely.idle[CAUSE] / max(kernels, 1) / NS_PER_US,
+        "turnaround_ms": facts.turnaround_ms,
+    }
+    return Evidence(claim=Claim("evidence/pace", figures))
 
 
 def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     """The ops whose launches the device waited for longest."""
-    positions, amounts = facts.idle_rows(CAUSE)
+    positions, amounts_ns = facts.idle_rows(CAUSE)
     total: dict[str, float] = {}
     times: dict[str, int] = {}
     first: dict[str, int] = {}
-    for row, amount in zip(facts.queue.row[positions].tolist(), amounts.tolist(), strict=True):
+    for row, amount in zip(facts.queue.row[positions].tolist(), amounts_ns.tolist(), strict=True):
         op = int(facts.links.op[row])
         if op < 0:
             continue
@@ -116,7 +116,7 @@ def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     found = []
     for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
         line = line_of(facts, first[name])
-        at = f" (longest at {line})" if line else ""
-        text = f"{name}{at}: the device waited for it {times_text(times[name] / facts.steps.count)} per step"
-        found.append(Evidence(text, None, name, line, ms(total[name])))
+        often = {"times": times[name] / facts.steps.count}
+        waited = Claim("evidence/launches", {**often}, {"op": name}, lines(line))
+        found.append(Evidence("", None, name, line, ms(total[name]), waited))
     return found

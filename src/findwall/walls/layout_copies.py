@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, kernel_evidence, ops_named
+from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, carrying, kernel_evidence
 from findwall.attribute.copies import moves_on, turned_by_library
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "layout-copies"
@@ -37,19 +38,16 @@ def evidence(facts: Facts) -> list[Evidence]:
     return kernel_evidence(facts, CAUSE)
 
 
-def sentence(facts: Facts) -> str:
-    names = ops_named(facts, CAUSE)
-    which = f", mostly in {names}," if names else ""
-    where = "place" if moves_on(facts) else "layout or place"
-    fact = f"{opening(facts, CAUSE)} only copies tensors to another {where}{which} and computes nothing"
-    return told(facts, CAUSE, fact, _advice(facts))
+def claim(facts: Facts) -> Claim:
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "moves_on": moves_on(facts)}
+    return told(facts, CAUSE, Claim("layout-copies/copies", figures, carrying(facts, CAUSE)), _advice(facts))
 
 
-def _advice(facts: Facts) -> str:
+def _advice(facts: Facts) -> Claim:
     if moves_on(facts):
-        return "write new values in place into a tensor made once (a ring where a history moves on)"
+        return Claim("advise/fewer-copies/in-place")
     longest = [one.atom for one in carriers(facts, CAUSE, CARRIERS_SEARCHED)]
     if np.isin(longest, turned_by_library(facts)).any() and "channels-last" not in facts.refused:
-        return "put model and input into channels_last"
-    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile remove them"
-    return f"drop .contiguous(), cat and permute where you can{compiler}"
+        return Claim("advise/channels-last")
+    compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/copies")]
+    return Claim("advise/fewer-copies", parts=compiler)

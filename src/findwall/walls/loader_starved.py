@@ -23,15 +23,15 @@ for the cores.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import told, waiting
-from findwall.attribute.kinds_told import often_text, restarts
-from findwall.attribute.loader import cores_of, workers_text
+from findwall.attribute.figures import amounts, told
+from findwall.attribute.kinds_told import restarts
+from findwall.attribute.loader import cores_of, workers_needed
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
+from findwall.model.claims import Claim, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import LOADER
-from findwall.units import format_ms
 
 CAUSE = "loader-starved"
 
@@ -41,44 +41,39 @@ def evidence(facts: Facts) -> list[Evidence]:
     timed = facts.rank.step_times
     if timed is not None and timed.loader_s is not None:
         waited = timed.loader_s * 1e3
-        text = f"without the profiler the loop waited {format_ms(waited)} per step for the loader"
-        found.append(Evidence(text, ms=waited))
+        found.append(Evidence(ms=waited, claim=Claim("evidence/loader", {"waits_ms": waited})))
     return (found + sampled_evidence(facts))[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     calls = _calls(facts)
-    where = next((f" at {wait.line}" for wait in calls if wait.line), "")
+    places = lines(next((wait.line for wait in calls if wait.line), None))
     why, advice = _why(facts, calls)
-    return told(facts, CAUSE, f"{waiting(facts, CAUSE)} for the next batch{where} because {why}", advice)
+    fact = Claim("loader-starved/waits", amounts(facts, CAUSE), places=places, parts=[why])
+    return told(facts, CAUSE, fact, advice, named=restarts(facts))
 
 
-def _why(facts: Facts, calls: list[Wait]) -> tuple[str, str]:
+def _why(facts: Facts, calls: list[Wait]) -> tuple[Claim, Claim]:
     """What is wrong with the loader, and what to do about it."""
-    workers = facts.rank.loader_workers
-    again = restarts(facts)
+    have, again = facts.rank.loader_workers, restarts(facts)
     if again is not None:
-        return (
-            f"its workers restart in {often_text(again)}, which takes {format_ms(again.mean * 1e3)}",
-            "keep them alive (persistent_workers=True)",
-        )
-    if workers == 0 or any("SingleProcess" in wait.call for wait in calls):
-        return (
-            "the training process makes it itself",
-            f"give the DataLoader workers ({workers_text(facts, 0)}, persistent_workers=True)",
-        )
-    if workers or any("MultiProcess" in wait.call for wait in calls):
-        many = f"its {workers} workers" if workers else "its workers"
-        have = "its one worker" if workers == 1 else many
+        often = {"every": again.every, "steps_share": again.share, "long_ms": again.mean * 1e3}
+        return Claim("loader/restarts", {**often}), Claim("advise/persistent-workers")
+    if have == 0 or any("SingleProcess" in wait.call for wait in calls):
+        return Claim("loader/by-itself"), Claim("advise/loader-workers/first", _workers(facts, 0))
+    if have or any("MultiProcess" in wait.call for wait in calls):
         cores = cores_of(facts)
-        if workers and cores and workers >= cores:
-            return f"{have} cannot keep up on {cores} cores", "make the transforms cheaper"
-        more = f"add workers ({workers_text(facts, workers)})" if workers else "add workers"
-        return f"{have} cannot keep up", f"{more}, or make the transforms cheaper"
-    return (
-        "the loader cannot keep up",
-        "give it workers (num_workers), or make the transforms cheaper",
-    )
+        if have and cores and have >= cores:
+            return Claim("loader/too-slow", {"have": have, "cores": cores}), Claim("advise/lighter-samples")
+        more = Claim("advise/loader-workers/more", _workers(facts, have) if have else {})
+        return Claim("loader/too-slow", {"have": have}), more
+    return Claim("loader/cannot-keep-up"), Claim("advise/loader-workers")
+
+
+def _workers(facts: Facts, have: int) -> dict[str, float | int | bool | str | None]:
+    """How many would keep up; as many as there are cores where nobody knows."""
+    needed = workers_needed(facts, have)
+    return {"as_cores": True} if needed is None else {"workers": needed}
 
 
 def _calls(facts: Facts) -> list[Wait]:

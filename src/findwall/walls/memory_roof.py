@@ -31,38 +31,31 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import carriers, kernel_evidence
-from findwall.attribute.device_kind import device_word, on_cores, pieces
+from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import no_other, opening
+from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.layouts import channels_last, convolves
-from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, WIDTH_WORDS, under_autocast, value_bytes
-from findwall.attribute.without_gradients import told_without_gradients
+from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
+from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_ms, ms
+from findwall.units import ms
 
 CAUSE = "memory-roof"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "the memory ceiling")
+    return kernel_evidence(facts, CAUSE, "memory")
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     found = carriers(facts, CAUSE)
     thin = bool(found) and facts.kernel_class(found[0].atom) == "matmul"
-    width, beside = _width(facts), told_without_gradients(facts)
-    values = f"{WIDTH_WORDS[width]} " if width in WIDTH_WORDS else ""
-    why = (
-        f"matmuls that mostly read their {values}weights"
-        if thin
-        else f"{pieces(facts)} that move only the {values + 'values' if values else 'bytes'} they must"
-    )
-    return (
-        f"{opening(facts, CAUSE)} goes to {why}, and {no_other(facts)}.{beside} Only fewer bytes "
-        f"({_fewer(facts, thin, width)}) or a {device_word(facts)} with more bandwidth shortens "
-        f"{'the rest' if beside else 'it'}."
-    )
+    width = _width(facts)
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "thin": thin, "each_bytes": width}
+    parts = [no_other(facts), _fewer(facts, thin, width), *beside_gradients(facts)]
+    return Claim("memory-roof/fills", figures, parts=parts)
 
 
 def _width(facts: Facts) -> int:
@@ -73,24 +66,19 @@ def _width(facts: Facts) -> int:
     return most if total[most] > MAJORITY_SHARE * total.sum() else 0
 
 
-def _fewer(facts: Facts, thin: bool, width: int) -> str:
+def _fewer(facts: Facts, thin: bool, width: int) -> Claim:
     """What would make the values narrower, and what that takes off."""
     if thin:
-        return (
-            "a larger batch, fp8 or int8 weights"
-            if width <= NARROW_BYTES
-            else "a larger batch, 16-bit weights"
-        )
+        return Claim("fewer-bytes/weights", {"narrow": width <= NARROW_BYTES})
     if width == NARROW_BYTES:
-        return "8-bit tensors"
+        return Claim("fewer-bytes/8-bit")
     if width != WIDE_BYTES:
-        return "16-bit or smaller tensors"
+        return Claim("fewer-bytes/any")
+    if on_cores(facts):
+        return Claim("fewer-bytes/16-bit")
     atoms = facts.atoms.of(CAUSE)
     saved = float((facts.own[atoms] * (1.0 - under_autocast(facts)[atoms])).sum())
-    if on_cores(facts):
-        return "16-bit tensors"
     if saved < SMALL_PART * facts.spent()[CAUSE]:
-        return "16-bit tensors that you convert yourself: autocast leaves these ops in fp32"
+        return Claim("fewer-bytes/by-hand")
     turned = convolves(facts) and not channels_last(facts)
-    layout = "; use channels-last with them, or NCHW costs layout copies again" if turned else ""
-    return f"16-bit values under autocast would save up to {format_ms(ms(saved))}{layout}"
+    return Claim("fewer-bytes/autocast", {"narrower_ms": ms(saved), "turned": turned})

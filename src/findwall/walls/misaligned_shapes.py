@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import listed, opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.shapes import odd_dims, padded
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "misaligned-shapes"
@@ -35,18 +36,15 @@ CARRIERS_WITH_DIMS = 24
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "what aligned shapes reach")
+    return kernel_evidence(facts, CAUSE, "aligned")
 
 
-def sentence(facts: Facts) -> str:
-    sizes = _odd_sizes(facts)
-    why, advice = "a dimension is not a multiple", "pad it"
-    if sizes:
-        verb = "is not a multiple" if len(sizes) == 1 else "are not multiples"
-        why = f"{listed([str(size) for size in sizes])} {verb}"
-        advice = f"pad {listed([f'{size} to {padded(size)}' for size in sizes])}"
-    fact = f"{opening(facts, CAUSE)} goes to 16-bit matmuls that fall back to slow kernels because {why} of 8"
-    return told(facts, CAUSE, fact, advice)
+def claim(facts: Facts) -> Claim:
+    sizes: dict[str, Figure] = {}
+    for at, size in enumerate(_odd_sizes(facts), 1):
+        sizes |= {f"size{at}": size, f"padded{at}": padded(size)}
+    fact = Claim("misaligned-shapes/fall-back", {**amounts(facts, CAUSE), **sizes})
+    return told(facts, CAUSE, fact, Claim("advise/pad-shapes", sizes))
 
 
 def _odd_sizes(facts: Facts, most: int = 3) -> list[int]:

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.units import format_ms, ms
+from findwall.units import ms
 
 CAUSE = "pipeline-bubble"
 
@@ -37,32 +38,17 @@ def _waits(facts: Facts) -> list[Evidence]:
     if len(spent) == 0:
         return []
     total = ms(float(spent.sum()))
-    stretches = len(spent) / facts.steps.count
-    text = (
-        f"{stretches:,.0f} stretches per step, {format_ms(total)} in all, "
-        "with kernels queued and another device at work"
-    )
-    return [Evidence(text, ms=total)]
+    figures = {"stretches": len(spent) / facts.steps.count, "waits_ms": total}
+    return [Evidence(ms=total, claim=Claim("evidence/stretches", {**figures}))]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
+    figures = amounts(facts, CAUSE)
     if calls == 0 and len(facts.idle_rows(CAUSE)[0]):
-        return told(
-            facts,
-            CAUSE,
-            f"For {opening(facts, CAUSE)} this device has kernels queued but waits for another device of the "
-            "process, because the parts of the model run one after the other",
-            "split the batch into micro-batches so that the parts overlap, or give each device a whole copy",
-        )
+        fact = Claim("pipeline-bubble/devices", figures)
+        return told(facts, CAUSE, fact, Claim("advise/more-microbatches/devices"))
     if calls == 0:
-        return (
-            "It is unknown whether a stage waits for its neighbours: the trace names no send and no receive."
-        )
-    return told(
-        facts,
-        CAUSE,
-        f"For {opening(facts, CAUSE)} this stage waits in {calls:,.0f} sends and receives because its "
-        "neighbours have nothing ready for it",
-        "use more micro-batches, an interleaved schedule or more even stages",
-    )
+        return Claim("pipeline-bubble/unknown")
+    fact = Claim("pipeline-bubble/stages", {**figures, "messages": calls})
+    return told(facts, CAUSE, fact, Claim("advise/more-microbatches"))

@@ -29,14 +29,13 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import MORE_THAN_ONCE, opening, times_text, told, waiting
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.setups import SetUp, compiling, set_ups
 from findwall.attribute.waits import wait_evidence
+from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.units import format_ms
 
 CAUSE = "recompilation"
-TEENS = range(10, 21)  # 11th, 12th and 13th, unlike 21st, 22nd and 23rd
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 
 
@@ -45,49 +44,29 @@ def evidence(facts: Facts) -> list[Evidence]:
     return sorted(found, key=lambda one: -(one.ms or 0.0))[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     calls, prepared = compiling(facts), set_ups(facts)
     if sum(one.ms for one in prepared) > sum(one.ms for one in calls):
-        return _about_set_ups(facts, prepared)
+        return _about_set_ups(facts, prepared[0])
     ids = [found for found in (_FRAME_ID.search(name) for name in facts.timeline.names) if found]
     again = max((int(found[2]) for found in ids), default=0)
-    which = f" (one function for the {_ordinal(again + 1)} time)" if again else ""
-    where = next((f" at {wait.line}" for wait in calls if wait.line), "")
-    fact = f"{waiting(facts, CAUSE)} while code is compiled inside the step{where}{which}"
-    advice = "compile with dynamic=True or keep shapes fixed (TORCH_LOGS=recompiles names the guard)"
-    return told(facts, CAUSE, fact, advice)
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "compiled": again + 1 if again else None}
+    places = lines(next((wait.line for wait in calls if wait.line), None))
+    fact = Claim("recompilation/compiles", figures, places=places)
+    return told(facts, CAUSE, fact, Claim("advise/static-shapes/dynamic"))
 
 
-def _about_set_ups(facts: Facts, prepared: list[SetUp]) -> str:
-    first = prepared[0]
-    where = f" at {first.line}" if first.line else ""
-    if first.tried:
-        fact = (
-            f"{opening(facts, CAUSE)} goes to {first.op}{where} trying out kernels for {_new_shapes(first)}"
-        )
-        advice = "bucket the shapes to a few fixed ones, or switch torch.backends.cudnn.benchmark off"
-    else:
-        fact = f"{waiting(facts, CAUSE)} while {first.op}{where} sets itself up for {_new_shapes(first)}"
-        advice = "pad or bucket the lengths to a few fixed shapes, so that each is set up only once"
-    return told(facts, CAUSE, fact, advice)
+def _about_set_ups(facts: Facts, first: SetUp) -> Claim:
+    fact = _set_up(
+        "recompilation/tries" if first.tried else "recompilation/sets-up", first, amounts(facts, CAUSE)
+    )
+    return told(facts, CAUSE, fact, Claim("advise/static-shapes/" + ("tried" if first.tried else "set-up")))
 
 
-def _new_shapes(one: SetUp) -> str:
-    """ "5 new shapes (such as [16×8×500×64] bf16)", as far as the traced steps tell."""
-    if one.shapes == 0:
-        return "new shapes (record_shapes=True would show which)"
-    count = "1 new shape" if one.shapes == 1 else f"{one.shapes} new shapes"
-    such = "" if one.shapes == 1 else "such as "
-    return f"{count} in the traced steps ({such}{one.shape})" if one.shape else f"{count} in the traced steps"
+def _set_up(what: str, one: SetUp, figures: dict[str, Figure]) -> Claim:
+    return Claim(what, {**figures, "new": one.shapes}, known(op=one.op, shapes=one.shape), lines(one.line))
 
 
 def _shown(one: SetUp) -> Evidence:
-    times = f" {times_text(one.times)} per step" if one.times >= MORE_THAN_ONCE else ""
-    at = f" at {one.line}" if one.line else ""
-    text = f"{one.op}{at} set itself up{times} for {_new_shapes(one)}: the device waited {format_ms(one.ms)}"
-    return Evidence(text, None, one.op, one.line, one.ms)
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in TEENS else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+    figures: dict[str, Figure] = {"often": one.times, "ms": one.ms}
+    return Evidence("", None, one.op, one.line, one.ms, _set_up("evidence/set-up", one, figures))

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import GIB, LEAST_SHOWN_MS, ms
 
@@ -37,22 +38,17 @@ def evidence(facts: Facts) -> list[Evidence]:
     waited = ms(facts.reading.likely.idle[CAUSE])
     if waited < LEAST_SHOWN_MS:
         return found
-    late = Evidence(f"the device waits {a_step(waited)} for launches that checkpointing makes", ms=waited)
+    late = Evidence(ms=waited, claim=Claim("evidence/checkpointing", {"waits_ms": waited}))
     return [*found[: EVIDENCE_ROWS - 1], late]
 
 
-def sentence(facts: Facts) -> str:
-    fact = (
-        f"{opening(facts, CAUSE)} goes to the forward pass done again inside backward, because activations "
-        "are checkpointed"
-    )
-    return told(facts, CAUSE, fact, f"checkpoint fewer blocks, or none{_room(facts)}")
+def claim(facts: Facts) -> Claim:
+    fact = Claim("recompute/forward-again", amounts(facts, CAUSE))
+    return told(facts, CAUSE, fact, Claim("advise/less-recompute", _room(facts)))
 
 
-def _room(facts: Facts) -> str:
+def _room(facts: Facts) -> dict[str, Figure]:
     """How much memory is left to keep activations in, where both figures are known."""
     peak = facts.run.peak_memory
     totals = [device.total_memory for device in facts.timeline.header.devices if device.total_memory]
-    if not peak or not totals:
-        return " (the trace does not say how much memory is free)"
-    return f" ({peak / GIB:.0f} of {totals[0] / GIB:.0f} GiB are in use)"
+    return {"used_gib": peak / GIB, "total_gib": totals[0] / GIB} if peak and totals else {}

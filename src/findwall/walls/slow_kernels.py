@@ -29,17 +29,15 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.budget import ROOF_SHARE
-from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, named_work
-from findwall.attribute.device_kind import device_word
+from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, work_classes
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
-from findwall.attribute.kernel_names import short_kernel
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.indexing import row_length
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_ms, format_share
 
 CAUSE = "slow-kernels"
 # Values put in order or picked by rank. Whole tensors compared with each other do that for few of them.
@@ -50,66 +48,53 @@ _TIMES_VECTOR = re.compile(r"^aten::(add)?mv_?$")
 
 
 def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "its ceiling")
+    return kernel_evidence(facts, CAUSE, "ceiling")
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     found = carriers(facts, CAUSE)
     idle = cores_in_use(facts)
-    what = named_work(facts, CAUSE)
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), **work_classes(facts, CAUSE)}
     if idle is not None and idle.idle > 0 and idle_cores_ms(facts) > 0:
-        fact = f"{opening(facts, CAUSE)} goes to {what} that keep {idle.used:.1f} of {idle.cores} cores busy"
-        saved = format_ms(saved_on_all_cores_ms(facts, idle))
-        advice = f"give every op all the cores (torch.set_num_threads({idle.cores}))"
-        return told(facts, CAUSE, fact, advice, f"that alone saves {saved} at most")
-    reached = found[0].reached if found else None
-    rate = (
-        f"; the longest, {short_kernel(found[0].kernel)}, reaches {format_share(reached)}"
-        if reached is not None
-        else ""
-    )
-    fact = (
-        f"{opening(facts, CAUSE)} goes to {what} that stay under {format_share(ROOF_SHARE)} of this "
-        f"{device_word(facts)}'s ceiling{rate}"
-    )
-    return told(facts, CAUSE, fact, _advice(facts, found[0] if found else None))
+        fact = Claim("slow-kernels/idle-cores", {**figures, "used": idle.used, "cores": idle.cores})
+        saves = Claim("gain/alone", {"saves_ms": saved_on_all_cores_ms(facts, idle)})
+        return told(facts, CAUSE, fact, Claim("advise/more-threads", {"threads": idle.cores}), saves)
+    longest = found[0] if found else None
+    figures |= {"roof_share": ROOF_SHARE, "reached_share": longest.reached if longest else None}
+    names = {"kernel": longest.kernel} if longest is not None else {}
+    return told(facts, CAUSE, Claim("slow-kernels/below", figures, names), _advice(facts, longest))
 
 
-def _advice(facts: Facts, longest: Carrier | None) -> str:
+def _advice(facts: Facts, longest: Carrier | None) -> Claim:
     """What may run the longest of them better: that depends on what it does, and on whose kernel it is."""
     kind = facts.kernel_class(longest.atom) if longest is not None else "matmul"
     if kind == "conv" and "channels-last" not in facts.refused:
-        return 'try channels_last and torch.compile(mode="max-autotune")'
+        return Claim("advise/channels-last/autotune")
     if longest is not None and _is_foreign(longest, kind):
-        return "tune that kernel for these shapes, or replace it with another library's op"
-    if longest is not None and longest.op is not None and _TIMES_VECTOR.match(longest.op):
-        return (
-            "multiply the matrix with several vectors at once, or let torch.compile write the product as a "
-            'reduction (mode="max-autotune")'
-        )
-    if longest is not None and longest.op is not None and _SELECTS.match(longest.op):
+        return Claim("advise/custom-kernels/foreign")
+    op = (longest.op if longest is not None else None) or ""
+    if _TIMES_VECTOR.match(op):
+        return Claim("advise/autotune-kernels/vector")
+    if longest is not None and _SELECTS.match(op):
         return _order_otherwise(facts, longest)
     if kind in ("matmul", "conv"):
-        return 'raise the batch so that each fills the device, or try torch.compile(mode="max-autotune")'
+        return Claim("advise/autotune-kernels")
     if kind == "attention":
-        return "try another attention backend (torch.nn.attention.sdpa_kernel)"
+        return Claim("slow-kernels/other-attention")
     if kind not in WRITTEN_ANEW:  # by no compiler
-        return "call them less often and on more data at once, or do the same with other ops"
-    compiler = "" if "torch-compile" in facts.refused else ", or let torch.compile write a kernel"
-    return f"call them less often and on more data at once{compiler}"
+        return Claim("slow-kernels/less-often")
+    compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/kernel")]
+    return Claim("slow-kernels/on-more-data", parts=compiler)
 
 
-def _order_otherwise(facts: Facts, longest: Carrier) -> str:
+def _order_otherwise(facts: Facts, longest: Carrier) -> Claim:
     """No compiler writes such a kernel anew; for few values no kernel of its own is needed."""
     inputs = facts.timeline.inputs_of(longest.op_row)
     op = (longest.op or "").removeprefix("aten::")
     values = row_length(op, Arguments(inputs)) if inputs is not None else None
     if values is None or values > FEW_VALUES:
-        return "select from fewer values, or write a kernel for it"
-    return (
-        f"put the {values} values in order by torch.minimum and torch.maximum over whole tensors (a sorting "
-        "network)"
-    )
+        return Claim("advise/custom-kernels/select")
+    return Claim("advise/builtin-ops/sorting-network", {"values": values})
 
 
 def _is_foreign(longest: Carrier, kind: str) -> bool:

@@ -22,9 +22,10 @@ node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf1
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.device_kind import topology_tool
+from findwall.attribute.device_kind import maker
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "slow-link"
@@ -34,18 +35,10 @@ def evidence(facts: Facts) -> list[Evidence]:
     return kernel_evidence(facts, CAUSE)
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     ranks, link = facts.ranks, facts.ceilings.link_bandwidth
     if ranks is None or ranks.bus_rate is None or link is None:
-        return (
-            "It is unknown whether the link is slow: that takes the traces of several ranks with message "
-            "sizes, "
-            "and a measured link rate (`findwall ceilings`)."
-        )
-    tool = topology_tool(facts)
-    shown = f"NCCL_DEBUG=INFO, {tool}" if tool else "NCCL_DEBUG=INFO"
-    fact = (
-        f"{opening(facts, CAUSE)} goes to transfers at {ranks.bus_rate / 1e9:.1f} GB/s over a link that "
-        f"reaches {link / 1e9:.0f} GB/s"
-    )
-    return told(facts, CAUSE, fact, f"check NCCL's transport ({shown})")
+        return Claim("slow-link/unknown")
+    rates: dict[str, Figure] = {"rate_gbps": ranks.bus_rate / 1e9, "link_gbps": link / 1e9}
+    fact = Claim("slow-link/transfers", {**amounts(facts, CAUSE), **rates})
+    return told(facts, CAUSE, fact, Claim("advise/faster-link", {"maker": maker(facts)}))

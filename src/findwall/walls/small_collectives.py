@@ -25,10 +25,10 @@ import numpy as np
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.messages import message_bytes
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
-from findwall.units import format_bytes
 
 CAUSE = "small-collectives"
 
@@ -37,15 +37,15 @@ def evidence(facts: Facts) -> list[Evidence]:
     return kernel_evidence(facts, CAUSE)
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     atoms = facts.atoms.of(CAUSE)
     sizes = message_bytes(facts.timeline, facts.links, facts.kernels.row[facts.atoms.index[atoms]])
     sizes = sizes[~np.isnan(sizes)]
     if len(atoms) == 0:
-        return (
-            "It is unknown whether messages are too small: the trace records fewer than ten of a known size."
-        )
-    size = f" of {format_bytes(float(np.median(sizes)))} (median)" if len(sizes) else ""
-    count = f"{len(atoms) / facts.steps.count:,.0f}"
-    fact = f"{opening(facts, CAUSE)} goes to {count} collectives{size}, each of which pays its latency"
-    return told(facts, CAUSE, fact, "put the tensors into one buffer and reduce that")
+        return Claim("small-collectives/unknown")
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "messages": len(atoms) / facts.steps.count,
+        "each_bytes": float(np.median(sizes)) if len(sizes) else None,
+    }
+    return told(facts, CAUSE, Claim("small-collectives/latency", figures), Claim("advise/bucket-collectives"))

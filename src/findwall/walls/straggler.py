@@ -20,12 +20,12 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.conditions import held_down
+from findwall.attribute.conditions import holding_down
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.run import HostLine, Rank
-from findwall.units import format_ms, format_share
 
 CAUSE = "straggler"
 RANKS_LISTED = 8  # in one line, those that wait longest. Chosen by hand, not calibrated.
@@ -35,38 +35,35 @@ def evidence(facts: Facts) -> list[Evidence]:
     ranks = facts.ranks
     if ranks is None:
         return kernel_evidence(facts, CAUSE)
-    waits = ", ".join(f"rank {rank}: {format_ms(wait)}" for rank, wait in ranks.by_wait[:RANKS_LISTED])
-    found = [Evidence(f"each rank waits for the others per step: {waits}")]
+    waits = [Claim("rank-waits", {"rank": rank, "ms": wait}) for rank, wait in ranks.by_wait[:RANKS_LISTED]]
+    found = [Evidence(claim=Claim("evidence/ranks-wait", parts=waits))]
     late = _late(facts)
-    held = held_down(late)
+    held = holding_down(late)
     if held is not None:
-        found.append(Evidence(held))
+        found.append(Evidence(claim=held))
     line = _line_of(late)
     if line is not None:
-        share = format_share(line.share)
-        text = f"rank {ranks.late} was at {line.place} ({line.function}) in {share} of the samples"
-        found.append(Evidence(text, line=line.place))
+        figures: dict[str, Figure] = {"rank": ranks.late, "seen_share": line.share}
+        seen = Claim("evidence/rank-at", figures, {"function": line.function}, [line.place])
+        found.append(Evidence(line=line.place, claim=seen))
     return [*found, *kernel_evidence(facts, CAUSE)][:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     ranks = facts.ranks
     if ranks is None:
-        return (
-            "It is unknown whether a rank is late: that takes the traces of several ranks, of the same steps."
-        )
+        return Claim("straggler/unknown")
     late = _late(facts)
-    line, held = _line_of(late), held_down(late)
-    where = f" (most often at {line.place})" if line is not None else ""
-    advice = "give that rank less work, or look at its own trace"
-    if held is not None:
-        advice = f"cool it or check its power ({held})"
-    fact = (
-        f"For {opening(facts, CAUSE)} this rank waits in collectives because rank {ranks.late}{where} "
-        "arrives "
-        f"last in {ranks.late_count} of {ranks.matched} of them"
-    )
-    return told(facts, CAUSE, fact, advice)
+    line, held = _line_of(late), holding_down(late)
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "late": ranks.late,
+        "late_count": ranks.late_count,
+        "matched": ranks.matched,
+    }
+    fact = Claim("straggler/arrives-last", figures, places=lines(line.place if line is not None else None))
+    action = Claim("advise/balance-ranks") if held is None else Claim("clocks/cool", parts=[held])
+    return told(facts, CAUSE, fact, action)
 
 
 def _late(facts: Facts) -> Rank:

@@ -23,32 +23,31 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.units import format_share
 
 CAUSE = "throttled"
 
 
 def evidence(facts: Facts) -> list[Evidence]:
+    reasons = sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
     held = [
-        Evidence(f"{reason} held the clocks down in {format_share(share)} of the samples")
-        for reason, share in sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
+        Evidence(claim=Claim("evidence/held-down", {"reason": reason, "held_share": share}))
+        for reason, share in reasons
     ]
     return (held[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     clock = facts.rank.telemetry.sm_clock_mhz
     if clock is None:
-        return (
-            "It is unknown whether the clocks were held down: a trace has no clocks (`findwall run` samples "
-            "them)."
-        )
+        return Claim("throttled/unknown")
     reasons = throttle_reasons(facts.rank.telemetry)
-    why = max(reasons, key=lambda reason: reasons[reason]) if reasons else "no reason the driver names"
-    fact = (
-        f"{opening(facts, CAUSE)} is lost because the GPU ran at {clock.mean:,.0f} MHz instead of "
-        f"{clock.max:,.0f} ({why})"
-    )
-    return told(facts, CAUSE, fact, "cool it or check its power")
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "mean_mhz": clock.mean,
+        "most_mhz": clock.max,
+        "reason": max(reasons, key=lambda reason: reasons[reason]) if reasons else None,
+    }
+    return told(facts, CAUSE, Claim("throttled/slower", figures), Claim("clocks/cool"))

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.scores import score_shapes
+from findwall.model.claims import Claim, Figure, known
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "unfused-attention"
@@ -35,16 +36,10 @@ def evidence(facts: Facts) -> list[Evidence]:
     return kernel_evidence(facts, CAUSE)
 
 
-def sentence(facts: Facts) -> str:
+def claim(facts: Facts) -> Claim:
     shapes = sorted(score_shapes(facts.timeline), key=lambda one: (-one[0] * one[1] * one[2], one))
-    which = f" [{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else ""
-    how = "attention written out op by op"
-    advice = "call torch.nn.functional.scaled_dot_product_attention instead"
-    if MATH_PATH in facts.timeline.names:
-        how = "scaled_dot_product_attention on its math path"
-        advice = "find out what keeps it from a fused kernel (dtype, mask, dropout on a CPU)"
-    fact = (
-        f"{opening(facts, CAUSE)} goes to {how}, where every op moves the matrix of scores{which} through "
-        "memory"
-    )
-    return told(facts, CAUSE, fact, advice)
+    largest = f"[{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else None
+    on_math = MATH_PATH in facts.timeline.names
+    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "on_math_path": on_math}
+    fact = Claim("unfused-attention/op-by-op", figures, known(shapes=largest))
+    return told(facts, CAUSE, fact, Claim("advise/sdpa/math-path" if on_math else "advise/sdpa"))

@@ -24,45 +24,35 @@ of the step.
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.device_kind import pieces
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.job import HAVE_FUSED, updates_itself
+from findwall.model.claims import Claim, Figure, known
 from findwall.model.diagnosis import Evidence
 from findwall.structure.steps import optimizers
 
 CAUSE = "unfused-optimizer"
-_NAMELESS = "the optimizer's update"
-_OWN = (
-    "compile the function that updates a parameter (torch.compile), write it with torch._foreach_* ops on "
-    "lists, or use a library's fused kernel"
-)
 
 
 def evidence(facts: Facts) -> list[Evidence]:
     return kernel_evidence(facts, CAUSE)
 
 
-def sentence(facts: Facts) -> str:
-    name = optimizer_name(facts)
-    calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
+def claim(facts: Facts) -> Claim:
+    named = known(optimizer=optimizer_name(facts))
     own = updates_itself(facts)
-    who = f"{name}'s update" if name else "the job's own update of its parameters" if own else _NAMELESS
-    fact = (
-        f"{opening(facts, CAUSE)} goes to {who} in {calls:,.0f} {pieces(facts)}, each of which moves the "
-        "parameters through memory again"
-    )
-    return told(facts, CAUSE, fact, _OWN if own else _advice(name))
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "kernels": len(facts.atoms.of(CAUSE)) / facts.steps.count,
+        "own": own,
+    }
+    fused = not named or named["optimizer"] in HAVE_FUSED
+    action = Claim("advise/fused-optimizer", names=named) if fused else Claim("advise/torch-compile/update")
+    if own:
+        action = Claim("advise/torch-compile/own-update")
+    return told(facts, CAUSE, Claim("unfused-optimizer/updates", figures, named), action)
 
 
 def optimizer_name(facts: Facts) -> str | None:
     """The optimizer's class, where a range names it."""
     return next(iter(optimizers(facts.timeline)), None)
-
-
-def _advice(name: str | None) -> str:
-    if name is None or name in HAVE_FUSED:
-        return f"pass fused=True to {name or 'it'}"
-    return (
-        f"compile its step (torch.compile), or use an optimizer that has fused=True ({', '.join(HAVE_FUSED)})"
-    )

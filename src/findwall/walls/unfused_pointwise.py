@@ -26,51 +26,44 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, kernel_evidence, ops_named
-from findwall.attribute.device_kind import pieces
+from findwall.attribute.carriers import carriers, carrying, kernel_evidence
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.layouts import channels_last
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 
 CAUSE = "unfused-pointwise"
-# Kernel class -> how it is called in a sentence.
-KIND_WORDS = {"pointwise": "pointwise", "norm": "norm", "softmax": "softmax", "reduce": "reduction"}
+TOLD = ("pointwise", "norm", "softmax", "reduce")  # classes of kernels, as they are told
 
 
 def evidence(facts: Facts) -> list[Evidence]:
     return kernel_evidence(facts, CAUSE)
 
 
-def sentence(facts: Facts) -> str:
-    calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
-    names = ops_named(facts, CAUSE)
-    which = f", mostly {names}" if names else ""
-    fact = (
-        f"{opening(facts, CAUSE)} goes to {calls:,.0f} {_kinds(facts)} {pieces(facts)}{which}, each of which "
-        "moves whole tensors through memory"
+def claim(facts: Facts) -> Claim:
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "kernels": len(facts.atoms.of(CAUSE)) / facts.steps.count,
+        **_classes(facts),
+    }
+    return told(
+        facts, CAUSE, Claim("unfused-pointwise/moves", figures, carrying(facts, CAUSE)), _advice(facts)
     )
-    return told(facts, CAUSE, fact, _advice(facts))
 
 
-def _kinds(facts: Facts) -> str:
-    """What kernels these are; a kind that takes little of the time is not told."""
-    found = []
+def _classes(facts: Facts) -> dict[str, Figure]:
+    """What kernels these are; a class that takes little of the time is not told."""
     atoms = facts.atoms.of(CAUSE)
-    total = time_of(facts, atoms)
-    for name, word in KIND_WORDS.items():
-        if time_of(facts, atoms[of_class(facts, name)[atoms]]) > SMALL_PART * total:
-            found.append(word)
-    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found or ["pointwise"])
+    least = SMALL_PART * time_of(facts, atoms)
+    return {name: time_of(facts, atoms[of_class(facts, name)[atoms]]) > least for name in TOLD}
 
 
-def _advice(facts: Facts) -> str:
-    compiled = any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE))
-    if compiled:
-        return "look for graph breaks that cut these chains, as torch.compile is in use already"
+def _advice(facts: Facts) -> Claim:
+    if any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE)):
+        return Claim("advise/fewer-graph-breaks/chains")
     convolved = float(facts.own[of_class(facts, "conv")].sum())
-    if convolved > MENTION_SHARE * facts.step and not channels_last(facts):
-        return "use torch.compile, which fuses each chain into one kernel and makes images channels-last"
-    return "use torch.compile, which fuses each chain into one kernel"
+    turns = convolved > MENTION_SHARE * facts.step and not channels_last(facts)
+    return Claim("unfused-pointwise/compile", {"turns": turns})

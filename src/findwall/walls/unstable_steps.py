@@ -24,11 +24,11 @@ import numpy as np
 
 from findwall.attribute.conditions import SLOW_STEP_RATIO
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import opening, told
+from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.units import format_ms
 
 CAUSE = "unstable-steps"
 
@@ -39,40 +39,38 @@ def evidence(facts: Facts) -> list[Evidence]:
         return []
     median = float(np.median(seconds))
     slowest = np.argsort(-seconds, kind="stable")[:EVIDENCE_ROWS]
-    found = [
-        Evidence(
-            f"step {at} of {len(seconds)} took {format_ms(float(seconds[at]) * 1e3)}, "
-            f"{seconds[at] / median:.1f} times the median",
-            ms=float(seconds[at]) * 1e3,
-        )
-        for at in slowest.tolist()
-        if seconds[at] > SLOW_STEP_RATIO * median
-    ]
+    found = [_shown(seconds, at, median) for at in slowest.tolist() if seconds[at] > SLOW_STEP_RATIO * median]
     seen = sampled_evidence(facts)[:1]
     return [*found[: EVIDENCE_ROWS - len(seen)], *seen]
 
 
-def sentence(facts: Facts) -> str:
+def _shown(seconds: np.ndarray, at: int, median: float) -> Evidence:
+    took = float(seconds[at]) * 1e3
+    figures: dict[str, Figure] = {"step": at, "steps": len(seconds), "took_ms": took}
+    return Evidence(
+        ms=took, claim=Claim("evidence/slow-step", {**figures, "ratio": float(seconds[at] / median)})
+    )
+
+
+def claim(facts: Facts) -> Claim:
     seconds = _seconds(facts)
     if len(seconds) < 2:
-        return (
-            "It is unknown whether steps are stable: none was timed without the profiler (`findwall run` "
-            "times "
-            "them)."
-        )
+        return Claim("unstable-steps/unknown")
     median = float(np.median(seconds))
-    slow = int((seconds > SLOW_STEP_RATIO * median).sum())
     line = sampled(facts)
-    where = ""
-    if line is not None and line.share >= MAJORITY_SHARE:
-        where = f"; the host was mostly at {line.place} ({line.function})"
-    which = f"{slow} of {len(seconds)} steps that" if slow else "steps that came after these were timed, and"
-    fact = (
-        f"{opening(facts, CAUSE)} comes from {which} take more than {SLOW_STEP_RATIO:g} times the median of "
-        f"{format_ms(median * 1e3)}{where}"
+    at_line = line is not None and line.share >= MAJORITY_SHARE
+    figures: dict[str, Figure] = {
+        **amounts(facts, CAUSE),
+        "slow": int((seconds > SLOW_STEP_RATIO * median).sum()),
+        "steps": len(seconds),
+        "ratio": SLOW_STEP_RATIO,
+        "median_ms": median * 1e3,
+    }
+    names = {"function": line.function} if line is not None and at_line else {}
+    places = [line.place] if line is not None and at_line else []
+    return told(
+        facts, CAUSE, Claim("unstable-steps/slow", figures, names, places), Claim("unstable-steps/look")
     )
-    advice = "find out what happens in them (evaluation, saving, new shapes, other jobs) and move it out"
-    return told(facts, CAUSE, fact, advice)
 
 
 def _seconds(facts: Facts) -> np.ndarray:
