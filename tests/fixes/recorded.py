@@ -11,10 +11,13 @@ from msgspec.structs import replace
 
 from captures import FIXTURES
 from findwall.attribute.facts import Facts, establish
+from findwall.fixes import CannotTell, NoUse, Use
 from findwall.hardware import table_ceilings
 from findwall.model.causes import cause_index
+from findwall.model.diagnosis import NotWorthIt, Prescription
 from findwall.model.run import Rank, Run
 from findwall.readers import read_trace
+from findwall.report.words import spoken
 
 TRUTH: dict[str, Any] = json.loads((FIXTURES / "jobs" / "truth.json").read_text())
 JOBS = sorted(path.name.removesuffix(".json.gz") for path in (FIXTURES / "jobs").glob("*.json.gz"))
@@ -50,3 +53,8 @@ def as_collectives(facts: Facts) -> Facts:
 
 def on_another_gpu(facts: Facts, name: str) -> Facts:
     return replace(facts, ceilings=table_ceilings(name))
+
+
+def in_words(one: Use | NoUse | CannotTell | Prescription | NotWorthIt) -> str:
+    """What a fix or a prescription says, in words."""
+    return spoken(one.claim)

@@ -6,7 +6,6 @@ Every process is `findwall run` of the script, unedited; each is told its seed, 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +42,6 @@ from findwall.verify.search import Settled, search
 from findwall.verify.trial import Arm, Plan, Sample, Trial, run_trial, step_in_report
 
 OTHER_SEED = "1"
-_WORKERS = re.compile(r"num_workers=([0-9]+)")
 LOOK_IS = 2.0  # times as long as a process of an arm, about: it is traced as well. Chosen by hand.
 FEWEST_PROCESSES = 6  # that show anything: two each of a fix, of the plain job, and of it from another seed
 MORE_ROUNDS = 2  # times as many as usual, where a gain shows that is not proven yet. Chosen by hand.
@@ -292,7 +290,7 @@ def view_of(diagnosis: Diagnosis, numerics: bool = True, only: Sequence[str] = (
     from findwall.fixes import all_fixes
 
     known, asked = all_fixes(), {bare(name): name for name in only}
-    numbered = {name: _numbered(name, one.how) for one in diagnosis.prescriptions for name in one.fixes[:1]}
+    numbered = {one.fixes[0]: _numbered(one) for one in diagnosis.prescriptions if len(one.fixes) == 1}
     numbered |= {name: one for name, one in asked.items() if "=" in one}
     offered = [*diagnosis.prescriptions, *_instead(diagnosis)]
     found = [
@@ -327,10 +325,10 @@ def _instead(diagnosis: Diagnosis) -> Iterator[Prescription]:
             yield replace(one, fixes=[name])
 
 
-def _numbered(name: str, how: str) -> str:
-    """As many workers as the prescription names."""
-    count = _WORKERS.search(how) if name == "loader-workers" else None
-    return f"{name}={count[1]}" if count else name
+def _numbered(one: Prescription) -> str:
+    """A fix with as many workers as its prescription names."""
+    workers = one.parameters.get("workers")
+    return f"{one.fixes[0]}={workers}" if workers else one.fixes[0]
 
 
 def rivals(stack: Stack, name: str) -> Stack:

@@ -17,6 +17,7 @@ from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.ncu import NCU, NcuReport
 from findwall.model.run import Rank, Run
+from findwall.report.words.documents import worded
 from findwall.units import NS_PER_MS, NS_PER_S
 
 NEEDS_A_DEVICE = "predictions replay a trace that shows the device at work"
@@ -55,7 +56,8 @@ def look_into(
         return Examined(checked(document, circumstances_without_trace(run, run.first)), None)
     ranks = facts_of(run, step_ms, ceilings)
     if ranks:
-        return Examined(checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0])), ranks[0])
+        document = worded(diagnose_device(run, ranks, what_if))
+        return Examined(checked(document, circumstances(ranks[0])), ranks[0])
     document = diagnose_without_device(run, ceilings, step_ms)
     if what_if is not None:
         document.notes.insert(0, f"What {what_if} would give is not known: {NEEDS_A_DEVICE}.")

@@ -23,12 +23,13 @@ import numpy as np
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.job import graph_share, is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, HostWork, Ready, without
 
 # A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels,
@@ -47,25 +48,22 @@ NOT_CAPTURED = ("host-sync", "allocator", "recompilation")
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU", obvious=True)
+        return NoUse(Claim("device/cores"), obvious=True)
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("the kernels are already replayed from a graph")
+        return no_use("graph/replayed-already")
     waited = launch_idle(facts)
     if waited <= NEVER_MS:
-        return NoUse("the device never waits for the host to launch")
+        return no_use("cuda-graphs/never-waits")
     if is_compiled(facts):
-        return NoUse("the model is compiled: reduce-overhead records its graphs")
-    if is_training(facts):
-        way = "`torch.cuda.make_graphed_callables(model, sample)`"
-    else:
-        way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
-    sync = common_sync(facts)
-    first = f" Take {sync} out first: a graph cannot hold a sync." if sync else ""
-    if facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts):
-        first += " Pad the inputs to fixed shapes: a graph takes no others."
-    return use(
-        f"Use {way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
-        f"{a_step(waited)} for them today.{first}",
+        return no_use("cuda-graphs/compiled")
+    figures = {
+        "trains": is_training(facts),
+        "launches": small_kernels(facts),
+        "waits_ms": waited,
+        "sets_up": facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts),
+    }
+    return Use(
+        Claim("cuda-graphs/record", figures, {"sync": common_sync(facts) or ""}),
         _best(facts),
         likely=lambda made: captured(facts),
     )

@@ -29,13 +29,13 @@ import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.shapes import tensors_of
 from findwall.attribute.whatif import gone
 from findwall.attribute.widths import NARROW_BYTES
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, Outcome, Use, no_use
 from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
@@ -63,15 +63,14 @@ class _Logits(msgspec.Struct, frozen=True):
 def advise(facts: Facts) -> Outcome:
     found = _logits(facts)
     if found is None:
-        return NoUse("no loss over a large vocabulary takes time in this step")
+        return no_use("fused-loss/none")
     every = np.concatenate([found.forward, found.backward, found.beside])
     spent = time_of(facts, every)
     if spent <= MENTION_SHARE * ms(facts.step):
-        return NoUse(f"the loss over {found.words:,} words takes only {a_step(spent)}")
-    return use(
-        f"Put cast and cross-entropy under torch.compile, or use a fused linear-cross-entropy: "
-        f"{len(every) / facts.steps.count:,.0f} passes over {found.rows:,} × {found.words:,} logits take "
-        f"{a_step(spent)}.",
+        return no_use("fused-loss/little", words=found.words, spent_ms=spent)
+    figures = {"passes": len(every) / facts.steps.count, "rows": found.rows, "words": found.words}
+    return Use(
+        Claim("fused-loss/fuse", {**figures, "spent_ms": spent}),
         gone(facts, every),
         likely=lambda made: _likely(facts, found, made),
     )

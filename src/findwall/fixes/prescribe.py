@@ -11,15 +11,16 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import blind_ms, is_blind, listed, step_ms
+from findwall.attribute.figures import blind_ms, is_blind, step_ms
 from findwall.attribute.kinds_told import step_without_rare
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, moved_by, predict
 from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
+from findwall.model.claims import Claim, Figures
 from findwall.model.diagnosis import NO_GAIN, Basis, NotWorthIt, Prescription, Range
 from findwall.replay.change import Change
-from findwall.units import NS_PER_MS, format_interval, format_ms, ms
+from findwall.units import NS_PER_MS, ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
 ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
@@ -102,7 +103,7 @@ def prescribe(
     prescriptions += _stacks(facts, [one for one, _ in chosen], ledger)
     taken = {candidate.name for candidate, _ in chosen}
     refused = {
-        name: NotWorthIt([name], NO_GAIN, one.why, one.obvious)
+        name: NotWorthIt([name], NO_GAIN, "", one.obvious, one.claim)
         for name, one in said.items()
         if isinstance(one, NoUse)
     }
@@ -253,13 +254,16 @@ def _may_be_slower(one: _Candidate, ledger: _Ledger) -> bool:
 def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     assert one.predicted is not None
     mid = one.predicted.mid or 0.0
-    ends = f"{format_ms(mid)} ({format_interval(one.predicted.low, one.predicted.high)})"
-    least = ledger.step - one.at_most
-    said = ""
+    said = "trial"
     if mid > (1.0 - MENTION_SHARE) * ledger.step:
-        said = ", likely slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else ", next to no gain"
-    why = f"worth a trial only{said}: a step of {ends} is predicted, {format_ms(ledger.step)} today"
-    return NotWorthIt([one.name], ledger.step / least if least > 0 else None, why)
+        said = "likely-slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else "no-gain"
+    figures = {"low_ms": one.predicted.low, "mid_ms": mid, "high_ms": one.predicted.high}
+    return _not_worth(one, ledger, Claim(f"refused/{said}", {**figures, "step_ms": ledger.step}))
+
+
+def _not_worth(one: _Candidate, ledger: _Ledger, claim: Claim) -> NotWorthIt:
+    least = ledger.step - one.at_most
+    return NotWorthIt([one.name], ledger.step / least if least > 0 else None, "", claim=claim)
 
 
 def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Prescription]:
@@ -344,9 +348,16 @@ def _together(facts: Facts, group: tuple[_Candidate, ...], ledger: _Ledger) -> P
         return None
     moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
     safety = max((one.fix.safety for one in group), key=SAFETIES.index)
-    how = f"Make {listed([f'`{name}`' for name in uses])} together."
-    faster = speedup(step, ledger.step)
-    return Prescription(list(uses), _worth_naming(moves, ledger), step, faster, safety, how, played.basis)
+    return Prescription(
+        fixes=list(uses),
+        moves=_worth_naming(moves, ledger),
+        step_ms=step,
+        speedup=speedup(step, ledger.step),
+        safety=safety,
+        how="",
+        basis=played.basis,
+        claim=Claim("prescribed/together", parts=[Claim("fix/name", {"fix": name}) for name in uses]),
+    )
 
 
 def _worth_naming(moves: tuple[str, ...], ledger: _Ledger) -> list[str]:
@@ -376,22 +387,24 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
         step_ms=step,
         speedup=speedup(step, ledger.step),
         safety=one.fix.safety,
-        how=one.outcome.how,
+        how="",
         basis=one.basis if bounded else None,
+        parameters=one.outcome.parameters,
+        places=one.outcome.places,
+        condition=one.outcome.condition,
+        claim=one.outcome.claim,
     )
 
 
 def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     what = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
-    most, step = format_ms(one.at_most), format_ms(ledger.step)
-    rest = ledger.step - one.at_most
-    why = f"it saves up to {most} of the {step} step, by removing {what}"
+    figures: Figures = {"cause": what, "saves_ms": one.at_most, "step_ms": ledger.step}
     left = ledger.of(one.moves)
-    if left < one.at_most:  # all it could do at best, and what its causes have to give at all
-        amount = f"only {format_ms(left)}" if left > 0 else "nothing"
-        if one.blind_ms > MENTION_SHARE * ledger.step:
-            amount = f"at most {format_ms(left + one.blind_ms)}"
-        why = f"the causes it moves, {what} first, give back {amount} of the {step} step"
     if one.at_most < ROUNDING_MS:
-        why = f"it saves nothing while another wall stands: removing {what} alone leaves the step at {step}"
-    return NotWorthIt([one.name], ledger.step / rest if rest > 0 else None, why)
+        return _not_worth(one, ledger, Claim("refused/another-wall", figures))
+    if left >= one.at_most:
+        return _not_worth(one, ledger, Claim("refused/little", figures))
+    # All it could do at best, and what its causes have to give at all.
+    blind = one.blind_ms if one.blind_ms > MENTION_SHARE * ledger.step else None
+    given = {"given_ms": left + (blind or 0.0), "at_most": blind is not None}
+    return _not_worth(one, ledger, Claim("refused/causes-give", {**figures, **given}))

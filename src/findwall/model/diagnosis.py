@@ -203,6 +203,7 @@ class WhatIf(msgspec.Struct):
     step_ms: Range
     speedup: Range
     notes: list[str] = []  # what of it does not apply here, and why
+    claims: list[Claim] = []  # what `notes` say, as data
 
 
 class Mfu(msgspec.Struct):
