@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.conditions import timed_causes
 from findwall.attribute.facts import Facts
+from findwall.attribute.whatif import saved_alone
 from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
@@ -18,6 +19,7 @@ from findwall.fixes.prescribe import (
     ALIKE,
     APART,
     MOST_REFUSED,
+    ROUNDING_MS,
     SAFETIES,
     is_another_way,
     prescribe,
@@ -433,3 +435,26 @@ def test_what_moves_the_wall_comes_first_and_then_the_shortest_step(name: str) -
         if verdict.cause in one.moves and one.step_ms.mid is not None and fix not in later
     ]
     assert all(first <= ALIKE * second for first, second in pairwise(mids))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_refusal_is_proven_by_the_replay_that_predictions_use(name: str) -> None:
+    """No fix is refused that the replay finds worth it, none claims to save less than the replay shows, and
+    none is listed that is predicted to be slower."""
+    facts = job(name)
+    step = ms(facts.step)
+    given, refused = prescribe(facts, decide(facts).cause)
+    assert not {one.fixes[0] for one in given if len(one.fixes) == 1} & {one.fixes[0] for one in refused}
+    assert all(one.step_ms.mid is None or one.step_ms.mid < step for one in given)
+    for one in refused:
+        fix = one.fixes[0]
+        outcome = FIXES[fix].advise(facts)
+        if not isinstance(outcome, Use) or one.claim is None:
+            continue
+        least = ms(step_at_best(FIXES[fix], outcome, facts))
+        assert one.at_most_speedup == pytest.approx(step / least)
+        mid = one.claim.figures.get("mid_ms")
+        assert step - least <= 0.05 * step or (isinstance(mid, float) and mid > 0.9 * step)
+        assert one.claim.figures.get("saves_ms", step - least) == pytest.approx(step - least, abs=1e-6)
+        if one.claim.id == "refused/another-wall":
+            assert ms(saved_alone(facts, str(one.claim.figures["cause"]))) < ROUNDING_MS

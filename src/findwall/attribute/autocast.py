@@ -20,15 +20,13 @@ from findwall.attribute.likely import (
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times
 from findwall.attribute.whatif import at_math, knows_floor, to_floor
 from findwall.attribute.widths import under_autocast
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Issue
 
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
-# Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
-WIDE_MATMUL_SHARE = 0.1
 PRODUCTS_A_LAYER = 3  # one forward, two backward: what the measured cost of casts is shared out over
 
 
@@ -41,7 +39,7 @@ def wide_matmuls(facts: Facts) -> float:
     """What matmuls of 32 bits take, in ms a step; nothing where it is not worth a change of type."""
     times = math_times(facts)
     wide = sum(times.get(name, 0.0) for name in WIDE_FORMATS)
-    return wide if wide > WIDE_MATMUL_SHARE * sum(times.values()) else 0.0
+    return wide if wide > SMALL_PART * sum(times.values()) else 0.0
 
 
 def sixteen_bit_format(facts: Facts) -> str | None:

@@ -28,7 +28,7 @@ from findwall.attribute.recorded import (
     heads_of,
     records,
 )
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
@@ -37,8 +37,6 @@ from findwall.structure.host import rows_matching
 from findwall.structure.steps import OPTIMIZER_STEP
 from findwall.units import NOT_ZERO_NS, format_share, ms
 
-# Of the step: below it nobody looks for it. Chosen by hand.
-LARGE_SHARE = 0.2
 Weights = Literal["trained", "others", "unknown"]
 # Ops of layers, and which of their arguments is the weight.
 _LAYERS = {
@@ -93,7 +91,7 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     atoms, later = _atoms_within(facts, heads, stretches)
     spent = _spent_ms(facts, atoms, later)
     share = spent / ms(facts.step) if facts.step > 0 else 0.0
-    if share < LARGE_SHARE or not _in_most_steps(facts, atoms):
+    if share < FAIR_PART or not _in_most_steps(facts, atoms):
         return None
     mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
     trained = _within(facts, heads[numbered])

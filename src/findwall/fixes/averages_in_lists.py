@@ -26,7 +26,7 @@ from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.in_lists import FEWEST_KERNELS, in_lists, lists_at_best
+from findwall.attribute.in_lists import in_lists, lists_at_best
 from findwall.attribute.job import graph_share
 from findwall.attribute.waits import idle_in_front
 from findwall.attribute.whatif import gone
@@ -47,7 +47,7 @@ def advise(facts: Facts) -> Outcome:
     copied = of_class(facts, "memcpy")[atoms]
     kernels = atoms[~copied]
     launches = len(kernels) / facts.steps.count
-    if launches < FEWEST_KERNELS:
+    if len(kernels) == 0:
         return no_use("averages-in-lists/none")
     waited = idle_in_front(facts, "launch-bound", atoms)
     if waited <= MENTION_SHARE * step_ms(facts):

@@ -29,7 +29,7 @@ from findwall.attribute.likely import compiles
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -55,10 +55,7 @@ CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
 # What chains have besides, and how many of its ops a chain has forward and backward for one forward.
 IN_EVERY_CHAIN = {"mul": 2, "add": 1, "div": 1}
 BOTH_WAYS = 3
-# All are chosen by hand, not calibrated.
-LEAST_COVERED = 0.2  # of the time of pointwise kernels: a chain that covers less has its ops by chance
-MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark
-LAUNCHES_FIRST_SHARE = 0.2  # of the step: with more waiting for launches, calls count and not what they do
+MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark. Chosen by hand, not calibrated.
 # Ops of the library that take many small ones where it has no kernel of their own, on a CPU above all.
 LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
@@ -68,7 +65,7 @@ def advise(facts: Facts) -> Outcome:
     chains = [Claim(f"builtin-ops/{name}") for name in found]
     condition = "x-times-sigmoid" if SILU in found else ""
     waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
-    if waited > max(LAUNCHES_FIRST_SHARE * step_ms(facts), fused) and not is_compiled(facts):
+    if waited > max(FAIR_PART * step_ms(facts), fused) and not is_compiled(facts):
         if called := _called_already(facts):
             return NoUse(Claim("builtin-ops/called-already", {"pieces": pieces(facts)}, {"op": called}))
         if not found:
@@ -80,7 +77,7 @@ def advise(facts: Facts) -> Outcome:
             condition=condition,
         )
     covered = _covered(facts) if found and fused + blind_ms(facts, "unfused-pointwise") > 0 else 0.0
-    if covered >= LEAST_COVERED:
+    if covered >= FAIR_PART:  # one that covers less has its ops by chance
         figures: Figures = {"pieces": pieces(facts), "pointwise_ms": facts.spent_ms("unfused-pointwise")}
         claim = Claim("builtin-ops/instead-of-writing-out", figures, parts=chains)
         best = _best(facts, facts.atoms_of("unfused-pointwise"))

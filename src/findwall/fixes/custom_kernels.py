@@ -21,11 +21,10 @@ from findwall.attribute.figures import step_ms
 from findwall.attribute.idle_cores import cores_in_use
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Outcome, Use, no_use, without_floors
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.claims import Claim
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
-# Of the step, between a kernel and its floor: less is not worth writing one. Chosen by hand, not calibrated.
-ONE_KERNEL_SHARE = 0.05
 
 
 def advise(facts: Facts) -> Outcome:
@@ -34,7 +33,7 @@ def advise(facts: Facts) -> Outcome:
     if not found:
         return CannotTell(Claim("custom-kernels/no-floor", parts=[without_floors(facts)]))
     cause, worst = max(found, key=lambda pair: _left(pair[1]))
-    if _left(worst) < ONE_KERNEL_SHARE * step_ms(facts):
+    if _left(worst) < WORTH_IT * step_ms(facts):
         return no_use("custom-kernels/near-floor")
     names = {"kernel": name_carrier(facts, worst)}
     figures = {"spent_ms": worst.ms, "reached_share": worst.reached, "threads": None, "cores": None}

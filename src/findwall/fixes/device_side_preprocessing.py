@@ -37,13 +37,10 @@ from findwall.attribute.loader import (
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
 from findwall.model.claims import Claim
 
 MOVES = ("loader-starved", "host-work")
-# All chosen by hand, not calibrated.
-HOST_WORKS_SHARE = 0.2  # of the step: with less of it the host's own work is not what the device waits for
-COMPUTES_SHARE = 0.2  # of the loader's time in tensor ops: it computes
 
 
 def advise(facts: Facts) -> Outcome:
@@ -61,7 +58,7 @@ def _in_the_loader(facts: Facts, waited: float) -> Outcome:
     computing = computing_share(facts)
     evidence = Claim("loader/computes", {"ops_share": computing})
     busy, workers = cores_while_loading(facts), facts.rank.loader_workers or 0
-    if computing < COMPUTES_SHARE:
+    if computing < FAIR_PART:
         if workers == 0:
             return cannot_tell("device-side-preprocessing/unknown-work")
         if busy is None:
@@ -80,7 +77,7 @@ def _in_the_loader(facts: Facts, waited: float) -> Outcome:
 def _in_the_loop(facts: Facts) -> Outcome:
     """Work of the training thread itself that ends with a batch sent to the device."""
     spent = facts.spent_ms("host-work")
-    if spent <= HOST_WORKS_SHARE * step_ms(facts):
+    if spent <= FAIR_PART * step_ms(facts):
         return no_use("device-side-preprocessing/hidden")
     positions, amounts = facts.idle_rows("host-work")
     rows = facts.queue.row[positions]

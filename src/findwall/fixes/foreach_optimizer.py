@@ -31,7 +31,7 @@ import numpy as np
 from findwall.attribute.device_time import matching, of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.in_lists import FEWEST_KERNELS, in_lists, lists_at_best, passes_ns
+from findwall.attribute.in_lists import in_lists, lists_at_best, passes_ns
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
@@ -65,8 +65,6 @@ def advise(facts: Facts) -> Outcome:
     if _takes_lists(facts, atoms):
         return no_use("foreach-optimizer/already")
     launches = len(atoms) / facts.steps.count
-    if launches < FEWEST_KERNELS:
-        return no_use("foreach-optimizer/few", kernels=launches)
     waited = optimizer_launches(facts)
     passes = passes_ns(facts, atoms)
     started = ms(float(np.nansum(np.maximum(facts.atoms.own[atoms] - passes, 0.0)))) / facts.steps.count

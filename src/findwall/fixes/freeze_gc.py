@@ -29,7 +29,7 @@ from findwall.fixes import Fix, Outcome, Use, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.applied import Place
-from findwall.model.catalogue import WORTH_IT
+from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
@@ -37,7 +37,6 @@ from findwall.patches.edits import FileEdits
 from findwall.patches.loops import is_repeated, loops_around, unused
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
-COLLECTED_SHARE = 0.005  # of the step: shorter pauses are not worth a change. Chosen by hand, not calibrated.
 # In a job that is not edited; all chosen by hand. By the third step optimizer and loader have their objects;
 # then it collects every so many steps, and of the job's own collections, or Python's, one in so many is made.
 WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
@@ -48,7 +47,7 @@ MOST_OBJECTS = 1_000_000  # chosen by hand
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
-    if spent > COLLECTED_SHARE * step_ms(facts):
+    if spent > MENTION_SHARE * step_ms(facts):
         line = facts.rank.collected_at
         claim = Claim(
             f"freeze-gc/{'asked' if line else 'plan'}", {"waits_ms": spent}, places=[line] if line else []

@@ -42,8 +42,6 @@ from findwall.replay.curves import curves
 from findwall.units import NS_PER_S, ms
 
 MOVES = ("unfused-pointwise", "dtype-casts", "memory-roof")
-# Words: below it the passes over logits are as short as others. Chosen by hand, not calibrated.
-LARGE_VOCABULARY = 8192
 _LOSS = re.compile(r"^aten::_log_softmax(_backward_data)?$")
 _BACKWARD = re.compile("backward")
 COMPILES_ALL = {"torch-compile", "reduce-overhead"}  # fixes that fuse the loss with the rest
@@ -82,7 +80,7 @@ def _logits(facts: Facts) -> _Logits | None:
     loss = np.flatnonzero((ops >= 0) & matching(facts, np.maximum(ops, 0), _LOSS))
     size = {atom: _wide(facts, atom) for atom in loss.tolist()}
     largest = max(size.values(), default=(0, 0), key=lambda dims: dims[0] * dims[1])
-    if largest[1] < LARGE_VOCABULARY:
+    if not largest[1]:
         return None
     numbers = largest[0] * largest[1]
     mine = np.array([atom for atom in loss.tolist() if size[atom] == largest], np.int64)

@@ -48,7 +48,7 @@ from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.model.claims import Claim, Figure
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
@@ -56,10 +56,8 @@ from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale,
 from findwall.replay.graph import LAUNCHING
 
 MOVES = ("loader-starved",)
-SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
 MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
 MOST_UNASKED, AHEAD = 8, 4  # workers, and batches each of them makes ahead. Chosen by hand.
-UNSURE = 2.0  # times either share: a loader that only waits, for a disk, loses nothing in a worker
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
@@ -107,7 +105,7 @@ def _keep_up(facts: Facts, workers: int) -> bool:
     """Whether so many workers do even where each makes far less of a batch than the training process does: it
     may use many cores for one batch, a worker uses one."""
     busy = workers_busy(facts, 0)
-    return busy is not None and workers * min(SURE_SHARE, _share(facts)) >= busy * WORKER_SHARE
+    return busy is not None and workers * min(FAIR_PART, _share(facts)) >= busy * WORKER_SHARE
 
 
 def _share(facts: Facts) -> float:
@@ -140,7 +138,8 @@ def numbered(facts: Facts, workers: int) -> Outcome:
         def with_share(share: float) -> Likely:
             return lambda made: _beside(facts, workers, share)
 
-        may = () if _keep_up(facts, workers) else (share * UNSURE, share / UNSURE)
+        # Half of it or twice: a loader that only waits, for a disk, loses nothing in a worker.
+        may = () if _keep_up(facts, workers) else (share / MAJORITY_SHARE, share * MAJORITY_SHARE)
         return replace(found, likely=with_share(share), may=tuple(map(with_share, may)))
     if not have:
         return found

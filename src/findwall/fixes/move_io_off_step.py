@@ -23,24 +23,21 @@ from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, Use, no_use, surely
-from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
-# Of the step: with less of its own work the host is not why steps vary. Chosen by hand, not calibrated.
-HOST_AT_FAULT_SHARE = 0.01
-LEAST_SEEN = 0.5  # of its time: a sampler that saw it so little saw something else. Chosen by hand.
 
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-work")
-    if spent <= HOST_AT_FAULT_SHARE * step_ms(facts):
+    if spent <= MENTION_SHARE * step_ms(facts):
         return no_use("move-io-off-step/none")
     copied = downloads(facts).nbytes
     # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
     bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
-    if not bulk and seen_at_ops(facts, LEAST_SEEN * spent / step_ms(facts)):
+    if not bulk and seen_at_ops(facts, MAJORITY_SHARE * spent / step_ms(facts)):
         return no_use("move-io-off-step/at-ops")
     line = sampled(facts, between_ops=True)
     saved = saving_ms(facts)

@@ -46,7 +46,6 @@ from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
 
 MOVES = ("launch-bound", "host-work", "loader-starved")
-NOTICED_SHARE = 0.02  # of the time: less waiting is how any thread runs. Chosen by hand.
 
 
 def advise(facts: Facts) -> Outcome:
@@ -59,7 +58,7 @@ def advise(facts: Facts) -> Outcome:
     if not workers:  # the fix shares the cores among processes, and there is only one
         return no_use("omp-threads/no-workers")
     share = in_line_share(facts.rank)
-    if share < NOTICED_SHARE:
+    if share < MENTION_SHARE:
         return no_use("omp-threads/hardly-waits")
     others = cpu.others_busy or 0.0
     if cpu.own_busy + others < CORES_FULL_SHARE * cpu.cores or others > cpu.own_busy:

@@ -36,7 +36,7 @@ from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import loaders, workers_of
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WAITED_FOR_SHARE
 from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
@@ -44,7 +44,6 @@ from findwall.replay.change import Change
 from findwall.units import ms
 
 MOVES = ("loader-starved",)
-NEARLY_ALL_SHARE = 0.9  # of the wait for the loader. Chosen by hand, not calibrated.
 
 
 def advise(facts: Facts) -> Outcome:
@@ -74,7 +73,7 @@ def _likely(facts: Facts) -> Likely | None:
     again = restarting_ms(facts)
     if ms(facts.reading.likely.rare.get("loader-starved", 0.0)) > MAJORITY_SHARE * again:
         return lambda made: Change()
-    if again > NEARLY_ALL_SHARE * facts.spent_ms("loader-starved"):
+    if again > NEARLY_ALL * facts.spent_ms("loader-starved"):
         return lambda made: ideal(facts, *MOVES)
     return None
 

@@ -29,6 +29,7 @@ from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
+    FEWEST_REPEATS,
     Loop,
     is_backward,
     launched_by,
@@ -41,7 +42,7 @@ from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
 from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -49,9 +50,6 @@ from findwall.replay.change import Change
 from findwall.units import ms
 
 MOVES = ("host-work", "launch-bound")
-# All chosen by hand, not calibrated.
-HOST_WORKS_SHARE = 0.2  # of the step: with less work of its own no loop of the host is at fault
-MANY_CALLS = 100  # a step, of one function: it is called in a loop
 _FRAME = re.compile(r"\(\d+\): ")
 
 
@@ -107,7 +105,7 @@ def _in_one_call(facts: Facts, merged: I64, others: I64) -> Change:
 def _on_the_host(facts: Facts) -> Outcome:
     """Python with no op under it, where a sampler or recorded stacks say where it stands."""
     spent = facts.spent_ms("host-work")
-    if spent <= HOST_WORKS_SHARE * step_ms(facts):
+    if spent <= FAIR_PART * step_ms(facts):
         return no_use("vectorise-loop/none")
     called = _called_often(facts)
     if called is not None:
@@ -143,7 +141,7 @@ def _called_often(facts: Facts) -> tuple[str, str, float] | None:
         name = facts.timeline.names[int(names[at])]
         frame = parse_frame(name) if _FRAME.search(name) else None
         long = ms(float(total[at])) / facts.steps.count > MAJORITY_SHARE * idle
-        if frame is not None and frame.own and long and count[at] >= MANY_CALLS:
+        if frame is not None and frame.own and long and count[at] >= FEWEST_REPEATS:
             return frame.function, frame.place, float(count[at])
     return None
 

@@ -165,7 +165,7 @@ WORDS: dict[str, Words] = {
         "Use `torch.compile(model, fullgraph=True)` to stop at the first break (`TORCH_LOGS=graph_breaks` "
         "lists them all): {lost_ms:per_step} is lost between compiled pieces."
     ),
-    "fused-loss/none": "no loss over a large vocabulary takes time in this step",
+    "fused-loss/none": "no loss over logits takes time in this step",
     "fused-loss/little": "the loss over {words:,} words takes only {spent_ms:per_step}",
     "fused-loss/fuse": (
         "Put cast and cross-entropy under torch.compile, or use a fused linear-cross-entropy: {passes:,.0f} "

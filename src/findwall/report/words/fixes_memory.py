@@ -171,7 +171,6 @@ WORDS: dict[str, Words] = {
     "foreach-optimizer/has-fused": _of_optimizers("{optimizers} has fused=True, which saves traffic besides"),
     "foreach-optimizer/unnamed": "the trace does not name the optimizer",
     "foreach-optimizer/already": "the optimizer already updates parameters in lists",
-    "foreach-optimizer/few": "the optimizer launches only {kernels:,.0f} kernels per step",
     "foreach-optimizer/hidden": "the optimizer's kernels are long enough to hide that they are many",
     "foreach-optimizer/switch-on": _of_optimizers(
         "Use `torch.optim.{optimizers}(…, foreach=True)`" + _LAUNCHES

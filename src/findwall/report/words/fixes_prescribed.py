@@ -5,7 +5,7 @@ from __future__ import annotations
 from findwall.model.claims import Claim
 from findwall.report.words import Words, fill, spoken
 from findwall.report.words.amounts import figure, listed
-from findwall.units import format_interval, format_ms
+from findwall.units import format_interval
 
 
 def _together(claim: Claim) -> str:
@@ -23,22 +23,13 @@ def _trial(said: str) -> Words:
     return words
 
 
-def _causes_give(claim: Claim) -> str:
-    given = format_ms(figure(claim, "given_ms"))
-    amount = f"only {given}" if figure(claim, "given_ms") > 0 else "nothing"
-    if claim.figures["at_most"]:
-        amount = f"at most {given}"
-    template = "the causes it moves, {cause} first, give back {amount} of the {step_ms:ms} step"
-    return fill(template, claim, amount=amount)
-
-
 WORDS: dict[str, Words] = {
     "prescribed/together": _together,
     "refused/trial": _trial(""),
     "refused/likely-slower": _trial(", likely slower"),
     "refused/no-gain": _trial(", next to no gain"),
     "refused/little": "it saves up to {saves_ms:ms} of the {step_ms:ms} step, by removing {cause}",
-    "refused/causes-give": _causes_give,
+    "refused/nothing": "it saves nothing: with all done that it could do, the step stays at {step_ms:ms}",
     "refused/another-wall": (
         "it saves nothing while another wall stands: removing {cause} alone leaves the step at {step_ms:ms}"
     ),
