@@ -298,11 +298,8 @@ def _another_way(
     for at, one in enumerate(group):
         for other in chosen:
             made = (*group[:at], other, *group[at + 1 :])
-            if (
-                {one.name, other.name} not in APART
-                or _exclude_each_other(made)
-                or not (other.mid or inf) < ALIKE * (one.mid or 0.0)
-            ):
+            alike = (other.mid or inf) < ALIKE * (one.mid or 0.0)
+            if {one.name, other.name} not in APART or _exclude_each_other(made) or not alike:
                 continue
             found = _together(facts, made, ledger)
             most = min(step, *((1.0 - WORTH_IT) * (fix.mid or 0.0) for fix in made))  # each adds to it
