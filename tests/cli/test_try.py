@@ -123,6 +123,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Workers are prescribed, and a fix that needs an edit; which stacks were looked at."""
     how = {"lighter-samples": "Edit it.", "loader-workers": "Use `DataLoader(…, num_workers=2)`."}
     found = prescribing(how)
+    found.prescriptions[-1].parameters = {"workers": 2, "prefetch": 4}
     stacks: list[tuple[str, ...]] = []
 
     def look(_job: object, stack: tuple[str, ...], writes: list[str], _left_s: float = 0.0) -> Diagnosis:
