@@ -1,17 +1,27 @@
-"""What a cause says of a job, in words."""
+"""What a cause or a fix says of a job, in words."""
 
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Protocol
 
 from findwall.attribute.facts import Facts
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.report.words import spoken
 
 
-def in_words(cause: ModuleType, facts: Facts) -> str:
-    """The verdict of a cause's file."""
-    return spoken(cause.claim(facts))
+class Said(Protocol):
+    """An outcome of a fix, a prescription or a refusal."""
+
+    @property
+    def claim(self) -> Claim | None: ...
+
+
+def in_words(said: ModuleType | Said, facts: Facts | None = None) -> str:
+    """The verdict of a cause's file on a job, or what a fix says."""
+    claim = said.claim(facts) if isinstance(said, ModuleType) else said.claim
+    return spoken(claim)
 
 
 def evidence_of(cause: ModuleType, facts: Facts) -> list[str]:

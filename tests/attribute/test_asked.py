@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findwall.attribute.asked import (
-    FAR_RATIO,
-    GAIN_RATIO,
     PIECE,
     Probed,
     better_way,
@@ -22,6 +20,7 @@ from findwall.attribute.asked import (
 from findwall.attribute.onpaper import Paper, on_paper
 from findwall.cli.op import parse
 from findwall.hardware import table_ceilings
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.probes import Probes, of_key
 
 SMALL = [
@@ -155,7 +154,7 @@ def test_what_the_device_refuses_is_told_in_its_first_words() -> None:
 def test_far_from_the_floor_contradicts_the_roof(ratio: float) -> None:
     paper = paper_of("matmul 4096x4096x4096 bf16")
     probed = Probed({"asked": ratio * paper.floor_s})
-    assert is_contradicted(paper, probed) == (probed.here_s is not None and ratio > FAR_RATIO)
+    assert is_contradicted(paper, probed) == (probed.here_s is not None and ratio > 1 / MAJORITY_SHARE)
 
 
 @given(st.floats(0.5, 20), st.floats(0.05, 2), st.sampled_from(["padded", "fast"]))
@@ -164,7 +163,7 @@ def test_a_way_either_gains_or_does_not(ratio: float, then: float, way: str) -> 
     paper = paper_of("matmul 8192x1023x4093 bf16" if way == "padded" else "matmul 8192x4096x4096 fp32")
     here = ratio * paper.floor_s
     probed = Probed({"asked": here, way: then * here})  # type: ignore[dict-item]
-    gains = probed.seconds[way] < GAIN_RATIO * here  # type: ignore[index]
+    gains = probed.seconds[way] < NEARLY_ALL * here  # type: ignore[index]
     assert better_way(paper, probed) == (way if gains else None)
     assert gains_nothing(paper, probed) == (None if gains else way)
     assert is_contradicted(paper, probed) == (not gains)

@@ -17,6 +17,7 @@ from findwall.model.events import Kind
 from findwall.replay.change import Change, Issue
 from findwall.units import NS_PER_S
 from sketch import KERNELS, Drawn, facts_of, sketch
+from speaking import in_words
 
 ROWS, INSIDE, COLUMNS = 8192, 4096, 1024
 PRODUCT = KERNELS["t"].given([ROWS, INSIDE], [INSIDE, COLUMNS])
@@ -56,7 +57,7 @@ def test_products_that_are_called_in_place_are_left_alone() -> None:
     now, then = device_ns(mixed, Change()), device_ns(mixed, autocast_likely(mixed, "bf16", AUTOCAST))
     assert then[0] < 0.5 * now[0] and then[1] == now[1]
     said = all_fixes()["bf16-autocast"].advise(job("pk"))
-    assert isinstance(said, NoUse) and "in place" in said.why
+    assert isinstance(said, NoUse) and "in place" in in_words(said)
 
 
 def test_products_of_16_bits_stay_what_they_are() -> None:

@@ -19,6 +19,7 @@ from findwall.replay.change import Change, Issue
 from findwall.units import NS_PER_S
 from fixes.drawn import one_by_one, small_ops
 from sketch import BIG, KERNELS, Drawn, facts_of, sketch
+from speaking import in_words
 
 ONCE = 4 * BIG[0] * BIG[1]  # bytes of one tensor
 FASTER = 1.001  # times the bandwidth: what the measured curve may reach at the most
@@ -183,7 +184,7 @@ def test_rows_that_are_fetched_to_be_added_up_are_not_written_in_between() -> No
 def test_compiling_is_prescribed_for_rows_by_number() -> None:
     facts = in_a_row("uv", u=FETCHED, v=ADDED)
     said = all_fixes()["torch-compile"].advise(facts)
-    assert isinstance(said, Use) and "fetches rows" in said.how
+    assert isinstance(said, Use) and "fetches rows" in in_words(said)
     found = predict(facts, {"torch-compile": said})
     assert found is not None and found.mid < 0.9 * facts.step
 

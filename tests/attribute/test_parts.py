@@ -186,9 +186,9 @@ def test_a_long_round_is_prescribed_to_be_one_call(tmp_path: Path) -> None:
     )
     facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_rows, host_lines=seen)
     advice = FIX.advise(facts)
-    assert isinstance(advice, Use) and f"in {SAMPLES} rounds of" in advice.how
-    assert "likely at loss.py:12 in by_rows), if no round needs the one before" in advice.how
-    assert advice.how.endswith(" ops per step.") and len(advice.how) <= LONGEST_HOW
+    assert isinstance(advice, Use) and f"in {SAMPLES} rounds of" in in_words(advice)
+    assert "likely at loss.py:12 in by_rows), if no round needs the one before" in in_words(advice)
+    assert in_words(advice).endswith(" ops per step.") and len(in_words(advice)) <= LONGEST_HOW
     assert advice.moves == ("launch-bound", "host-work")
     assert step_at_best(FIX, advice, facts) < 0.5 * facts.step  # next to nothing of the loop remains
 
@@ -232,14 +232,16 @@ def test_what_the_backward_pass_repeats_is_no_loop_of_the_job(tmp_path: Path) ->
     facts = traced(tmp_path, Scaled(), plain)
     assert any(is_backward(facts, one) for one in loops(facts))
     said = FIX.advise(facts)
-    assert isinstance(said, Use) and " rounds of 3 small ops" in said.how  # those of its backward are longer
+    assert isinstance(said, Use) and " rounds of 3 small ops" in in_words(
+        said
+    )  # those of its backward are longer
 
 
 def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> None:
     facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_index)
     assert mostly_over_parts(facts)
     said = all_fixes()["larger-batch"].advise(facts)
-    assert isinstance(said, NoUse) and "more rounds" in said.why
+    assert isinstance(said, NoUse) and "more rounds" in in_words(said)
     sentence = in_words(launch_bound, facts)
     assert "Do in one call" in sentence and "larger batch" not in sentence
     assert "if no round needs the one before" in sentence

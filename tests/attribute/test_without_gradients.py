@@ -12,11 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from findwall.attribute import without_gradients as module
 from findwall.attribute.without_gradients import (
-    LARGE_SHARE,
     Gradientless,
     beside_gradients,
     without_gradients,
 )
+from findwall.model.catalogue import FAIR_PART
 from findwall.model.run import HostLine
 from findwall.report.words import spoken
 from fixes import drawn
@@ -26,7 +26,7 @@ from trained_steps import WIDE, Trained, recorded
 @pytest.fixture(autouse=True)
 def all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long other processes let a step take: the least of such work counts."""
-    monkeypatch.setattr(module, "LARGE_SHARE", 0.0)
+    monkeypatch.setattr(module, "FAIR_PART", 0.0)
 
 
 def evaluation(job: Trained, number: int) -> None:
@@ -213,7 +213,7 @@ def test_on_a_device_it_is_its_kernels_and_their_waits() -> None:
 
 
 def test_a_small_share_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGE_SHARE", LARGE_SHARE)
+    monkeypatch.setattr(module, "FAIR_PART", FAIR_PART)
     assert without_gradients(drawn.evaluating(passes=1, trained=9)) is None
 
 

@@ -122,8 +122,9 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Workers are prescribed, and a fix that needs an edit; which stacks were looked at."""
-    found = prescribing({"lighter-samples": "Edit it.", "loader-workers": "Let workers load."})
-    found.prescriptions[1].parameters = {"workers": 2}
+    how = {"lighter-samples": "Edit it.", "loader-workers": "Use `DataLoader(…, num_workers=2)`."}
+    found = prescribing(how)
+    found.prescriptions[-1].parameters = {"workers": 2, "prefetch": 4}
     stacks: list[tuple[str, ...]] = []
 
     def look(_job: object, stack: tuple[str, ...], writes: list[str], _left_s: float = 0.0) -> Diagnosis:

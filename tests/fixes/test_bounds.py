@@ -20,6 +20,7 @@ from findwall.fixes.prescribe import step_at_best, together_at_best
 from findwall.replay.change import Change
 from fixes.recorded import job
 from sketch import DRAWINGS, KERNELS, Drawing, Drawn, facts_of, sketch
+from speaking import in_words
 
 FIXES = all_fixes()
 ROUNDING_NS = 1.0
@@ -110,7 +111,7 @@ def test_autocast_halves_no_layer_norm_and_no_narrow_value() -> None:
 def test_bf16_in_the_default_layout_is_told_to_come_with_channels_last() -> None:
     assert not channels_last(job("conv_fp32"))
     outcome = FIXES["bf16-autocast"].advise(job("conv_fp32"))
-    assert isinstance(outcome, Use) and "Use channels-last with it" in outcome.how
+    assert isinstance(outcome, Use) and "Use channels-last with it" in in_words(outcome)
 
 
 def test_time_that_nothing_traced_explains_may_be_what_the_device_waits_for_most() -> None:

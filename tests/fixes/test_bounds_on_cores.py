@@ -65,10 +65,10 @@ def test_threads_that_nobody_counted_are_as_few_as_may_be() -> None:
 def test_ops_that_have_all_threads_need_no_more_though_cores_are_idle() -> None:
     facts = on_cores("oooooooo  ", "pPpPsS    ", threads=2)
     told = FIXES["more-threads"].advise(facts)
-    assert isinstance(told, NoUse) and told.why == "the ops may use 2 threads already, for 2 cores"
+    assert isinstance(told, NoUse) and in_words(told) == "the ops may use 2 threads already, for 2 cores"
     assert "set_num_threads" not in in_words(slow_kernels, facts)
     own = FIXES["custom-kernels"].advise(facts)
-    assert isinstance(own, Use) and " of 2 cores" not in own.how and not own.after_others
+    assert isinstance(own, Use) and " of 2 cores" not in in_words(own) and not own.after_others
 
 
 def test_workers_of_a_cpu_job_are_predicted_from_no_curve_of_a_gpu() -> None:
@@ -83,8 +83,8 @@ def test_workers_of_a_cpu_job_are_predicted_from_no_curve_of_a_gpu() -> None:
 def test_a_kernel_of_ones_own_saves_what_its_op_takes_beyond_the_ceiling(own_busy: float) -> None:
     facts = on_cores("oooooooo  ", "pPpPsS    ", own_busy)
     told = FIXES["custom-kernels"].advise(facts)
-    assert isinstance(told, Use) and ("on 1 of 2 cores" in told.how) is (own_busy == 1.0)
-    taken = re.search(r"it takes ([\d.]+) ms per step and reaches (\d+) %", told.how)
+    assert isinstance(told, Use) and ("on 1 of 2 cores" in in_words(told)) is (own_busy == 1.0)
+    taken = re.search(r"it takes ([\d.]+) ms per step and reaches (\d+) %", in_words(told))
     assert taken is not None
     saved = float(taken[1]) * (1 - float(taken[2]) / 100)
     assert at_best(facts, "custom-kernels") == pytest.approx(ms(facts.step) - saved, rel=0.01)

@@ -59,15 +59,15 @@ def test_another_network_is_not_called_an_evaluation() -> None:
     facts = drawn.evaluating(weight=OTHER)
     outcome = evaluate_less_often.advise(facts)
     assert isinstance(outcome, Use)
-    for text in (outcome.how, document(facts).wall.sentence):
+    for text in (in_words(outcome), document(facts).wall.sentence):
         assert "evaluat" not in text and "keep its outputs" in text
-    assert "keep a teacher" in outcome.how
+    assert "keep a teacher" in in_words(outcome)
 
 
 def test_its_words_fit_a_line_of_the_report() -> None:
     for facts in (drawn.evaluating(), drawn.evaluating(loss=False), drawn.evaluating(weight=OTHER)):
         outcome = evaluate_less_often.advise(facts)
-        assert isinstance(outcome, Use) and len(outcome.how) <= LONGEST_HOW - len(
+        assert isinstance(outcome, Use) and len(in_words(outcome)) <= LONGEST_HOW - len(
             ", at train.py:41 in evaluate"
         )
 
@@ -108,7 +108,7 @@ def test_behind_another_wall_it_is_prescribed_though_its_causes_give_nothing_bac
 
 def test_batches_of_the_pass_go_with_it() -> None:
     outcome = evaluate_less_often.advise(drawn.evaluating(inside=5))
-    assert isinstance(outcome, Use) and "13.0 ms per step" in outcome.how
+    assert isinstance(outcome, Use) and "13.0 ms per step" in in_words(outcome)
     found = what_if(drawn.evaluating(inside=5), FIX)
     assert found.step_ms.mid == pytest.approx(2.0, abs=0.2)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.conditions import timed_causes
 from findwall.attribute.facts import Facts
+from findwall.attribute.whatif import saved_alone
 from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
@@ -18,6 +19,7 @@ from findwall.fixes.prescribe import (
     ALIKE,
     APART,
     MOST_REFUSED,
+    ROUNDING_MS,
     SAFETIES,
     is_another_way,
     prescribe,
@@ -33,6 +35,7 @@ from findwall.walls.verdict import Verdict, decide
 from fixes.drawn import in_doubles, on_cores_without_floor
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import facts_of, sketch
+from speaking import in_words
 from walls.test_graph_breaks import fires as broken
 
 FIXES = all_fixes()
@@ -97,13 +100,13 @@ def test_workers_that_keep_up_are_not_mended(shared: Path) -> None:
     """Taking a batch takes 1 % of the step, which says nothing of how fast workers make one."""
     facts = facts_of(read_trace(shared / "traces" / "v100_resnet50_workers4.json.gz"))
     _, given, refused = answer(facts)
-    assert "loader-workers" not in given and "the device waits only" in refused["loader-workers"].why
+    assert "loader-workers" not in given and "the device waits only" in in_words(refused["loader-workers"])
 
 
 def test_a_fix_that_gives_nothing_is_not_prescribed_and_said_so() -> None:
     _, given, refused = answer(job("graph_messages"))
     assert "sorted-index" not in given
-    assert refused["sorted-index"].why.startswith("worth a trial only, next to no gain: a step of ")
+    assert in_words(refused["sorted-index"]).startswith("worth a trial only, next to no gain: a step of ")
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -130,12 +133,12 @@ def test_prescriptions_keep_their_promises(name: str) -> None:
             assert one.speedup.high is None or math.isclose(
                 one.speedup.high, ms(facts.step) / one.step_ms.low
             )
-        assert len(one.how) <= 260, "more than the terminal shows"
+        assert len(in_words(one)) <= 260, "more than the terminal shows"
     assert not set(given) & set(refused)
     assert len(refused) <= MOST_REFUSED
-    assert all(len(one.why) <= 130 for one in refused.values())
+    assert all(len(in_words(one)) <= 130 for one in refused.values())
     assert all(one.at_most_speedup is None or one.at_most_speedup >= 1.0 for one in refused.values())
-    rest = [fix for fix, one in refused.items() if "worth a trial only" not in one.why]
+    rest = [fix for fix, one in refused.items() if "worth a trial only" not in in_words(one)]
     assert rest == sorted(rest, key=TRIED.index)
 
 
@@ -184,9 +187,9 @@ def test_pageable_copies_are_pinned_or_prefetched_before_all_else() -> None:
 def test_popular_fixes_left_out_say_why() -> None:
     _, given, refused = answer(job("odd_widths"))
     assert "loader-workers" not in given
-    assert refused["loader-workers"].why == "the device waits only 0.0 ms per step for the loader"
+    assert in_words(refused["loader-workers"]) == "the device waits only 0.0 ms per step for the loader"
     assert refused["loader-workers"].at_most_speedup == 1.0
-    assert refused["bf16-autocast"].why == "the matmuls already run in bf16"
+    assert in_words(refused["bf16-autocast"]) == "the matmuls already run in bf16"
 
 
 def test_a_faster_model_does_not_help_a_starved_one() -> None:
@@ -194,7 +197,7 @@ def test_a_faster_model_does_not_help_a_starved_one() -> None:
     assert "torch-compile" not in given
     assert refused["torch-compile"].at_most_speedup is not None
     assert refused["torch-compile"].at_most_speedup < 1.05
-    assert "saves nothing while another wall stands" in refused["torch-compile"].why
+    assert "saves nothing while another wall stands" in in_words(refused["torch-compile"])
 
 
 def test_launch_bound_inference_prefers_graphs() -> None:
@@ -210,8 +213,8 @@ def test_launch_bound_inference_prefers_graphs() -> None:
 def test_no_two_fixes_of_one_list_read_alike(name: str, cause: str) -> None:
     given, _ = prescribe(with_cause(job(name), cause), cause)
     given = [one for one in given if len(one.fixes) == 1]
-    assert sum("torch.compile(model)" in one.how for one in given) <= 1
-    openings = [one.how.partition(":")[0] for one in given]
+    assert sum("torch.compile(model)" in in_words(one) for one in given) <= 1
+    openings = [in_words(one).partition(":")[0] for one in given]
     assert len(set(openings)) == len(openings)
 
 
@@ -231,8 +234,8 @@ def seen(facts: Facts) -> Diagnosis:
 def test_a_wait_that_was_timed_is_worth_a_trial_whatever_the_wall_is() -> None:
     found = seen(on_cores_without_floor())
     (one,) = found.prescriptions
-    assert one.fixes == ["loader-workers"] and "num_workers=2" in one.how
-    assert "3.03 ms per step for the one worker there is" in one.how
+    assert one.fixes == ["loader-workers"] and "num_workers=2" in in_words(one)
+    assert "3.03 ms per step for the one worker there is" in in_words(one)
     assert one.step_ms.mid is None and one.basis is None
     assert one.step_ms.low == pytest.approx(9.0, rel=0.01)
     assert found.wall.sentence.endswith(
@@ -301,10 +304,10 @@ def test_fp64_at_its_roof_is_sent_to_fp32_and_tf32_not_to_fp8() -> None:
     facts = in_doubles()
     verdict, given, refused = answer(facts)
     assert verdict.cause == "at-the-roof"
-    how = given["lower-precision"].how
+    how = in_words(given["lower-precision"])
     assert "`.float()`" in how and "in tf32" in how and "fp8" not in how
     assert "16 digits are not needed" in how and given["lower-precision"].safety == "changes-numerics"
-    assert "leaves fp64 matmuls as they are" in refused["bf16-autocast"].why
+    assert "leaves fp64 matmuls as they are" in in_words(refused["bf16-autocast"])
 
 
 @pytest.mark.parametrize(
@@ -337,8 +340,8 @@ def test_the_order_of_the_answer_does_not_change() -> None:
 def test_dims_and_syncs_are_named(shared: Path) -> None:
     facts = facts_of(read_trace(shared / "zoo" / "gpt2_item_every_param.json.gz"), step_ms=84.652)
     _, given, _ = answer(facts)
-    assert "50257 → 50304 (next multiple of 64)" in given["pad-shapes"].how
-    assert "aten::item (150 times per step)" in given["remove-sync"].how
+    assert "50257 → 50304 (next multiple of 64)" in in_words(given["pad-shapes"])
+    assert "aten::item (150 times per step)" in in_words(given["remove-sync"])
 
 
 # -- predictions ---------------------------------------------------------------------------------
@@ -405,20 +408,20 @@ def test_what_is_predicted_to_be_slower_is_worth_a_trial_only(name: str) -> None
             assert fix not in given
         if found is not None and found.mid > 0.9 * facts.step and found.high > 1.05 * facts.step:
             assert fix not in given
-    trials = [fix for fix, one in refused.items() if "worth a trial only" in one.why]
+    trials = [fix for fix, one in refused.items() if "worth a trial only" in in_words(one)]
     assert list(refused)[: len(trials)] == trials, "said first"
     for fix in trials:
-        assert refused[fix].why.endswith("today") and "is predicted" in refused[fix].why
+        assert in_words(refused[fix]).endswith("today") and "is predicted" in in_words(refused[fix])
 
 
 def test_of_a_doubtful_fix_the_predicted_step_is_told() -> None:
     _, given, refused = answer(job("graph_messages"))
     assert "sorted-index" not in given
-    assert refused["sorted-index"].why.startswith(
+    assert in_words(refused["sorted-index"]).startswith(
         "worth a trial only, next to no gain: a step of 54.7 ms (52."
     )
     _, given, refused = answer(job("conv_fp32"))
-    assert "channels-last" not in given and "worth a trial only" in refused["channels-last"].why
+    assert "channels-last" not in given and "worth a trial only" in in_words(refused["channels-last"])
 
 
 @pytest.mark.parametrize("name", [*JOBS, "inference", "eager_training"])
@@ -434,3 +437,26 @@ def test_what_moves_the_wall_comes_first_and_then_the_shortest_step(name: str) -
         if verdict.cause in one.moves and one.step_ms.mid is not None and fix not in later
     ]
     assert all(first <= ALIKE * second for first, second in pairwise(mids))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_refusal_is_proven_by_the_replay_that_predictions_use(name: str) -> None:
+    """No fix is refused that the replay finds worth it, none claims to save less than the replay shows, and
+    none is listed that is predicted to be slower."""
+    facts = job(name)
+    step = ms(facts.step)
+    given, refused = prescribe(facts, decide(facts).cause)
+    assert not {one.fixes[0] for one in given if len(one.fixes) == 1} & {one.fixes[0] for one in refused}
+    assert all(one.step_ms.mid is None or one.step_ms.mid < step for one in given)
+    for one in refused:
+        fix = one.fixes[0]
+        outcome = FIXES[fix].advise(facts)
+        if not isinstance(outcome, Use) or one.claim is None:
+            continue
+        least = ms(step_at_best(FIXES[fix], outcome, facts))
+        assert one.at_most_speedup == pytest.approx(step / least)
+        mid = one.claim.figures.get("mid_ms")
+        assert step - least <= 0.05 * step or (isinstance(mid, float) and mid > 0.9 * step)
+        assert one.claim.figures.get("saves_ms", step - least) == pytest.approx(step - least, abs=1e-6)
+        if one.claim.id == "refused/another-wall":
+            assert ms(saved_alone(facts, str(one.claim.figures["cause"]))) < ROUNDING_MS

@@ -8,6 +8,7 @@ import findwall
 from captures import FIXTURES
 from findwall.examine import examine
 from findwall.readers import open_run
+from speaking import in_words
 
 RUN = FIXTURES / "runs" / "decode_replay"
 COMPILED_MS = 5.53  # on an H200, compiled before the capture; the plain job took 5.88
@@ -25,4 +26,4 @@ def test_nobody_is_told_that_compiling_it_is_slower() -> None:
     told = findwall.read(RUN)
     assert all("torch-compile" not in refused.fixes for refused in told.not_worth_it)
     compiled = next(one for one in told.prescriptions if "torch-compile" in one.fixes)
-    assert "before the capture" in compiled.how
+    assert "before the capture" in in_words(compiled)

@@ -13,6 +13,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes import Use, sdpa
 from findwall.readers import read_trace
 from sketch import facts_of
+from speaking import in_words
 
 torch = pytest.importorskip("torch")
 LENGTH = 96
@@ -41,28 +42,28 @@ def test_dropout_on_a_cpu(tmp_path: Path) -> None:
     layer = torch.nn.TransformerEncoderLayer(32, 4, 32, dropout=0.1, batch_first=True)
     batch = torch.randn(4, LENGTH, 32)
     advice = sdpa.advise(recorded(tmp_path, lambda: layer(batch)))
-    assert isinstance(advice, Use) and len(advice.how) <= 260
-    assert "takes its math path" in advice.how and "Replace" not in advice.how
-    assert "dropout_p=0.1" in advice.how and "self_attn.dropout = 0.0" in advice.how
+    assert isinstance(advice, Use) and len(in_words(advice)) <= 260
+    assert "takes its math path" in in_words(advice) and "Replace" not in in_words(advice)
+    assert "dropout_p=0.1" in in_words(advice) and "self_attn.dropout = 0.0" in in_words(advice)
 
 
 def test_fp64_on_a_gpu(tmp_path: Path) -> None:
     facts = called(tmp_path, tensor(2, 4, LENGTH, 16, dtype=torch.float64), dropout_p=0.1)
     advice = sdpa.advise(replace(facts, rank=replace(facts.rank, device_kind="gpu")))
-    assert "no fused kernel takes fp64" in advice.how and "dropout" not in advice.how
+    assert "no fused kernel takes fp64" in in_words(advice) and "dropout" not in in_words(advice)
 
 
 def test_layouts_that_no_fused_kernel_takes(tmp_path: Path) -> None:
-    assert "4 dims" in sdpa.advise(called(tmp_path, tensor(4, LENGTH, 16))).how
+    assert "4 dims" in in_words(sdpa.advise(called(tmp_path, tensor(4, LENGTH, 16))))
     aslant = tensor(2, 4, 16, LENGTH).transpose(2, 3).detach().requires_grad_()
-    assert "contiguous" in sdpa.advise(called(tmp_path, aslant)).how
+    assert "contiguous" in in_words(sdpa.advise(called(tmp_path, aslant)))
 
 
 def test_masks_that_no_fused_kernel_takes(tmp_path: Path) -> None:
     q = tensor(2, 4, LENGTH, 16)
-    assert "not of 3" in sdpa.advise(called(tmp_path, q, attn_mask=torch.zeros(4, LENGTH, LENGTH))).how
+    assert "not of 3" in in_words(sdpa.advise(called(tmp_path, q, attn_mask=torch.zeros(4, LENGTH, LENGTH))))
     advice = sdpa.advise(called(tmp_path, q, attn_mask=tensor(LENGTH, LENGTH)))
-    assert "if it needs a gradient" in advice.how and len(advice.how) <= 260
+    assert "if it needs a gradient" in in_words(advice) and len(in_words(advice)) <= 260
 
 
 def test_where_the_arguments_do_not_tell_torch_is_asked(tmp_path: Path) -> None:
@@ -70,16 +71,16 @@ def test_where_the_arguments_do_not_tell_torch_is_asked(tmp_path: Path) -> None:
     with backend.sdpa_kernel(backend.SDPBackend.MATH):
         facts = called(tmp_path, tensor(2, 4, LENGTH, 16))
     advice = sdpa.advise(facts)
-    assert "SDPBackend.FLASH_ATTENTION" in advice.how and len(advice.how) <= 260
+    assert "SDPBackend.FLASH_ATTENTION" in in_words(advice) and len(in_words(advice)) <= 260
 
 
 def test_a_call_that_is_fused_needs_nothing(tmp_path: Path) -> None:
     advice = sdpa.advise(called(tmp_path, tensor(2, 4, LENGTH, 16)))
-    assert advice.why == "attention already runs in fused kernels"
+    assert in_words(advice) == "attention already runs in fused kernels"
 
 
 def test_weights_that_are_asked_for_keep_it_written_out(tmp_path: Path) -> None:
     layer = torch.nn.MultiheadAttention(32, 4, batch_first=True)
     batch = torch.randn(4, LENGTH, 32)
     advice = sdpa.advise(recorded(tmp_path, lambda: layer(batch, batch, batch)[0]))
-    assert advice.how.startswith("Replace softmax") and "need_weights=False" in advice.how
+    assert in_words(advice).startswith("Replace softmax") and "need_weights=False" in in_words(advice)

@@ -16,13 +16,20 @@ from findwall.errors import InputError
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.what_if import parse, what_if
 from findwall.hardware import table_ceilings
+from findwall.model.diagnosis import WhatIf
 from findwall.model.events import Kind
 from findwall.readers import read_trace
+from findwall.report.words import spoken
 from fixes.drawn import starved
 from fixes.recorded import JOBS, job
 from sketch import facts_of, sketch
+from speaking import in_words
 
 FIXES = sorted(all_fixes())
+
+
+def notes_of(found: WhatIf) -> list[str]:
+    return [spoken(claim) for claim in found.claims]
 
 
 # -- what is asked -------------------------------------------------------------------------------
@@ -100,9 +107,9 @@ def test_every_fix_is_answered_with_a_step_a_bound_or_a_reason(name: str) -> Non
                 end for end in (found.step_ms.low, found.step_ms.mid, found.step_ms.high) if end is not None
             ]
             assert ends == sorted(ends)
-            assert found.step_ms.mid is not None or found.notes
+            assert found.step_ms.mid is not None or found.claims
         else:
-            assert found.notes == [f"{fix}: {said.why}"]
+            assert notes_of(found) == [f"{fix}: {in_words(said)}"]
             known = isinstance(said, NoUse)  # one that nobody can tell of is not one that changes nothing
             assert found.step_ms.mid == (step_ms(facts) if known else None)
             assert found.speedup.mid == (1.0 if known else None)
@@ -113,7 +120,7 @@ def test_a_fix_asked_for_twice_is_asked_for_once(name: str) -> None:
     facts = job(name)
     for fix in ("tf32", "torch-compile", "fused-optimizer", "fewer-copies"):
         once, twice = what_if(facts, fix), what_if(facts, f"{fix},{fix}")
-        assert (once.fixes, once.step_ms, once.notes) == (twice.fixes, twice.step_ms, twice.notes)
+        assert (once.fixes, once.step_ms, once.claims) == (twice.fixes, twice.step_ms, twice.claims)
 
 
 def test_what_does_not_apply_is_a_note_beside_what_does() -> None:
@@ -121,7 +128,7 @@ def test_what_does_not_apply_is_a_note_beside_what_does() -> None:
     both, alone = what_if(facts, "loader-workers=4,pin-memory"), what_if(facts, "loader-workers=4")
     assert both.fixes == ["loader-workers"]
     assert both.step_ms == alone.step_ms
-    assert both.notes == ["pin-memory: nothing is copied to the device in the step"]
+    assert notes_of(both) == ["pin-memory: nothing is copied to the device in the step"]
 
 
 def test_asked_about_what_makes_it_slower_it_says_so() -> None:
@@ -162,7 +169,7 @@ def fed_by(workers: int) -> Facts:
 def test_as_many_workers_as_there_are_or_fewer_is_no_fix() -> None:
     for count in (1, 2):
         found = what_if(fed_by(2), f"loader-workers={count}")
-        assert found.fixes == [] and found.notes == ["loader-workers: there are 2 workers already"]
+        assert found.fixes == [] and notes_of(found) == ["loader-workers: there are 2 workers already"]
 
 
 def test_more_workers_wait_for_less_until_they_keep_up() -> None:

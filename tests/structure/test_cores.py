@@ -14,6 +14,7 @@ from findwall.model.run import StepTimes
 from findwall.structure.cores import core_ceilings
 from findwall.walls.verdict import decide
 from sketch import Drawn, facts_of, hosts_own, sketch
+from speaking import in_words
 
 # Each op is drawn a millisecond long. A matmul of 2 GFLOP then runs at 2 TFLOP/s.
 MATMUL = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])
@@ -58,9 +59,9 @@ def test_fp32_on_cores_left_no_fast_path_off_however_fast_bf16_is() -> None:
 def test_what_bf16_would_give_on_cores_is_known_where_it_was_measured() -> None:
     advise = all_fixes()["bf16-autocast"].advise
     fast = advise(on_cores(MATMUL, ceilings(2.2e12, 16e12)))
-    assert isinstance(fast, Use) and "torch.autocast('cpu', dtype=torch.bfloat16)" in fast.how
-    assert advise(on_cores(MATMUL, ceilings(2.2e12, 1e12))).why.endswith("is no faster in 16 bits")
-    assert "`findwall ceilings`" in advise(on_cores(MATMUL, ceilings(2.2e12))).why
+    assert isinstance(fast, Use) and "torch.autocast('cpu', dtype=torch.bfloat16)" in in_words(fast)
+    assert in_words(advise(on_cores(MATMUL, ceilings(2.2e12, 1e12)))).endswith("is no faster in 16 bits")
+    assert "`findwall ceilings`" in in_words(advise(on_cores(MATMUL, ceilings(2.2e12))))
 
 
 def test_a_norm_near_the_memorys_roof_is_no_slow_kernel() -> None:

@@ -54,7 +54,7 @@ def test_a_core_has_no_second_worker() -> None:
     for have, helps in ((2, True), (4, False), (8, False)):
         told = advise(replace(facts, rank=replace(facts.rank, loader_workers=have, telemetry=cores)))
         assert isinstance(told, NoUse) != helps
-        assert not helps or ("num_workers=4" in told.how and "the 2 workers" in told.how)
+        assert not helps or ("num_workers=4" in in_words(told) and "the 2 workers" in in_words(told))
 
 
 def test_slow_workers_are_told_apart() -> None:

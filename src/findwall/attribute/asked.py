@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.attribute.onpaper import FORMATS, Dims, Paper, Question
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import Inputs
 from findwall.model.probes import AS_IS, ATTENTION, OPTIMIZER, Probe, Probes
 from findwall.units import NS_PER_S
@@ -21,9 +22,6 @@ Way = Literal["asked", "padded", "fast", "channels-last"]
 State = Literal["near", "below", "short", "slow"]
 
 # All chosen by hand, not calibrated.
-FAR_RATIO = 2.5  # times the floor: an op that takes longer is not held up by its roof
-BELOW_RATIO = 0.95  # times the floor: what is faster has shown that the floor is too high
-GAIN_RATIO = 0.9  # times the op as asked: a way that takes longer gains nothing worth a change
 LONGEST_S = 2.0  # on paper: nobody who asks for a figure wants to wait for one run
 LARGEST_BYTES = 1e13  # no device holds as much
 PIECE = 1 << 28  # parameters in one tensor; more are several, as a model's are
@@ -88,9 +86,9 @@ def read(ways: Mapping[Way, Probe], found: Probes) -> Probed:
 def state_of(paper: Paper, seconds: float) -> State:
     """Where a time lies beside the floor on paper."""
     # The least that a kernel takes is a round figure: to take less contradicts nothing.
-    if seconds < BELOW_RATIO * paper.floor_s and paper.cause != "launch-bound":
+    if seconds < NEARLY_ALL * paper.floor_s and paper.cause != "launch-bound":
         return "below"
-    if seconds <= FAR_RATIO * paper.floor_s:
+    if MAJORITY_SHARE * seconds <= paper.floor_s:  # its roof is most of what it takes
         return "near"
     return "short" if seconds <= TOO_SMALL_NS / NS_PER_S else "slow"
 
@@ -114,7 +112,7 @@ def better_way(paper: Paper, probed: Probed) -> Way | None:
     gains = [
         (seconds, way)
         for way, seconds in probed.seconds.items()
-        if offered.get(way) and seconds < GAIN_RATIO * here_s
+        if offered.get(way) and seconds < NEARLY_ALL * here_s
     ]
     return min(gains)[1] if gains else None
 
@@ -125,7 +123,7 @@ def gains_nothing(paper: Paper, probed: Probed) -> Way | None:
     way, here_s = ways.get(paper.cause), probed.here_s
     if way is None or here_s is None or way not in probed.seconds:
         return None
-    return way if probed.seconds[way] >= GAIN_RATIO * here_s else None
+    return way if probed.seconds[way] >= NEARLY_ALL * here_s else None
 
 
 def is_contradicted(paper: Paper, probed: Probed) -> bool:

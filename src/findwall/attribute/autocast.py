@@ -20,29 +20,27 @@ from findwall.attribute.likely import (
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times
 from findwall.attribute.whatif import at_math, knows_floor, to_floor
 from findwall.attribute.widths import under_autocast
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Issue
 from findwall.structure.classes import of_library
 
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
-# Of the time in matmuls: less in fp32 is not worth a change of type. Chosen by hand, not calibrated.
-WIDE_MATMUL_SHARE = 0.1
 PRODUCTS_A_LAYER = 3  # one forward, two backward: what the measured cost of casts is shared out over
 
 
-def no_shapes(facts: Facts) -> str:
+def no_shapes(facts: Facts) -> Claim:
     """Why nobody knows what 16 bits would give."""
-    option = facts.timeline.header.shapes_option
-    return f"what 16 bits would give is not known: the trace has no shapes ({option})"
+    return Claim("autocast/no-shapes", {"option": facts.timeline.header.shapes_option})
 
 
 def wide_matmuls(facts: Facts) -> float:
     """What matmuls of 32 bits take, in ms a step; nothing where it is not worth a change of type."""
     times = math_times(facts)
     wide = sum(times.get(name, 0.0) for name in WIDE_FORMATS)
-    return wide if wide > WIDE_MATMUL_SHARE * sum(times.values()) else 0.0
+    return wide if wide > SMALL_PART * sum(times.values()) else 0.0
 
 
 def sixteen_bit_format(facts: Facts) -> str | None:
@@ -50,12 +48,12 @@ def sixteen_bit_format(facts: Facts) -> str | None:
     return next((name for name in ("bf16", "fp16") if name in facts.ceilings.flops), None)
 
 
-def why_not_known(facts: Facts) -> str | None:
+def why_not_known(facts: Facts) -> Claim | None:
     """Why nobody can tell what 16 bits would give; None where it is known."""
     if sixteen_bit_format(facts) is None and on_cores(facts):
-        return "how fast this CPU multiplies 16-bit numbers is unknown: `findwall ceilings`"
+        return Claim("autocast/cores-unmeasured")
     if not facts.ceilings.flops:
-        return "this GPU is not in the table, so it is not known how fast its 16-bit matmuls are"
+        return Claim("autocast/unknown-device")
     return None if knows_floor(facts, multiply_wide(facts)) else no_shapes(facts)
 
 
@@ -65,10 +63,10 @@ def faster_narrow(facts: Facts) -> bool:
     return flops.get(sixteen_bit_format(facts) or "", 0.0) > flops.get("fp32", 0.0)
 
 
-def layout_caveat(facts: Facts) -> str:
-    if not convolves(facts) or channels_last(facts) or not on_images(facts):
-        return ""
-    return " Use channels-last with it: in NCHW, 16-bit images cost layout copies again."
+def turns_images_back(facts: Facts) -> bool:
+    """Whether its convolutions would have their images turned for each of them: in 16 bits they want
+    channels-last ones."""
+    return convolves(facts) and not channels_last(facts) and on_images(facts)
 
 
 def multiply_wide(facts: Facts) -> I64:

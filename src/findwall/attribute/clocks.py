@@ -10,7 +10,7 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.likely import narrows
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
@@ -22,9 +22,7 @@ from findwall.units import NOT_ZERO_NS, NS_PER_S
 # Times as long where nothing but products runs, less one: on an H200 large bf16 products kept 0.84 of what a
 # few of them reach, TF32 ones 0.88, and 0.93 in steps that do other work as well.
 UNDER_LOAD = 1 / 0.84 - 1
-NEAR_ROOF = 0.65  # a product's floor of what it takes: below it the tensor cores often wait. By hand.
 ON_TENSOR_CORES = ("tf32", "bf16", "fp16", "fp8", "int8")
-WORTH_PLAYING = 0.003  # of the step: less slower is not worth a replay. Chosen by hand.
 
 
 def slowed(facts: Facts, graph: Graph, made: frozenset[str], step: float) -> Scale | None:
@@ -38,12 +36,12 @@ def slowed(facts: Facts, graph: Graph, made: frozenset[str], step: float) -> Sca
     own, weight = graph.own[nodes], graph.weight[nodes] / facts.steps.count
     changed = ~np.isclose(own, facts.graph.own[was])
     then = _floor_ns(facts, at, made)
-    heavy = np.where(changed, then > NEAR_ROOF * own, _near_roof(facts)[at])
+    heavy = np.where(changed, then > MAJORITY_SHARE * own, _near_roof(facts)[at])
     before = float((facts.graph.own[was] * weight)[_near_roof(facts)[at]].sum())
     load = _load(float((own * weight)[heavy].sum()) / max(step, NOT_ZERO_NS))
     times = np.where(changed, load, load / _load(before / facts.step))
     longer = float(((times - 1.0) * own * weight)[heavy].sum())
-    if abs(longer) < WORTH_PLAYING * step:
+    if abs(longer) < WAITED_FOR_SHARE * step:
         return None
     return Scale(table.row[at[heavy]], times[heavy])
 
@@ -58,7 +56,7 @@ def _near_roof(facts: Facts) -> Bool:
     table = facts.kernels
     formats = [MATH_TYPES.index(name) for name in ON_TENSOR_CORES]
     found: Bool = np.isin(table.math_index, formats)
-    return found & (np.nan_to_num(table.floor) > NEAR_ROOF * table.duration)
+    return found & (np.nan_to_num(table.floor) > MAJORITY_SHARE * table.duration)
 
 
 def _floor_ns(facts: Facts, at: I64, made: frozenset[str]) -> F64:

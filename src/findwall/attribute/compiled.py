@@ -32,9 +32,6 @@ MERGED = ("norm", "softmax", "reduce", "gather", "copy")
 # Classes whose kernels need all of their input before they write: each keeps a kernel of its own in a chain.
 REDUCING = ("norm", "reduce", "softmax")
 LEAST_NS = 2_000.0  # a generated kernel over a few numbers, on an H200
-# Times the cache that a kernel moves: from here on next to nothing of one pass is left there for the second.
-# Chosen by hand, not calibrated.
-LARGE_RATIO = 4
 
 
 def compiled_at_best(facts: Facts) -> Change:
@@ -60,9 +57,9 @@ def _moved(facts: Facts, cause: str) -> Change:
 
 
 def _twice_through_memory(facts: Facts) -> Bool:
-    """Batch norms over far more than the cache holds: no kernel that they become part of reads less."""
+    """Batch norms over more than the cache holds: no kernel that they become part of reads less."""
     named = batch_norms(facts, np.arange(len(facts.atoms.index)))
-    large = facts.kernels.bytes[facts.atoms.index] > LARGE_RATIO * (facts.ceilings.l2_bytes or 0)
+    large = facts.kernels.bytes[facts.atoms.index] > (facts.ceilings.l2_bytes or 0)
     found: Bool = named & large & ~np.isnan(facts.atoms.floor)
     return found
 

@@ -10,11 +10,9 @@ from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.unmeasured import cores_at_work
 from findwall.attribute.whatif import at_most, best_step, ideal, to_floor
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import FAIR_PART, MATRIX_CLASSES
 from findwall.replay.change import Change
 from findwall.units import ms
-
-NOTICED_IDLE_SHARE = 0.25  # of the cores: fewer are what any job leaves. Chosen by hand, not calibrated.
 
 
 class CoresInUse(msgspec.Struct, frozen=True):
@@ -42,7 +40,7 @@ def cores_in_use(facts: Facts) -> CoresInUse | None:
     busy = cpu.cores * used
     # Where nobody looked: a job has whole threads, and Python and the like keep cores busy too.
     threads = cpu.threads or max(int(busy), 1)
-    is_noticed = idle >= NOTICED_IDLE_SHARE * cpu.cores and threads < cpu.cores
+    is_noticed = idle >= FAIR_PART * cpu.cores and threads < cpu.cores
     return CoresInUse(cpu.cores, busy, idle if is_noticed else 0.0, threads)
 
 

@@ -15,7 +15,6 @@ from findwall.units import NOT_ZERO_NS
 # Times the floor that a pass over large tensors takes in a list. Measured on an H200: AdamW over eight
 # matrices of 134 MB took 11.9 ms in lists and 10.0 ms one by one, where its passes must take 9.9.
 LARGE_IN_LISTS = 1.18
-FEWEST_KERNELS = 32  # a step: fewer are few parameters, or lists already. Chosen by hand, not calibrated.
 
 
 def lists_at_best(facts: Facts, atoms: I64) -> Change:

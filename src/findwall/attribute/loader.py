@@ -9,10 +9,10 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import union
 
-UNSEEN = "the recording does not show whether the host waits for the loader"
 AS_MANY_AS_CORES = "num_workers=os.cpu_count()"
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it
 # was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
@@ -24,9 +24,7 @@ _NO_ARITHMETIC = re.compile(
 MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not calibrated.
 
 
-# Both chosen by hand.
-WAITS_CORES = 0.5  # of a core: a process that makes batches on less mostly waits
-WAITING_A_CORE = 4  # workers: each has a torch of its own in memory
+WAITING_A_CORE = 4  # workers: each has a torch of its own in memory. Chosen by hand.
 
 
 def is_unseen(facts: Facts) -> bool:
@@ -60,7 +58,7 @@ def only_waits(facts: Facts) -> bool:
     wanted = busy + (cpu.in_line_share or 0.0)
     if workers and cpu.children_wanted is not None:  # of them alone: other threads' work is none of theirs
         wanted = cpu.children_wanted
-    return wanted < WAITS_CORES * max(workers or 0, 1)
+    return wanted < MAJORITY_SHARE * max(workers or 0, 1)
 
 
 def workers_a_core(facts: Facts) -> int:

@@ -8,15 +8,14 @@ from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.kernels import BOUNDS
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.units import ms
 
 SIXTEEN_BITS = ("fp16", "bf16")
 SIXTEEN_BIT_BYTES_SHARE = 0.5  # of the bytes of an fp32 number
-# Times the products a second: less is not worth a format. Chosen by hand, not calibrated.
-FASTER_FORMAT_RATIO = 1.2
+FASTER_FORMAT_RATIO = 1.0 + SMALL_PART  # times the products a second: less is not worth a format
 
 
 def math_times(facts: Facts, *classes: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.units import Unit
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.parameters import parameter_count
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import Inputs
 from findwall.model.intervals import I64
 from findwall.model.probes import OPTIMIZER
@@ -67,7 +67,7 @@ def _parameters(facts: Facts, ops: I64) -> tuple[list[Tensor], set[str]]:
     sizes = {name: sum(one.elements for one in found) for name, found in by_name.items()}
     most = max(sizes.values(), default=0)
     # What goes over far fewer numbers are the counts of steps, not parameters.
-    large = {name: size for name, size in sizes.items() if size > 0.01 * most}
+    large = {name: size for name, size in sizes.items() if size > MENTION_SHARE * most}
     if not large:
         return [], {name.removeprefix("_foreach_") for name in by_name}
     least = min(large, key=lambda name: (large[name], name))

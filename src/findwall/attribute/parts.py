@@ -25,8 +25,8 @@ from findwall.model.intervals import I64
 
 PICKS = ("aten::select", "aten::slice")
 UNBIND = "aten::unbind"
-MOST_IN_TURNS = 4  # tensors of one shape that a round takes parts of. Chosen by hand.
-# Ops of a round, where all parts were taken before it. Chosen by hand: each length is tried.
+# Ops of a round, where all parts were taken before it, and tensors of one shape that it takes parts of: each
+# is tried, so that this bounds the time it takes.
 LONGEST_ROUND = 64
 
 
@@ -146,7 +146,7 @@ def _rising(places: Iterable[tuple[int, _Pick]]) -> Iterator[list[tuple[int, _Pi
         run = goes_on[0] if goes_on else []
         open_runs = [*(one for one in open_runs if one is not run), run]
         run.append((place, pick))
-        if len(open_runs) > MOST_IN_TURNS:
+        if len(open_runs) > LONGEST_ROUND:
             yield open_runs.pop(0)
     yield from open_runs
 

@@ -15,13 +15,10 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.padding import padding_ns
 from findwall.attribute.probing import COMPILERS, NARROW, as_is, units, variant
 from findwall.attribute.units import Made, Unit
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import F64, I64
 from findwall.model.probes import Probes
 from findwall.replay.change import Change, Replace
-
-# Times as long, or a part of it: an op that a probe runs so differently as it is was not run as the job does.
-# Chosen by hand.
-OFF_RATIO = 2.0
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -67,9 +64,9 @@ def far_off(facts: Facts) -> list[str]:
 
 
 def _is_off(facts: Facts, unit: Unit, probes: Probes) -> bool:
-    """Whether the op took another time as it is when it was probed than in the job."""
+    """Whether the op took half the time, or twice, when it was probed: it was not run as the job does."""
     before = probes.of(unit.op, unit.inputs, as_is(facts, unit))
-    return before is not None and not 1 / OFF_RATIO <= before / _now_ns(facts, unit) <= OFF_RATIO
+    return before is not None and not MAJORITY_SHARE <= before / _now_ns(facts, unit) <= 1 / MAJORITY_SHARE
 
 
 def _standing(found: list[Unit], made: Made) -> list[Unit]:

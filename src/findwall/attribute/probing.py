@@ -21,16 +21,13 @@ from findwall.attribute.shapes import odd_dims, padded
 from findwall.attribute.units import Made, Unit
 from findwall.attribute.workmodel import convolution
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART, WAITED_FOR_SHARE
 from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.model.probes import AS_IS, UPLOAD, Probe
 from findwall.structure.copies import PAGEABLE
 
-# Of the time that fixes would change: what is left is too short to move a prediction.
-COVERED_SHARE = 0.95
-SHORT_SHARE = 1e-3  # of the step: a shorter op moves no prediction. Chosen by hand.
 MOST_UNITS = 64  # distinct ops: a step has seldom more that count. Chosen by hand.
 
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear"})
@@ -97,12 +94,12 @@ def plan(facts: Facts) -> list[Probe]:
     what takes longest once those are fast.
     """
     wanted = [(unit, _variants(facts, unit)) for unit in units(facts)]
-    wanted = [pair for pair in wanted if pair[1] and pair[0].ns > SHORT_SHARE * facts.step]
+    wanted = [pair for pair in wanted if pair[1] and pair[0].ns > WAITED_FOR_SHARE * facts.step]
     wanted.sort(key=lambda pair: -pair[0].ns)
     left: dict[str, float] = {}
     for unit, _ in wanted:
         left[unit.kind] = left.get(unit.kind, 0.0) + unit.ns
-    least = {kind: (1.0 - COVERED_SHARE) * total for kind, total in left.items()}
+    least = {kind: SMALL_PART * total for kind, total in left.items()}
     found: list[Probe] = []
     for unit, variants in wanted[:MOST_UNITS]:
         if left[unit.kind] > least[unit.kind]:

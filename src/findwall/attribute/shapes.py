@@ -7,13 +7,12 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.lookup import op_work
+from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.intervals import I64
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
 ALIGNED_MULTIPLE = 8
 PAD_MULTIPLES = (64, 32, 16)
-LITTLE_PADDING_RATIO = 1.02  # times the dimension: more padding costs work. Chosen by hand, not calibrated.
-CHANGING_SHARE = 0.1  # of an op's calls: fewer with shapes of their own are no changing ones. Chosen by hand.
 SHORT_TYPES = {
     "float": "fp32",
     "double": "fp64",
@@ -80,7 +79,7 @@ def padded(extent: int) -> int:
     """The size to pad to: a multiple of 64 where that adds little, of 8 at least."""
     for multiple in PAD_MULTIPLES:
         rounded = -(-extent // multiple) * multiple
-        if rounded <= LITTLE_PADDING_RATIO * extent:
+        if rounded <= (1.0 + MENTION_SHARE) * extent:  # more padding costs work
             return rounded
     return -(-extent // ALIGNED_MULTIPLE) * ALIGNED_MULTIPLE
 
@@ -101,7 +100,7 @@ def shapes_change(facts: Facts, atoms: I64) -> bool | None:
     shapes = names * (len(facts.timeline.details.inputs) + 1) + events.inputs[rows]
     usual = _steps_with(names, steps) == facts.steps.count
     other = usual & (_steps_with(shapes, steps) < facts.steps.count)
-    return bool(other.sum() > CHANGING_SHARE * usual.sum())
+    return bool(other.sum() > SMALL_PART * usual.sum())
 
 
 def _steps_with(key: I64, steps: I64) -> I64:

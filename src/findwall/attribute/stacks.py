@@ -16,6 +16,7 @@ from math import sqrt
 import msgspec
 
 from findwall.attribute.places import STDLIB
+from findwall.model.catalogue import FAIR_PART
 from findwall.model.watched import SeenStack, StackFrame
 
 # What a look can find, in the order in which a stack is asked.
@@ -83,9 +84,6 @@ _WEIGHTLESS = frozenset(
     }
     | {"list", "tuple", "zip", "range", "enumerate", "add_scalar", "info", "debug", "update", "join"}
 )
-# Of the looks at a line: so many without the lock, and it is one that issues ops. Small ops one after the
-# other gave the lock away in half of the looks, plain Python in none. Seen on two cores, with a CPU job.
-ISSUES_SHARE = 0.2
 _COMPREHENSION = re.compile(r"(?:\.<locals>)?\.<(?:listcomp|dictcomp|setcomp|genexpr|lambda)>")
 CONFIDENCE = 1.96  # standard errors: an interval that holds the truth 95 times in 100
 
@@ -249,7 +247,10 @@ def doings(stacks: Iterable[SeenStack], texts: dict[str, str]) -> Doings:
 
 
 def _issuing(spots: Counter[Spot]) -> Counter[Spot]:
-    """The same, where a line that calls ops of torch itself is one that issues ops, also between them."""
+    """The same, where a line that calls ops of torch itself is one that issues ops, also between them.
+
+    Small ops one after the other gave the lock away in half of the looks, plain Python in none: seen on two
+    cores, with a CPU job."""
     in_ops: Counter[tuple[str, int]] = Counter()
     in_python: Counter[tuple[str, int]] = Counter()
     for spot, seen in spots.items():
@@ -258,7 +259,7 @@ def _issuing(spots: Counter[Spot]) -> Counter[Spot]:
     found: Counter[Spot] = Counter()
     for spot, seen in spots.items():
         key = (spot.file, spot.line)
-        issues = in_ops[key] > 0 and in_ops[key] >= ISSUES_SHARE * (in_ops[key] + in_python[key])
+        issues = in_ops[key] > 0 and in_ops[key] >= FAIR_PART * (in_ops[key] + in_python[key])
         is_between = issues and spot.doing == "python" and not spot.inside
         found[msgspec.structs.replace(spot, doing="ops") if is_between else spot] += seen
     return found

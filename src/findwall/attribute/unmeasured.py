@@ -16,10 +16,11 @@ from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.machine import Telemetry
 from findwall.units import NS_PER_S
 
-# FLOPs a byte. A core does 30 to 150 GFLOP/s in fp32 and has 3 to 20 GB/s of memory for itself.
-MEMORY_BOUND_BELOW, COMPUTE_BOUND_ABOVE = 2.0, 50.0
-# Bytes a second: less than this share of what one core alone moves is at no memory's roof.
-SLOWEST_CORE_BYTES_PER_S = 3e9
+# What one core does a second in fp32, and what memory it has for itself: the slowest and the fastest.
+CORE_FLOPS = (30e9, 150e9)
+CORE_BYTES = (3e9, 20e9)
+# FLOPs a byte that no core balances.
+MEMORY_BOUND_BELOW, COMPUTE_BOUND_ABOVE = CORE_FLOPS[0] / CORE_BYTES[1], CORE_FLOPS[1] / CORE_BYTES[0]
 # What one pass over memory is no matter of: their passes are counted where they could be fused.
 FUSED_CLASSES = ("pointwise", "copy", "gather", "optimizer")
 # A product this short is over before its cores are up to speed. Chosen by hand, not calibrated.
@@ -42,7 +43,7 @@ def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable
     floor[short] = 0.0
     floor[memory] = kernels.duration[memory]
     # Nobody measured the memory, but no memory is that slow.
-    least = kernels.bytes / SLOWEST_CORE_BYTES_PER_S * NS_PER_S
+    least = kernels.bytes / CORE_BYTES[0] * NS_PER_S
     plain = ~np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in FUSED_CLASSES])
     crawls = memory & plain & (least < NEAR_ROOF_SHARE * kernels.duration)
     floor[crawls] = least[crawls]

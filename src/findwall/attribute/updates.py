@@ -27,7 +27,6 @@ TRAFFIC: dict[str, tuple[float, float]] = {
 }
 # The least of an optimizer nobody knows: parameter, gradient and one state read, parameter and state written.
 LEAST = 5.0
-MOST_PASSES = 2.0  # times the default's: more are not recorded whole. Chosen by hand.
 
 
 def kept_share(timeline: Timeline, ops: I64) -> float | None:
@@ -37,7 +36,7 @@ def kept_share(timeline: Timeline, ops: I64) -> float | None:
     for name in optimizers(timeline):
         must, does = TRAFFIC.get(_known(name), (0.0, 0.0))
         if does:
-            recorded = passes is not None and must <= passes <= MOST_PASSES * does
+            recorded = passes is not None and must <= passes
             return must / (passes if passes is not None and recorded else does)
     return None if passes is None else min(LEAST / passes, 1.0)
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts, found_once
-from findwall.attribute.figures import a_step
 from findwall.attribute.places import parse_frame, sampled
 from findwall.attribute.recorded import (
     MADE_FROM_NOTHING,
@@ -28,17 +27,15 @@ from findwall.attribute.recorded import (
     heads_of,
     records,
 )
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
 from findwall.structure.closures import updates_begin
 from findwall.structure.host import rows_matching
 from findwall.structure.steps import OPTIMIZER_STEP
-from findwall.units import NOT_ZERO_NS, format_share, ms
+from findwall.units import NOT_ZERO_NS, ms
 
-# Of the step: below it nobody looks for it. Chosen by hand.
-LARGE_SHARE = 0.2
 Weights = Literal["trained", "others", "unknown"]
 # Ops of layers, and which of their arguments is the weight.
 _LAYERS = {
@@ -93,7 +90,7 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     atoms, later = _atoms_within(facts, heads, stretches)
     spent = _spent_ms(facts, atoms, later)
     share = spent / ms(facts.step) if facts.step > 0 else 0.0
-    if share < LARGE_SHARE or not _in_most_steps(facts, atoms):
+    if share < FAIR_PART or not _in_most_steps(facts, atoms):
         return None
     mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
     trained = _within(facts, heads[numbered])
@@ -106,19 +103,19 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     )
 
 
-def what_it_is(found: Gradientless) -> str:
-    """ "12.3 ms per step (87 %) is forward work without gradients …, at train.py:41 in evaluate"."""
-    layers = {
-        "trained": " in layers shaped like the trained ones",
-        "others": " in other layers than the trained ones",
-        "unknown": "",
-    }[found.weights]
-    if found.weights == "trained":
-        signs = {"in evaluation mode": found.switched, "with the trained loss": found.has_loss}
-        layers += "".join(f", {sign}" for sign, seen in signs.items() if seen)
-    at = f", at {found.place}" if found.place else ""
-    spent = f"{a_step(found.ms)} ({format_share(found.share)})"
-    return f"{spent} is forward work without gradients{layers}{at}"
+def is_forward_work(found: Gradientless) -> Claim:
+    """How much it is, and what tells what it is."""
+    figures = {
+        "spent_ms": found.ms,
+        "step_share": found.share,
+        "weights": found.weights,
+        "switched": found.switched,
+        "has_loss": found.has_loss,
+    }
+    place, _, function = found.place.partition(" in ")
+    return Claim(
+        "without-gradients/forward-work", figures, {"function": function}, [place] if found.place else []
+    )
 
 
 def beside_gradients(facts: Facts) -> list[Claim]:

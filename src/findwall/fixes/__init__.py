@@ -13,8 +13,9 @@ from typing import Literal
 import msgspec
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import missing
+from findwall.attribute.figures import NO_MODEL, missing
 from findwall.measure.applying import Apply
+from findwall.model.claims import Claim, Figure, plain
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 
@@ -28,52 +29,66 @@ Likely = Callable[[Made], Change]  # what a fix does then: of two that change th
 class Use(msgspec.Struct, frozen=True):
     """It applies, in this way."""
 
-    how: str
-    best: Change | None  # all that it could do, done; None: what its causes could give back
+    claim: Claim  # what to change, and what that answers
+    best: Change | None = None  # all that it could do, done; None: what its causes could give back
     moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     after_others: bool = False  # it needs what another fix of its cause does first, or gives no more
     likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
     uncurved: bool = False  # the replay of this trace tells the step, and no curve measured elsewhere
     may: tuple[Likely, ...] = ()  # what it does in the best and the worst case, where they are far apart
+    parameters: dict[str, Figure] = {}  # numbers of the action: {"workers": 10}
+    condition: str = ""  # id of what must hold for it to be right, where the trace does not show that
+
+    @property
+    def places(self) -> list[str]:
+        """Lines of the job's own code that it concerns."""
+        return list(dict.fromkeys(_places(self.claim)))
+
+
+def _places(claim: Claim) -> list[str]:
+    return [*claim.places, *(place for part in claim.parts for place in _places(part))]
 
 
 class NoUse(msgspec.Struct, frozen=True):
     """There is nothing here for it to move."""
 
-    why: str
+    claim: Claim
     obvious: bool = False  # the device is not of the kind it is made for: no person needs to be told
 
 
 class CannotTell(msgspec.Struct, frozen=True):
     """The trace does not hold what would decide it: it is neither prescribed nor refused."""
 
-    why: str
+    claim: Claim
 
 
 Outcome = Use | NoUse | CannotTell
 
 
-def not_here(facts: Facts, why: str) -> NoUse | CannotTell:
+def no_use(what: str, **figures: Figure) -> NoUse:
+    return NoUse(Claim(what, figures))
+
+
+def cannot_tell(what: str, **figures: Figure) -> CannotTell:
+    return CannotTell(Claim(what, figures))
+
+
+def not_here(facts: Facts, what: str, **figures: Figure) -> NoUse | CannotTell:
     """For a reason that compares kernels with ceilings: where those are missing nobody can tell."""
-    if (unknown := missing(facts)) is not None:
-        return CannotTell(f"how near the ceiling its kernels run is not known: {unknown}")
-    return NoUse(why)
+    if missing(facts) is not None:
+        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+    return no_use(what, **figures)
 
 
-def use(
-    how: str,
-    best: Change | None = None,
-    moves: tuple[str, ...] | None = None,
-    likely: Likely | None = None,
-    uncurved: bool = False,
-) -> Use:
-    return Use(how, best, moves, likely=likely, uncurved=uncurved)
+def without_floors(facts: Facts) -> Claim:
+    """What keeps floors from being known."""
+    return plain(missing(facts) or NO_MODEL)
 
 
-def surely(how: str, change: Change, moves: tuple[str, ...] | None = None) -> Use:
+def surely(claim: Claim, change: Change, moves: tuple[str, ...] | None = None) -> Use:
     """A fix that does all it could: nothing is lost between the bound and what it gives."""
-    return Use(how, change, moves, likely=lambda made: change, uncurved=True)
+    return Use(claim, change, moves, likely=lambda made: change, uncurved=True)
 
 
 class Fix(msgspec.Struct, frozen=True):

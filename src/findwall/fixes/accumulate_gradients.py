@@ -19,27 +19,24 @@ from __future__ import annotations
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.data_parallel import reduced_too_early
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
 
 
 def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     if not is_training(facts):
-        return NoUse("this job does not train, so there are no gradients to reduce")
+        return no_use("accumulate-gradients/no-training")
     if len(reduced_too_early(facts)):
-        return NoUse("gradients are accumulated already, but reduced after each backward pass: no_sync first")
+        return no_use("accumulate-gradients/reduced-too-early")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return NoUse("computation already hides all communication")
-    return use(
-        "Accumulate gradients over several micro-batches, with `model.no_sync()` around all but the last: "
-        f"the device waits {a_step(spent)} for communication."
-    )
+        return no_use("communication/hidden")
+    return Use(Claim("accumulate-gradients/no-sync", {"waits_ms": spent}))
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -23,14 +23,14 @@ import numpy as np
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import apart_from_idle_cores
 from findwall.attribute.layouts import slow_convolutions
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import Fix, NoUse, Outcome, not_here, use
+from findwall.fixes import Fix, Outcome, Use, no_use, not_here
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
+from findwall.model.claims import Claim
 from findwall.patches.compiled import compile_named
 from findwall.patches.editor import Editor
 
@@ -41,18 +41,16 @@ MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
 def advise(facts: Facts) -> Outcome:
     slow = facts.atoms_of("slow-kernels")
     if time_of(facts, slow) <= 0:
-        return not_here(facts, "the matmuls and convolutions run near the ceiling")
+        return not_here(facts, "autotune-kernels/near-ceiling")
     if not on_cores(facts):
         slow = slow[of_class(facts, *WRITTEN_ANEW)[slow]]
         if time_of(facts, slow) <= 0:
-            return NoUse("no compiler has other kernels for what is slow")
+            return no_use("autotune-kernels/no-others")
         slow = np.setdiff1d(slow, slow_convolutions(facts))
     if time_of(facts, slow) <= 0:
-        return NoUse("what is slow are convolutions, whose algorithms cudnn.benchmark chooses")
-    return use(
-        "Let torch time the kernels it has for these shapes and keep the fastest "
-        f'(torch.compile with `mode="max-autotune"`): {a_step(time_of(facts, slow))} runs well under the '
-        "ceiling.",
+        return no_use("autotune-kernels/convolutions")
+    return Use(
+        Claim("autotune-kernels/time-them", {"slow_ms": time_of(facts, slow)}),
         apart_from_idle_cores(facts, *MOVES) if on_cores(facts) else to_floor(facts, slow),
     )
 

@@ -25,13 +25,14 @@ from findwall.attribute.averages import averages
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
-from findwall.attribute.in_lists import FEWEST_KERNELS, in_lists, lists_at_best
+from findwall.attribute.figures import step_ms
+from findwall.attribute.in_lists import in_lists, lists_at_best
 from findwall.attribute.job import graph_share
 from findwall.attribute.waits import idle_in_front
 from findwall.attribute.whatif import gone
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.replay.change import Change
 
 MOVES = ("launch-bound",)
@@ -39,24 +40,22 @@ MOVES = ("launch-bound",)
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU", obvious=True)
+        return NoUse(Claim("device/cores"), obvious=True)
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("the kernels are already replayed from a graph")
+        return no_use("graph/replayed-already")
     atoms = averages(facts)
     copied = of_class(facts, "memcpy")[atoms]
     kernels = atoms[~copied]
     launches = len(kernels) / facts.steps.count
-    if launches < FEWEST_KERNELS:
-        return NoUse("no average of the weights is kept tensor by tensor")
+    if len(kernels) == 0:
+        return no_use("averages-in-lists/none")
     waited = idle_in_front(facts, "launch-bound", atoms)
     if waited <= MENTION_SHARE * step_ms(facts):
-        return NoUse("the device hardly waits for the average of the weights")
-    copies = f" and {copied.sum() / facts.steps.count:,.0f} copies" if copied.any() else ""
+        return no_use("averages-in-lists/hidden")
     dropped = gone(facts, atoms[copied])
-    return use(
-        "Average the weights in lists (`AveragedModel(…, multi_avg_fn=get_ema_multi_avg_fn(decay))`, "
-        f"`torch._foreach_lerp_`): tensor after tensor it takes {launches:,.0f} kernels{copies} per step, "
-        f"and the device waits {a_step(waited)} for them.",
+    copies = float(copied.sum()) / facts.steps.count
+    return Use(
+        Claim("averages-in-lists/foreach", {"kernels": launches, "copies": copies, "waits_ms": waited}),
         lists_at_best(facts, kernels) + dropped,
         likely=lambda made: Change() if "cuda-graphs" in made else in_lists(facts, kernels) + dropped,
     )

@@ -16,33 +16,34 @@ Sorting by length changes the order of samples.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.conditions import held_down
+from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.model.claims import Claim, Figures
 
 MOVES = ("straggler", "pipeline-bubble")
-RANKS_NAMED = 2  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent > 0:
-        return use(
-            "Split the work evenly (batches of equal cost, samples bucketed by length, stages of equal time) "
-            f"and check the late rank's machine{_held(facts)}: the others wait {a_step(spent)} for it."
-        )
+        return Use(Claim("balance-ranks/split-evenly", {"waits_ms": spent}, parts=_held(facts)))
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     if len(facts.run.traced) < 2:
-        return CannotTell("one rank alone cannot tell a late rank from a slow link: read all ranks together")
-    return NoUse("the ranks arrive together")
+        return cannot_tell("balance-ranks/one-rank")
+    return no_use("balance-ranks/together")
 
 
-def _held(facts: Facts) -> str:
-    """Ranks whose clocks were held down, in brackets."""
-    held = [text for rank in facts.run.ranks if (text := held_down(rank)) is not None]
-    return f" ({'; '.join(held[:RANKS_NAMED])})" if held else ""
+def _held(facts: Facts) -> list[Claim]:
+    """Ranks whose clocks were held down, and what by."""
+    found = []
+    for rank in facts.run.ranks:
+        if reasons := throttle_reasons(rank.telemetry):
+            most = max(reasons, key=lambda reason: reasons[reason])
+            held: Figures = {"reason": most, "rank": rank.number, "samples_share": reasons[most]}
+            found.append(Claim("rank/held-down", held))
+    return found
 
 
 FIX = Fix(MOVES, "needs-review", advise)

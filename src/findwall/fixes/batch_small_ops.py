@@ -26,15 +26,16 @@ import numpy as np
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import rows_of, small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.likely import calls_a_step
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.claims import Claim, Figures
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Ready
 
@@ -43,34 +44,39 @@ MOVES = ("launch-bound",)
 
 def advise(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("the kernels are already replayed from a graph")
+        return no_use("graph/replayed-already")
     if gain_ms(facts, *MOVES) <= MENTION_SHARE * step_ms(facts):
-        return NoUse("the device hardly waits for launches, nor are its kernels too small for it")
+        return no_use("batch-small-ops/hidden")
     products = [one for one in loops(facts) if one.body == 1 and multiplies(facts, one)]
     launches = small_kernels(facts) * facts.steps.count
     atoms = np.concatenate([one.atoms for one in products]) if products else np.zeros(0, np.int64)
     if len(atoms) > WORTH_IT * launches:
-        return use(_one_call(facts, products), _best(facts, atoms))
+        return Use(_one_call(facts, products), _best(facts, atoms))
     calls = calls_a_step(facts)
     if calls >= FEWEST_REPEATS and not is_compiled(facts):
-        return use(
-            f"Run the model once on a batch instead of {calls} times per step, if no call needs the result "
-            f"of the one before: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step, "
-            f"and the device waits {a_step(launch_idle(facts))} for them.",
+        issues: Figures = {
+            "issued": small_kernels(facts),
+            "pieces": pieces(facts),
+            "waits_ms": launch_idle(facts),
+        }
+        return Use(
+            Claim("batch-small-ops/one-model-call", {"calls": calls, **issues}),
             _all_at_once(facts),
+            condition="calls-independent",
         )
-    return NoUse("no small op is called again and again on the same shapes")
+    return no_use("batch-small-ops/none-again")
 
 
-def _one_call(facts: Facts, products: list[Loop]) -> str:
+def _one_call(facts: Facts, products: list[Loop]) -> Claim:
     longest = max(products, key=lambda one: one.rounds)
     op = facts.op_row(int(longest.atoms[0]))
     line = loop_line(facts, longest)
-    at = f" at {line}" if line else ""
     count = sum(one.rounds for one in products) / facts.steps.count
-    return (
-        f"Stack the operands and multiply them at once (`torch.bmm`): {count:,.0f} small products per step "
-        f"come in rows of {longest.rounds} alike, {facts.timeline.name_of(op)} {shapes_text(facts, op)}{at}."
+    return Claim(
+        "batch-small-ops/bmm",
+        {"products": count, "rounds": longest.rounds},
+        {"op": facts.timeline.name_of(op), "shapes": shapes_text(facts, op)},
+        [line] if line else [],
     )
 
 

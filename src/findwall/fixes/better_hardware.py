@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, not_here, use
+from findwall.fixes import Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
-from findwall.units import format_share
+from findwall.model.claims import Claim, Figures
 
 MOVES = ROOFS
 
@@ -26,14 +26,10 @@ MOVES = ROOFS
 def advise(facts: Facts) -> Outcome:
     compute, memory = (facts.share(roof) for roof in ROOFS)
     if compute + memory < MAJORITY_SHARE:
-        return not_here(facts, f"only {format_share(compute + memory)} of the step is at the roof")
-    what = "FLOP/s" if compute >= memory else "memory bandwidth"
-    device = facts.ceilings.device or "this device"
-    return use(
-        f"Use a {device_word(facts)} with more {what}, or more of them: {format_share(compute + memory)} of "
-        "the "
-        f"step is at the roof of {device}."
-    )
+        return not_here(facts, "roof/little", roof_share=compute + memory)
+    what = "compute" if compute >= memory else "bandwidth"
+    figures: Figures = {"device_word": device_word(facts), "more": what, "roof_share": compute + memory}
+    return Use(Claim("better-hardware/more", figures, {"device": facts.ceilings.device or ""}))
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -28,23 +28,23 @@ from findwall.attribute.autocast import (
     autocast_at_best,
     autocast_likely,
     faster_narrow,
-    layout_caveat,
     multiply_wide,
     no_shapes,
     sixteen_bit_format,
+    turns_images_back,
     why_not_known,
     wide_matmuls,
 )
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_most
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models
+from findwall.model.claims import Claim
 from findwall.patches.autocast import autocast_lines
 from findwall.patches.editor import Editor
 
@@ -64,40 +64,37 @@ def advise(facts: Facts) -> Outcome:
         return _for_matmuls(facts, wide)
     chain = on_wide_data(facts, facts.atoms_of("unfused-pointwise"))
     if not times and time_of(facts, chain) > 0:
-        return use(
-            f"Keep the data in bfloat16 (`x.to(torch.bfloat16)`): pointwise kernels on fp32 data take "
-            f"{a_step(time_of(facts, chain))}, and would move half the bytes.",
+        return Use(
+            Claim("bf16-autocast/data", {"pointwise_ms": time_of(facts, chain)}),
             at_most(facts, chain, SIXTEEN_BIT_BYTES_SHARE),
             ("unfused-pointwise",),
         )
     if not times:
         known = bool(facts.kernels.modelled.any())
-        return NoUse("there is no matmul in this step") if known else CannotTell(no_shapes(facts))
+        return no_use("matmuls/none") if known else CannotTell(no_shapes(facts))
     if next(iter(times)) == "fp64":
-        return NoUse("autocast leaves fp64 matmuls as they are; move to fp32 first")
-    return NoUse(f"the matmuls already run in {next(iter(times))}")
+        return no_use("bf16-autocast/fp64")
+    return no_use("matmuls/already-in", format=next(iter(times)))
 
 
 def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     if sixteen_bit_format(facts) == "fp16":
-        return NoUse(f"{facts.ceilings.device} has no bfloat16; float16 needs a GradScaler besides")
+        return NoUse(Claim("bf16-autocast/fp16-only", names={"device": facts.ceilings.device}))
     if (why := why_not_known(facts)) is not None:
         return CannotTell(why)
     if not faster_narrow(facts):
-        return NoUse(f"{facts.ceilings.device} is no faster in 16 bits")
+        return NoUse(Claim("matmuls/no-faster-narrow", names={"device": facts.ceilings.device}))
     if len(multiply_wide(facts)) == 0:
-        return NoUse("autocast leaves products called in place, and kernels of the job's own, as they are")
-    training = is_training(facts)
-    between = (
-        ", and pointwise kernels after them would move fewer bytes"
-        if facts.spent_ms("unfused-pointwise") > wide
-        else ""
-    )
-    return use(
-        f"Run the {'forward pass and loss' if training else 'model'} under "
-        f"`torch.autocast('{'cpu' if on_cores(facts) else 'cuda'}', dtype=torch.bfloat16)`: {a_step(wide)} "
-        f"of matmuls runs in {'fp32' if on_cores(facts) else 'fp32 or TF32'} today"
-        f"{between}{'; no GradScaler is needed' if training else ''}.{layout_caveat(facts)}",
+        return no_use("autocast/in-place")
+    figures = {
+        "wide_ms": wide,
+        "trains": is_training(facts),
+        "on_cores": on_cores(facts),
+        "fewer_bytes": facts.spent_ms("unfused-pointwise") > wide,
+        "turns_images_back": turns_images_back(facts),
+    }
+    return Use(
+        Claim("bf16-autocast/matmuls", figures),
         autocast_at_best(facts, "bf16"),
         likely=lambda made: autocast_likely(facts, "bf16", made),
     )

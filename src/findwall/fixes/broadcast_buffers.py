@@ -26,11 +26,11 @@ import numpy as np
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.data_parallel import buffers_sent, forward_passes
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, calls_text
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.made import after_made
 from findwall.model.causes import cause_index
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
@@ -42,22 +42,18 @@ MOVES = ("small-collectives", "exposed-collective")
 
 def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     if len(forward_passes(facts)) == 0:
-        return NoUse("DistributedDataParallel wraps no model here")
+        return no_use("data-parallel/none")
     rows = buffers_sent(facts)
     if len(rows) == 0:
-        return NoUse("no buffer is sent before a forward pass")
+        return no_use("broadcast-buffers/none")
     mine = np.isin(facts.kernels.row[facts.atoms.index], rows)
     exposed = mine & np.isin(facts.atoms.cause, [cause_index(cause) for cause in MOVES])
     if facts.own[exposed].sum() <= 0:
-        return NoUse("computation already hides the buffers' broadcasts")
-    count = calls_text(len(rows) / facts.steps.count)
-    return surely(
-        "Pass `broadcast_buffers=False` to DistributedDataParallel: before its forward passes it sends the "
-        f"model's buffers ({count} of broadcast), which takes {a_step(ms(float(facts.own[mine].sum())))}.",
-        Change((Drop(rows),)),
-    )
+        return no_use("broadcast-buffers/hidden")
+    figures = {"calls": len(rows) / facts.steps.count, "sent_ms": ms(float(facts.own[mine].sum()))}
+    return surely(Claim("broadcast-buffers/off", figures), Change((Drop(rows),)))
 
 
 def apply(torch: Any, effect: Effect) -> None:

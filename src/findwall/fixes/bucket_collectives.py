@@ -23,10 +23,10 @@ from typing import Any
 
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.places import passed
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 
@@ -40,18 +40,13 @@ FIRST_BUCKET_BYTES = 1 << 20  # what it sends first, unless told how large its b
 def advise(facts: Facts) -> Outcome:
     count = collectives_a_step(facts)
     if count == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
-    if spent <= 0 or count < COLLECTIVES_WORTH_PACKING:
-        return NoUse(
-            f"there are only {count:,.0f} collectives per step"
-            if count < COLLECTIVES_WORTH_PACKING
-            else "the device waits for no communication"
-        )
-    return use(
-        f"Pack the {count:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: wrap "
-        f"whole blocks; scalars: stack them first): the device waits {a_step(spent)} for them."
-    )
+    if count < COLLECTIVES_WORTH_PACKING:
+        return no_use("bucket-collectives/few", collectives=count)
+    if spent <= 0:
+        return no_use("bucket-collectives/hidden")
+    return Use(Claim("bucket-collectives/pack", {"collectives": count, "waits_ms": spent}))
 
 
 def apply(torch: Any, effect: Effect) -> None:

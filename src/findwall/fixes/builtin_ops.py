@@ -23,13 +23,14 @@ import numpy as np
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, blind_ms, gain_ms, step_ms
+from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
 from findwall.attribute.likely import compiles
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, Use, use
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
+from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
@@ -37,58 +38,59 @@ from findwall.units import NOT_ZERO_NS
 
 MOVES = ("unfused-pointwise", "launch-bound")
 
+SILU = "silu"
 RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
 # What the marks of a chain stand for: each of them takes time of its own, and for each call of its rarest
 # mark the others are called this often. Where the job calls the op already, it has not written it out.
 CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
-    ({"sigmoid": 1, "tanh": 1, "mul": 1}, "`nn.GRU` or `nn.LSTM`", RECURRENT_OPS),
-    ({"tanh": 1, "log": 1, "exp": 1}, "`F.mish(x)`", frozenset({"aten::mish"})),
-    ({"tanh": 1, "mul": 3, "add": 2}, "`F.gelu(x, approximate='tanh')`", frozenset({"aten::gelu"})),
-    ({"erf": 1, "mul": 2}, "`F.gelu(x)`", frozenset({"aten::gelu"})),
+    ({"sigmoid": 1, "tanh": 1, "mul": 1}, "recurrent", RECURRENT_OPS),
+    ({"tanh": 1, "log": 1, "exp": 1}, "mish", frozenset({"aten::mish"})),
+    ({"tanh": 1, "mul": 3, "add": 2}, "gelu-tanh", frozenset({"aten::gelu"})),
+    ({"erf": 1, "mul": 2}, "gelu", frozenset({"aten::gelu"})),
     # A gate has the same marks, and a trace does not tell which tensor was multiplied.
-    (
-        {"sigmoid": 1, "mul": 1},
-        "`F.silu(x)` for x * sigmoid(x), if that is what it is,",
-        frozenset({"aten::silu", "aten::silu_"}),
-    ),
-    ({"pow": 1, "mean": 1, "mul": 1}, "`F.rms_norm`", frozenset({"aten::rms_norm", "aten::_fused_rms_norm"})),
-    ({"var": 1, "sub": 1}, "`F.layer_norm`", frozenset({"aten::layer_norm"})),
+    ({"sigmoid": 1, "mul": 1}, SILU, frozenset({"aten::silu", "aten::silu_"})),
+    ({"pow": 1, "mean": 1, "mul": 1}, "rms-norm", frozenset({"aten::rms_norm", "aten::_fused_rms_norm"})),
+    ({"var": 1, "sub": 1}, "layer-norm", frozenset({"aten::layer_norm"})),
 )
 # What chains have besides, and how many of its ops a chain has forward and backward for one forward.
 IN_EVERY_CHAIN = {"mul": 2, "add": 1, "div": 1}
 BOTH_WAYS = 3
-# All are chosen by hand, not calibrated.
-LEAST_COVERED = 0.2  # of the time of pointwise kernels: a chain that covers less has its ops by chance
-MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark
-LAUNCHES_FIRST_SHARE = 0.2  # of the step: with more waiting for launches, calls count and not what they do
+MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark. Chosen by hand, not calibrated.
 # Ops of the library that take many small ones where it has no kernel of their own, on a CPU above all.
 LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def advise(facts: Facts) -> Outcome:
-    found = " and ".join(_recognised(facts))
+    found = _recognised(facts)
+    chains = [Claim(f"builtin-ops/{name}") for name in found]
+    condition = "x-times-sigmoid" if SILU in found else ""
     waited, fused = launch_idle(facts), gain_ms(facts, "unfused-pointwise")
-    if waited > max(LAUNCHES_FIRST_SHARE * step_ms(facts), fused) and not is_compiled(facts):
+    if waited > max(FAIR_PART * step_ms(facts), fused) and not is_compiled(facts):
         if called := _called_already(facts):
-            return NoUse(f"most small {pieces(facts)} already belong to one call of {called}")
+            return NoUse(Claim("builtin-ops/called-already", {"pieces": pieces(facts)}, {"op": called}))
         if not found:
-            return NoUse("no chain of ops here is one that a library op covers")
-        return use(
-            f"Call {found} instead of many small ops: the host issues about {small_kernels(facts):,.0f} "
-            f"{pieces(facts)} per step.",
+            return no_use("builtin-ops/none")
+        issues: Figures = {"issued": small_kernels(facts), "pieces": pieces(facts)}
+        return Use(
+            Claim("builtin-ops/instead-of-small-ops", issues, parts=chains),
             _best(facts, np.flatnonzero(~of_class(facts, "optimizer"))),
+            condition=condition,
         )
     covered = _covered(facts) if found and fused + blind_ms(facts, "unfused-pointwise") > 0 else 0.0
-    if covered >= LEAST_COVERED:
-        spent = a_step(facts.spent_ms("unfused-pointwise"))
-        how = f"Call {found} instead of writing it out: pointwise {pieces(facts)} take {spent}."
+    if covered >= FAIR_PART:  # one that covers less has its ops by chance
+        figures: Figures = {"pieces": pieces(facts), "pointwise_ms": facts.spent_ms("unfused-pointwise")}
+        claim = Claim("builtin-ops/instead-of-writing-out", figures, parts=chains)
         best = _best(facts, facts.atoms_of("unfused-pointwise"))
-        moves = ("unfused-pointwise",)
-        if covered <= MAJORITY_SHARE:
-            return use(how, best, moves)
         # What is called instead is what a compiler would make of the chain: of both, the compiler does it.
-        return Use(how, best, moves, likely=lambda made: Change() if compiles(made) else best, uncurved=True)
-    return NoUse("no chain of ops here is one that a library op covers")
+        return Use(
+            claim,
+            best,
+            MOVES[:1],
+            likely=(lambda made: Change() if compiles(made) else best) if covered > MAJORITY_SHARE else None,
+            uncurved=True,
+            condition=condition,
+        )
+    return no_use("builtin-ops/none")
 
 
 def _covered(facts: Facts) -> float:

@@ -32,17 +32,18 @@ import numpy as np
 from findwall.attribute.copies import turned_by_library
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.layouts import channels_last, convolves, on_images, under_convolution
 from findwall.attribute.likely import compiles, in_layout, narrows, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
-from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, Outcome, Use, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.laid_states import LaidStates
 from findwall.measure.models import Call, Model, each_model
 from findwall.measure.replaced import is_compiling_of
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
+from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.calls import keyword_of
 from findwall.patches.editor import Editor
@@ -57,27 +58,22 @@ LAID = "laid"  # a place: the step before which loaded states were laid as their
 
 def advise(facts: Facts) -> Outcome:
     if not convolves(facts):
-        return NoUse("there are no convolutions in this step")
+        return no_use("channels-last/no-convolutions")
     if channels_last(facts):
-        return NoUse("the convolutions already read channels-last tensors")
+        return no_use("channels-last/already")
     inside = under_convolution(facts)
     spent = time_of(facts, np.flatnonzero(inside | of_class(facts, "conv")))
     if spent < WORTH_IT * step_ms(facts):
-        return NoUse(f"convolutions take only {a_step(spent)}")
+        return no_use("channels-last/little", spent_ms=spent)
     if not on_images(facts):
-        return NoUse("no convolution here reads images of 4 dims")
+        return no_use("channels-last/no-images")
     copied = time_of(facts, facts.atoms_of("layout-copies"))
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
     if copied + time_of(facts, np.concatenate(slow)) <= 0:
-        return NoUse("there is no layout copy or slow convolution left to remove")
+        return no_use("channels-last/nothing-left")
     own = time_of(facts, np.setdiff1d(facts.atoms_of("layout-copies"), turned_by_library(facts)))
-    between = "the convolutions read the other layout today"
-    if copied > 0:
-        between = f"{a_step(copied)} only reorders tensors"
-    if own > 0:
-        between += f", {a_step(own)} of it by the job's own `.contiguous()` and `.permute`: drop them as well"
-    return use(
-        f"Call `model.to(memory_format=torch.channels_last)` and do the same for its input; {between}.",
+    return Use(
+        Claim("channels-last/turn", {"copied_ms": copied, "own_copies_ms": own}),
         _best(facts),
         likely=lambda made: _likely(facts, made),
     )

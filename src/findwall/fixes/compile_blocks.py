@@ -21,7 +21,7 @@ from typing import Any
 
 from findwall.attribute.compiled import COMPILED_AWAY
 from findwall.attribute.facts import Facts
-from findwall.fixes import CannotTell, Fix, Outcome
+from findwall.fixes import Fix, Outcome, cannot_tell
 from findwall.measure.applying import Effect
 from findwall.measure.blocks import compile_blocks
 from findwall.patches.compiled import compile_each_block
@@ -31,10 +31,7 @@ MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if 
 
 
 def advise(_facts: Facts) -> Outcome:
-    return CannotTell(
-        "a trace does not show what a model repeats; `findwall try` makes it where torch-compile fails, or "
-        "by itself with --fixes compile-blocks"
-    )
+    return cannot_tell("compile-blocks/not-shown")
 
 
 def apply(torch: Any, effect: Effect) -> None:

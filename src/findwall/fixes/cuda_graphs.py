@@ -23,18 +23,16 @@ import numpy as np
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.job import graph_share, is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
-from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, HostWork, Ready, without
 
-# A kernel this short is mostly start-up, of which a graph hides a part. In two jobs of small kernels,
-# captured as a whole, their time fell to 0.94 and 0.97 of what the trace had.
-SHORT_KERNEL_NS = 10_000
-SHORT_IN_GRAPH_SHARE = 0.9  # of its time: below both, as no real graph should beat it
 # Python between two launches is not run at all when a graph of the whole step is replayed; a longer silence
 # is work of its own that no graph holds, such as saving. Chosen by hand, not calibrated.
 PYTHON_BETWEEN_LAUNCHES_NS = 5_000_000.0
@@ -47,40 +45,40 @@ NOT_CAPTURED = ("host-sync", "allocator", "recompilation")
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU", obvious=True)
+        return NoUse(Claim("device/cores"), obvious=True)
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("the kernels are already replayed from a graph")
+        return no_use("graph/replayed-already")
     waited = launch_idle(facts)
     if waited <= NEVER_MS:
-        return NoUse("the device never waits for the host to launch")
+        return no_use("cuda-graphs/never-waits")
     if is_compiled(facts):
-        return NoUse("the model is compiled: reduce-overhead records its graphs")
-    if is_training(facts):
-        way = "`torch.cuda.make_graphed_callables(model, sample)`"
-    else:
-        way = "`with torch.cuda.graph(g): out = model(static_in)`, then `g.replay()`"
-    sync = common_sync(facts)
-    first = f" Take {sync} out first: a graph cannot hold a sync." if sync else ""
-    if facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts):
-        first += " Pad the inputs to fixed shapes: a graph takes no others."
-    return use(
-        f"Use {way}: about {small_kernels(facts):,.0f} launches become one, and the device waits "
-        f"{a_step(waited)} for them today.{first}",
+        return no_use("cuda-graphs/compiled")
+    figures = {
+        "trains": is_training(facts),
+        "launches": small_kernels(facts),
+        "waits_ms": waited,
+        "sets_up": facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts),
+    }
+    return Use(
+        Claim("cuda-graphs/record", figures, {"sync": common_sync(facts) or ""}),
         _best(facts),
         likely=lambda made: captured(facts),
     )
 
 
 def _best(facts: Facts) -> Change:
-    """One launch and no Python between, kernel upon kernel, the start of a short one hidden behind the end of
-    the one before. What cannot be captured is gone: waits, new memory, set-up for new shapes."""
-    atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] < SHORT_KERNEL_NS)
+    """One launch and no Python between, kernel upon kernel. What cannot be captured is gone: waits, new
+    memory, set-up for new shapes.
+
+    A short kernel is mostly start-up, of which a graph hides a part: in two jobs of small kernels, captured
+    as a whole, their time fell to 0.94 and 0.97 of what the trace had, which no bound may exceed."""
+    atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] <= TOO_SMALL_NS)
     return (
         free_launches(facts)
         + sum((without(cause) for cause in NOT_CAPTURED), Change())
         + Change((HostWork("host-work", 0.0, PYTHON_BETWEEN_LAUNCHES_NS),))
         + Change((Ready(facts.queue.row, turn=0.0),))
-        + at_most(facts, atoms, SHORT_IN_GRAPH_SHARE)
+        + at_most(facts, atoms, NEARLY_ALL)
     )
 
 

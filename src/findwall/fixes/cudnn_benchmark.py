@@ -30,13 +30,13 @@ from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.layouts import slow_convolutions, under_convolution
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, not_here, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
+from findwall.model.claims import Claim
 from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
@@ -47,20 +47,19 @@ _NOT_CUDNN = re.compile("conv_depthwise")  # torch's own kernels, which it has o
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU", obvious=True)
+        return NoUse(Claim("device/cores"), obvious=True)
     slow = _slow(facts)
     if time_of(facts, slow) <= 0:
         if not (of_class(facts, "conv") | under_convolution(facts)).any():
-            return NoUse("there are no convolutions")
-        return not_here(facts, "the convolutions run near the ceiling")
+            return no_use("cudnn-benchmark/none")
+        return not_here(facts, "cudnn-benchmark/near-ceiling")
     changing = shapes_change(facts, slow)
     if changing:
-        return NoUse("the convolutions' shapes change from step to step: each new one would be timed again")
+        return no_use("cudnn-benchmark/shapes-change")
     if changing is None:
-        return CannotTell("whether the convolutions' shapes change is not known: record_shapes=True")
-    return use(
-        "Set `torch.backends.cudnn.benchmark = True` before the first step: convolutions of fixed shapes run "
-        f"well under the ceiling for {a_step(time_of(facts, slow))}, and other algorithms may be faster.",
+        return cannot_tell("cudnn-benchmark/no-shapes")
+    return Use(
+        Claim("cudnn-benchmark/switch-on", {"slow_ms": time_of(facts, slow)}),
         to_floor(facts, slow, _own_floor(facts, slow)),
     )
 

@@ -17,38 +17,35 @@ from __future__ import annotations
 from findwall.attribute.carriers import Carrier, atoms_of_carrier, carriers, name_carrier
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import NO_MODEL, missing, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.idle_cores import cores_in_use
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, use
-from findwall.units import format_ms, format_share
+from findwall.fixes import CannotTell, Fix, Outcome, Use, no_use, without_floors
+from findwall.model.catalogue import WORTH_IT
+from findwall.model.claims import Claim
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
-# Of the step, between a kernel and its floor: less is not worth writing one. Chosen by hand, not calibrated.
-ONE_KERNEL_SHARE = 0.05
 
 
 def advise(facts: Facts) -> Outcome:
     longest = [(cause, one) for cause in MOVES for one in carriers(facts, cause, 1)]
     found = [(cause, one) for cause, one in longest if one.floor_ms is not None]
     if not found:
-        return CannotTell(f"no kernel's floor is known: {missing(facts) or NO_MODEL}")
+        return CannotTell(Claim("custom-kernels/no-floor", parts=[without_floors(facts)]))
     cause, worst = max(found, key=lambda pair: _left(pair[1]))
-    if _left(worst) < ONE_KERNEL_SHARE * step_ms(facts):
-        return NoUse("no single kernel is far enough from its floor")
-    how = (
-        f"Write or find a faster kernel for {name_carrier(facts, worst)}: it takes {format_ms(worst.ms)} per "
-        f"step and reaches {format_share(worst.reached)} of what the hardware can do"
-    )
+    if _left(worst) < WORTH_IT * step_ms(facts):
+        return no_use("custom-kernels/near-floor")
+    names = {"kernel": name_carrier(facts, worst)}
+    figures = {"spent_ms": worst.ms, "reached_share": worst.reached, "threads": None, "cores": None}
     if not on_cores(facts):
-        return use(f"{how}.")
+        return Use(Claim("custom-kernels/write", figures, names))
     # The op that is named, and no other; first it gets the cores that it has not, if there are such.
     best = to_floor(facts, atoms_of_carrier(facts, cause, worst))
     cores = cores_in_use(facts)
     if cores is None or cores.idle <= 0:
-        return use(f"{how}.", best, (cause,))
-    where = f", on {cores.threads} of {cores.cores} cores"
-    return Use(f"{how}{where}.", best, (cause,), after_others=True)
+        return Use(Claim("custom-kernels/write", figures, names), best, (cause,))
+    figures |= {"threads": cores.threads, "cores": cores.cores}
+    return Use(Claim("custom-kernels/write", figures, names), best, (cause,), after_others=True)
 
 
 def _left(one: Carrier) -> float:

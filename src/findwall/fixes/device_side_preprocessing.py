@@ -25,10 +25,9 @@ import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import BULK_BYTES, uploaded
 from findwall.attribute.loader import (
-    UNSEEN,
     computing_share,
     cores_of,
     cores_while_loading,
@@ -37,21 +36,18 @@ from findwall.attribute.loader import (
 )
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
-from findwall.units import format_share
+from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.model.claims import Claim
 
 MOVES = ("loader-starved", "host-work")
-# All chosen by hand, not calibrated.
-HOST_WORKS_SHARE = 0.2  # of the step: with less of it the host's own work is not what the device waits for
-COMPUTES_SHARE = 0.2  # of the loader's time in tensor ops: it computes
 
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU, which prepares the batches as well", obvious=True)
+        return NoUse(Claim("device-side-preprocessing/on-cores"), obvious=True)
     if is_unseen(facts):
-        return CannotTell(UNSEEN)
+        return cannot_tell("loader/unseen")
     waited = facts.spent_ms("loader-starved")
     if waited > WAITED_FOR_SHARE * step_ms(facts) and waited >= facts.spent_ms("host-work"):
         return _in_the_loader(facts, waited)
@@ -60,19 +56,19 @@ def advise(facts: Facts) -> Outcome:
 
 def _in_the_loader(facts: Facts, waited: float) -> Outcome:
     computing = computing_share(facts)
-    evidence = f"tensor ops take {format_share(computing)} of its time"
+    evidence = Claim("loader/computes", {"ops_share": computing})
     busy, workers = cores_while_loading(facts), facts.rank.loader_workers or 0
-    if computing < COMPUTES_SHARE:
+    if computing < FAIR_PART:
         if workers == 0:
-            return CannotTell("the trace does not show whether the loader computes or reads")
+            return cannot_tell("device-side-preprocessing/unknown-work")
         if busy is None:
-            return CannotTell("nobody counted the cores that the workers keep busy: `findwall run` does")
+            return cannot_tell("device-side-preprocessing/uncounted")
         if only_waits(facts):
-            return NoUse(f"its {workers} workers keep only {busy:.1f} cores busy: they wait for storage")
-        evidence = f"its {workers} workers keep {busy:.1f} of {cores_of(facts)} cores busy"
-    return use(
-        "Decode, augment and normalise on the device (torchvision v2, Kornia, DALI), and send raw bytes: the "
-        f"device waits {a_step(waited)} for the loader, and {evidence}.",
+            return no_use("device-side-preprocessing/storage", workers=workers, busy_cores=busy)
+        counted = {"workers": workers, "busy_cores": busy, "cores": cores_of(facts)}
+        evidence = Claim("loader/workers-busy", counted)
+    return Use(
+        Claim("device-side-preprocessing/in-loader", {"waits_ms": waited}, parts=[evidence]),
         ideal(facts, "loader-starved"),
         ("loader-starved",),
     )
@@ -81,20 +77,19 @@ def _in_the_loader(facts: Facts, waited: float) -> Outcome:
 def _in_the_loop(facts: Facts) -> Outcome:
     """Work of the training thread itself that ends with a batch sent to the device."""
     spent = facts.spent_ms("host-work")
-    if spent <= HOST_WORKS_SHARE * step_ms(facts):
-        return NoUse("the device hardly waits for batches that the host prepares")
+    if spent <= FAIR_PART * step_ms(facts):
+        return no_use("device-side-preprocessing/hidden")
     positions, amounts = facts.idle_rows("host-work")
     rows = facts.queue.row[positions]
     batches = uploaded(facts)
     batches = batches[facts.timeline.events.nbytes[batches] > BULK_BYTES]
     before = float(amounts[np.isin(rows, batches)].sum()) / max(float(amounts.sum()), 1.0)
     if before < MAJORITY_SHARE:
-        return NoUse("the host's own work does not end with a batch that is sent to the device")
+        return no_use("device-side-preprocessing/no-batch")
     line = sampled(facts, between_ops=True)
-    at = f" at {line.place}" if line is not None else ""
-    return use(
-        "Send raw bytes and augment or normalise whole batches on the device (torchvision v2, Kornia): the "
-        f"device waits {a_step(spent)} while the host works{at}, most of it right before a batch is sent.",
+    places = [line.place] if line is not None else []
+    return Use(
+        Claim("device-side-preprocessing/in-loop", {"waits_ms": spent}, places=places),
         ideal(facts, "host-work", "copy-exposed"),  # what is sent then is another batch, and smaller
         ("host-work",),
     )

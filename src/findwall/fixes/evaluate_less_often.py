@@ -27,10 +27,11 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.whatif import gone
-from findwall.attribute.without_gradients import Gradientless, what_it_is, without_gradients
-from findwall.fixes import Fix, NoUse, Outcome, Use
+from findwall.attribute.without_gradients import Gradientless, is_forward_work, without_gradients
+from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, NoHostWork
 
 # What such a pass is mostly made of.
@@ -48,28 +49,24 @@ MOVES = (
 def advise(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
-        return NoUse("hardly any of the step is forward work without gradients")
+        return no_use("evaluate-less-often/none")
     change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
     return Use(
-        f"{what_it_is(found)}: {_way(found)}.",
+        Claim(f"evaluate-less-often/{_way(found)}", parts=[is_forward_work(found)]),
         change,
         _moves(facts, found),
         after_others=not found.evaluates,  # training may need it: then it gives nothing
         likely=(lambda made: change) if found.evaluates else None,
         uncurved=True,
+        condition="inputs-come-again" if found.weights == "others" else "is-an-evaluation",
     )
 
 
 def _way(found: Gradientless) -> str:
     """What a person would do, as far as the trace tells what it is."""
     if found.weights == "others":
-        return (
-            "if its inputs come again, run it once and keep its outputs; if it feeds a metric, run it every "
-            "n steps; keep a teacher"
-        )
-    if found.evaluates:
-        return "if it is an evaluation, run it every n steps; keep what training uses"
-    return "if it is an evaluation, run it every n steps; keep a teacher, a target network or a rollout"
+        return "other-layers"
+    return "evaluates" if found.evaluates else "may-evaluate"
 
 
 def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...] | None:

@@ -28,11 +28,11 @@ import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, calls_text
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
 MOVES = ("allocator",)
@@ -45,24 +45,22 @@ _GROWS = re.compile(r"^(cu|hip)Mem(Map|Create|SetAccess)")
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("allocator")
     if spent <= 0:
-        return NoUse("the allocator serves every request of the step from its cache")
+        return no_use("allocator/cached")
     if cache_switched_off(facts) is not None:
-        return NoUse("the environment switches off torch's cache of memory, so there are no segments")
+        return no_use("expandable-segments/no-cache")
     calls = driver_calls(facts)
     if any(_GROWS.search(name) for name in calls):
-        return NoUse("the segments can grow already")
+        return no_use("expandable-segments/already")
     fetched = sum(count for name, count in calls.items() if _FETCHES.search(name))
     if fetched <= 0:
-        return NoUse("the step fetches no device memory")
+        return no_use("expandable-segments/fetches-none")
     changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
     if changing is None:
-        return CannotTell("the trace has no shapes (record_shapes=True), so it is not known if sizes change")
+        return cannot_tell("expandable-segments/no-shapes")
     if not changing:
-        return NoUse("sizes are the same in every step: what was freed would fit again")
-    return use(
-        "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: shapes "
-        f"change from step to step, and the device waits {a_step(spent)} while cudaMalloc fetches memory "
-        f"({calls_text(fetched)}).",
+        return no_use("expandable-segments/same-sizes")
+    return Use(
+        Claim("expandable-segments/switch-on", {"waits_ms": spent, "calls": fetched}),
         ideal(facts, *MOVES),
     )
 

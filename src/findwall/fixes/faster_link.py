@@ -18,30 +18,21 @@ from __future__ import annotations
 from findwall.attribute.collectives import collectives_a_step, host_collectives
 from findwall.attribute.device_kind import topology_tool
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 
 MOVES = ("slow-link", "exposed-collective")
 
 
 def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return NoUse("computation already hides all communication")
-    return use(
-        f"{_path(facts)}, keep heavy traffic inside a node, and send fewer bytes (bf16_compress_hook, hybrid "
-        f"sharding): the device waits {a_step(spent)} for communication."
-    )
-
-
-def _path(facts: Facts) -> str:
-    if any(one.library == "gloo" for one in host_collectives(facts)):
-        return "Check the network interface that gloo uses (GLOO_SOCKET_IFNAME)"
-    tool = topology_tool(facts)
-    shown = f"`{tool}`, " if tool else ""
-    return f"Check the path ({shown}NCCL_DEBUG=INFO)"
+        return no_use("communication/hidden")
+    by_gloo = any(one.library == "gloo" for one in host_collectives(facts))
+    figures = {"waits_ms": spent, "by_gloo": by_gloo, "tool": topology_tool(facts)}
+    return Use(Claim("faster-link/check", figures))
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -22,48 +22,41 @@ from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
 from findwall.attribute.copies import moves_on, turned_by_library
 from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import gone
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, Outcome, no_use, surely
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 
 MOVES = ("layout-copies",)
-COPIES_NAMED = 2  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
     every = facts.atoms_of("layout-copies")
     if time_of(facts, every) <= 0:
-        return NoUse("no tensor is copied just to change its layout")
+        return no_use("fewer-copies/none")
     own = np.setdiff1d(every, turned_by_library(facts))
     spent = time_of(facts, own)
     if spent <= 0:
-        return NoUse("only convolutions turn their images round: no line of the job does")
-    return surely(f"{_way(facts)}: copies take {a_step(spent)}{_named(facts, own)}.", gone(facts, own))
+        return no_use("fewer-copies/by-library")
+    way = "in-place" if moves_on(facts) else "one-layout"
+    return surely(
+        Claim(f"fewer-copies/{way}", {"copies_ms": spent}, parts=_named(facts, own)), gone(facts, own)
+    )
 
 
-def _way(facts: Facts) -> str:
-    if moves_on(facts):
-        return (
-            "Write new values in place into a tensor made once (a ring where a history moves on), and drop "
-            "`cat`, `roll` and `.clone()`"
-        )
-    return "Keep one layout from end to end and drop `.contiguous()`, `.clone()` and `cat`"
-
-
-def _named(facts: Facts, own: I64) -> str:
+def _named(facts: Facts, own: I64) -> list[Claim]:
     """The longest copies that the job asks for, with their shapes and lines."""
     parts = []
     for one in carriers(facts, "layout-copies", CARRIERS_SEARCHED):
         if one.atom not in own:
             continue
         line = line_of(facts, one.op_row)
-        name = asked_for(facts, one.op_row) or one.op or "a copy"
-        described = f"{name} {shapes_text(facts, one.op_row, 1)}".strip()
-        parts.append(f"{described}{f' at {line}' if line else ''}")
-    return f" ({'; '.join(dict.fromkeys(parts[:COPIES_NAMED]))})" if parts else ""
+        names = {"op": asked_for(facts, one.op_row) or one.op or ""}
+        names["shape"] = shapes_text(facts, one.op_row, 1)
+        parts.append(Claim("op/at", names=names, places=[line] if line else []))
+    return parts
 
 
 def asked_for(facts: Facts, op_row: int) -> str | None:

@@ -16,23 +16,20 @@ None for the results. Code has to be rearranged.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_compiled
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 
 MOVES = ("graph-breaks",)
 
 
 def advise(facts: Facts) -> Outcome:
     if not is_compiled(facts):
-        return NoUse("nothing is compiled here, so no graph can break")
+        return no_use("fewer-graph-breaks/not-compiled")
     spent = facts.spent_ms("graph-breaks")
     if spent <= 0:
-        return NoUse("no time is lost between compiled pieces")
-    return use(
-        "Use `torch.compile(model, fullgraph=True)` to stop at the first break (`TORCH_LOGS=graph_breaks` "
-        f"lists them all): {a_step(spent)} is lost between compiled pieces."
-    )
+        return no_use("fewer-graph-breaks/none")
+    return Use(Claim("fewer-graph-breaks/fullgraph", {"lost_ms": spent}))
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -30,15 +30,16 @@ import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, listed, step_ms
-from findwall.attribute.in_lists import FEWEST_KERNELS, in_lists, lists_at_best, passes_ns
+from findwall.attribute.figures import step_ms
+from findwall.attribute.in_lists import in_lists, lists_at_best, passes_ns
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way
@@ -56,33 +57,34 @@ def advise(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     atoms = np.flatnonzero(of_class(facts, "optimizer"))
     if len(atoms) == 0:
-        return NoUse("the trace shows no optimizer step")
+        return no_use("optimizer/none")
     if able := [name for name in names if name in HAVE_FUSED]:
-        return NoUse(f"{listed(able)} has fused=True, which saves traffic besides")
+        return NoUse(Claim("foreach-optimizer/has-fused", parts=[optimizer(name) for name in able]))
     if not names:
-        return CannotTell("the trace does not name the optimizer")
+        return cannot_tell("foreach-optimizer/unnamed")
     if _takes_lists(facts, atoms):
-        return NoUse("the optimizer already updates parameters in lists")
+        return no_use("foreach-optimizer/already")
     launches = len(atoms) / facts.steps.count
-    if launches < FEWEST_KERNELS:
-        return NoUse(f"the optimizer launches only {launches:,.0f} kernels per step")
     waited = optimizer_launches(facts)
     passes = passes_ns(facts, atoms)
     started = ms(float(np.nansum(np.maximum(facts.atoms.own[atoms] - passes, 0.0)))) / facts.steps.count
     if waited + started <= MENTION_SHARE * step_ms(facts):
-        return NoUse("the optimizer's kernels are long enough to hide that they are many")
+        return no_use("foreach-optimizer/hidden")
     has = [name for name in names if name in HAVE_FOREACH]
-    way = (
-        f"Use `torch.optim.{has[0]}(…, foreach=True)`"
-        if has
-        else f"Write {listed(names)}'s update with `torch._foreach_` ops on lists of parameters"
-    )
-    return use(
-        f"{way}: it launches {launches:,.0f} kernels per step, one parameter after the other, which "
-        f"leaves the device waiting {a_step(waited)} and takes {a_step(started)} beyond the bytes moved.",
+    figures = {"kernels": launches, "waits_ms": waited, "started_ms": started}
+    return Use(
+        Claim(
+            f"foreach-optimizer/{'switch-on' if has else 'write'}",
+            figures,
+            parts=[optimizer(name) for name in has[:1] or names],
+        ),
         lists_at_best(facts, atoms),
         likely=lambda made: Change() if "fused-optimizer" in made else in_lists(facts, atoms),
     )
+
+
+def optimizer(name: str) -> Claim:
+    return Claim("optimizer/name", names={"optimizer": name})
 
 
 def _takes_lists(facts: Facts, atoms: I64) -> bool:

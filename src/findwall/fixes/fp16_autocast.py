@@ -29,36 +29,35 @@ from findwall.attribute.autocast import (
     autocast_at_best,
     autocast_likely,
     faster_narrow,
-    layout_caveat,
     multiply_wide,
     sixteen_bit_format,
+    turns_images_back,
     why_not_known,
     wide_matmuls,
 )
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
+from findwall.model.claims import Claim
 
 MOVES = ("fast-path-off", "slow-kernels", "at-the-roof", "memory-roof")
 
 
 def advise(facts: Facts) -> Outcome:
     if (wide := wide_matmuls(facts)) <= 0:
-        return NoUse("no matmuls of 32-bit numbers take time in this step")
+        return no_use("fp16-autocast/none-wide")
     if sixteen_bit_format(facts) == "bf16":
-        return NoUse("this device multiplies bfloat16 numbers too, which need no scaler", obvious=True)
+        return NoUse(Claim("fp16-autocast/has-bf16"), obvious=True)
     if (why := why_not_known(facts)) is not None:
         return CannotTell(why)
     if not faster_narrow(facts):
-        return NoUse(f"{facts.ceilings.device} is no faster in 16 bits")
+        return NoUse(Claim("matmuls/no-faster-narrow", names={"device": facts.ceilings.device}))
     if len(multiply_wide(facts)) == 0:
-        return NoUse("autocast leaves products called in place, and kernels of the job's own, as they are")
-    training = is_training(facts)
-    return use(
-        f"Run the {'forward pass and loss' if training else 'model'} under `torch.autocast('cuda', "
-        f"dtype=torch.float16)`{', with a GradScaler' if training else ''}: {a_step(wide)} of matmuls runs "
-        f"in fp32 today, and this GPU has no bfloat16.{layout_caveat(facts)}",
+        return no_use("autocast/in-place")
+    turns_back = turns_images_back(facts)
+    figures = {"wide_ms": wide, "trains": is_training(facts), "turns_images_back": turns_back}
+    return Use(
+        Claim("fp16-autocast/matmuls", figures),
         autocast_at_best(facts, "fp16"),
         likely=lambda made: autocast_likely(facts, "fp16", made),
     )

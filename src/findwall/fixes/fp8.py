@@ -24,11 +24,11 @@ import numpy as np
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
 from findwall.attribute.whatif import at_math
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, not_here, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, not_here
+from findwall.model.claims import Claim, Figures
 
 MOVES = ("at-the-roof",)
 
@@ -36,20 +36,21 @@ MOVES = ("at-the-roof",)
 def advise(facts: Facts) -> Outcome:
     compute = narrow_products(facts, "compute")
     if time_of(facts, compute) <= 0:
-        return not_here(facts, "no 16-bit matmul is held up by arithmetic")
+        return not_here(facts, "matmuls/none-at-arithmetic")
     flops = facts.ceilings.flops
     if not flops:
-        return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
+        return cannot_tell("matmuls/unknown-below-16", device_word=device_word(facts))
     first = facts.math(int(compute[np.argmax(facts.own[compute])])) or ""
     if flops.get("fp8", 0.0) <= FASTER_FORMAT_RATIO * flops.get(first, 0.0):
-        return NoUse(f"{facts.ceilings.device} is no faster in fp8")
-    way = "torchao.float8 or Transformer Engine" if is_training(facts) else "torchao, with torch.compile"
-    return use(
-        f"Use fp8 for the large matmuls ({way}): this {device_word(facts)} does "
-        f"{flops['fp8'] / flops[first]:.1f} times as many products in it as in {first}, and such matmuls "
-        f"take {a_step(time_of(facts, compute))}.",
-        at_math(facts, compute, "fp8"),
-    )
+        return NoUse(Claim("fp8/no-faster", names={"device": facts.ceilings.device}))
+    figures: Figures = {
+        "trains": is_training(facts),
+        "device_word": device_word(facts),
+        "times_as_many": flops["fp8"] / flops[first],
+        "format": first,
+        "matmuls_ms": time_of(facts, compute),
+    }
+    return Use(Claim("fp8/multiply", figures), at_math(facts, compute, "fp8"))
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

@@ -22,52 +22,44 @@ import sys
 from typing import Any
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, surely, use
+from findwall.fixes import Fix, Outcome, Use, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.applied import Place
-from findwall.model.catalogue import WORTH_IT
+from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
+from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
 from findwall.patches.loops import is_repeated, loops_around, unused
 
 MOVES = ("gc-pause", "host-work", "unstable-steps")
-COLLECTED_SHARE = 0.005  # of the step: shorter pauses are not worth a change. Chosen by hand, not calibrated.
 # In a job that is not edited; all chosen by hand. By the third step optimizer and loader have their objects;
 # then it collects every so many steps, and of the job's own collections, or Python's, one in so many is made.
 WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
 # What has no steps, as a long evaluation, makes garbage too: after so many new objects Python collects by
 # itself, where its own number is a few hundred. Steps rarely make that many between two planned collections.
 MOST_OBJECTS = 1_000_000  # chosen by hand
-WAY = "call `gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
 
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
-    if spent > COLLECTED_SHARE * step_ms(facts):
+    if spent > MENTION_SHARE * step_ms(facts):
         line = facts.rank.collected_at
-        way = f"take `gc.collect()` at {line} out of the loop, or call it every n steps" if line else WAY
-        return surely(
-            f"{way[0].upper()}{way[1:]}: the device waits {a_step(spent)} for collections.",
-            ideal(facts, "gc-pause"),
-            ("gc-pause",),
+        claim = Claim(
+            f"freeze-gc/{'asked' if line else 'plan'}", {"waits_ms": spent}, places=[line] if line else []
         )
+        return surely(claim, ideal(facts, "gc-pause"), ("gc-pause",))
     timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
     unexplained = gain_ms(facts, "host-work")
     if timed or facts.timeline.header.stacks or unexplained <= WORTH_IT * step_ms(facts):
-        return NoUse(f"the collector takes {a_step(spent)}" if timed else "no collector pause was seen")
+        return no_use("freeze-gc/little", spent_ms=spent) if timed else no_use("freeze-gc/none-seen")
     if downloads(facts).nbytes > BULK_BYTES:
-        return NoUse("the long host work comes with a large copy off the device, so it saves something")
-    return use(
-        "If the garbage collector is to blame (`findwall run` shows it, a trace without stacks does not), "
-        f"{WAY}.",
-        None,
-        ("host-work",),
-    )
+        return no_use("freeze-gc/saves-instead")
+    return Use(Claim("freeze-gc/may-be"), moves=("host-work",), condition="collector-to-blame")
 
 
 def apply(torch: Any, effect: Effect) -> None:

@@ -29,21 +29,19 @@ import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.shapes import tensors_of
 from findwall.attribute.whatif import gone
 from findwall.attribute.widths import NARROW_BYTES
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, Outcome, Use, no_use
 from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S, ms
 
 MOVES = ("unfused-pointwise", "dtype-casts", "memory-roof")
-# Words: below it the passes over logits are as short as others. Chosen by hand, not calibrated.
-LARGE_VOCABULARY = 8192
 _LOSS = re.compile(r"^aten::_log_softmax(_backward_data)?$")
 _BACKWARD = re.compile("backward")
 COMPILES_ALL = {"torch-compile", "reduce-overhead"}  # fixes that fuse the loss with the rest
@@ -63,15 +61,14 @@ class _Logits(msgspec.Struct, frozen=True):
 def advise(facts: Facts) -> Outcome:
     found = _logits(facts)
     if found is None:
-        return NoUse("no loss over a large vocabulary takes time in this step")
+        return no_use("fused-loss/none")
     every = np.concatenate([found.forward, found.backward, found.beside])
     spent = time_of(facts, every)
     if spent <= MENTION_SHARE * ms(facts.step):
-        return NoUse(f"the loss over {found.words:,} words takes only {a_step(spent)}")
-    return use(
-        f"Put cast and cross-entropy under torch.compile, or use a fused linear-cross-entropy: "
-        f"{len(every) / facts.steps.count:,.0f} passes over {found.rows:,} × {found.words:,} logits take "
-        f"{a_step(spent)}.",
+        return no_use("fused-loss/little", words=found.words, spent_ms=spent)
+    figures = {"passes": len(every) / facts.steps.count, "rows": found.rows, "words": found.words}
+    return Use(
+        Claim("fused-loss/fuse", {**figures, "spent_ms": spent}),
         gone(facts, every),
         likely=lambda made: _likely(facts, found, made),
     )
@@ -83,7 +80,7 @@ def _logits(facts: Facts) -> _Logits | None:
     loss = np.flatnonzero((ops >= 0) & matching(facts, np.maximum(ops, 0), _LOSS))
     size = {atom: _wide(facts, atom) for atom in loss.tolist()}
     largest = max(size.values(), default=(0, 0), key=lambda dims: dims[0] * dims[1])
-    if largest[1] < LARGE_VOCABULARY:
+    if not largest[1]:
         return None
     numbers = largest[0] * largest[1]
     mine = np.array([atom for atom in loss.tolist() if size[atom] == largest], np.int64)

@@ -27,15 +27,16 @@ import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import SECOND_NAMED_SHARE, a_step, listed, step_ms
+from findwall.attribute.figures import SECOND_NAMED_SHARE, step_ms
 from findwall.attribute.job import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.places import passed
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way
 from findwall.replay.change import Change, Launch, Ready
@@ -47,39 +48,34 @@ _LISTS = re.compile("foreach")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 
-_UNTOLD = "the kernels of the optimizer's step are not told apart in this trace"
-
-
 def advise(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     spent, fused = facts.spent_ms("unfused-optimizer"), _fused_ms(facts)
     if fused > spent:
-        return NoUse(f"the optimizer is already fused ({a_step(fused)})")
+        return no_use("fused-optimizer/already", fused_ms=fused)
     if spent <= 0:
         known = bool(names) or time_of(facts, np.flatnonzero(of_class(facts, "optimizer"))) > 0
-        return CannotTell(_UNTOLD) if known else NoUse("the trace shows no optimizer step")
+        return cannot_tell("fused-optimizer/untold") if known else no_use("optimizer/none")
     waited = optimizer_launches(facts)
     moves = MOVES if waited > MENTION_SHARE * step_ms(facts) else MOVES[:1]
-    return use(
-        _way(names, spent, waited, updates_itself(facts)), _best(facts), moves, lambda made: _likely(facts)
+    return Use(
+        _way(names, spent, waited, updates_itself(facts)),
+        _best(facts),
+        moves,
+        likely=lambda made: _likely(facts),
     )
 
 
-def _way(names: list[str], spent: float, waited: float, own: bool) -> str:
-    takes = f"its separate kernels take {a_step(spent)}"
-    if waited > SECOND_NAMED_SHARE * spent:
-        takes += f", and the device waits {a_step(waited)} for their launches"
+def _way(names: list[str], spent: float, waited: float, own: bool) -> Claim:
+    told = waited if waited > SECOND_NAMED_SHARE * spent else None
+    figures = {"kernels_ms": spent, "waits_ms": told}
     if own:
-        return (
-            "Compile the function that updates a parameter (`update = torch.compile(update)`), write it with "
-            f"`torch._foreach_*` ops on lists, or use a library's fused kernel: {takes}."
-        )
+        return Claim("fused-optimizer/own-update", figures)
     able = [name for name in names if name in HAVE_FUSED]
     if able or not names:
-        return f"Use `torch.optim.{able[0] if able else 'AdamW'}(…, fused=True)`: {takes}."
-    return (
-        f"torch has no fused=True for {listed(names)}: use a library's kernel or compile its step; {takes}."
-    )
+        return Claim("fused-optimizer/switch-on", figures, {"optimizer": able[0] if able else "AdamW"})
+    parts = [Claim("optimizer/name", names={"optimizer": name}) for name in names]
+    return Claim("fused-optimizer/has-none", figures, parts=parts)
 
 
 def _fused_ms(facts: Facts) -> float:

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import narrow_products
 from findwall.attribute.whatif import at_most
-from findwall.fixes import Fix, NoUse, Outcome, not_here, use
+from findwall.fixes import Fix, Outcome, Use, no_use, not_here
 from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.units import ms
 
 MOVES = ("memory-roof",)
@@ -38,17 +38,12 @@ EIGHT_BITS_SHARE = 0.5  # of the bytes of a 16-bit weight
 
 def advise(facts: Facts) -> Outcome:
     if is_training(facts):
-        return NoUse("this job trains: its weights change in every step")
+        return no_use("int8-weights/trains")
     read = narrow_products(facts, "bandwidth")
     spent = time_of(facts, read)
     if spent <= MENTION_SHARE * ms(facts.step):
-        return not_here(facts, "no 16-bit matmul waits for its weights to be read")
-    return use(
-        "Store the weights in int8 or in 4 bits (torchao `quantize_`, with torch.compile): 16-bit matmuls "
-        f"take {a_step(spent)}, as long as memory needs to hand over what they read, and would read half as "
-        "much.",
-        at_most(facts, read, EIGHT_BITS_SHARE),
-    )
+        return not_here(facts, "int8-weights/none")
+    return Use(Claim("int8-weights/store", {"matmuls_ms": spent}), at_most(facts, read, EIGHT_BITS_SHARE))
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

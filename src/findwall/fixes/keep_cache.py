@@ -22,40 +22,29 @@ import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, calls_text, listed
+from findwall.attribute.figures import calls_text
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.measure.applying import Effect
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
 MOVES = ("allocator",)
-CALLS_NAMED = 3  # in one sentence
 
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("allocator")
     if spent <= 0:
-        return NoUse("the allocator serves every request of the step from its cache")
+        return no_use("allocator/cached")
     calls = driver_calls(facts)
     changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
     if changing and not given_back(calls) and not cache_switched_off(facts):
-        return NoUse("nothing gives memory back: sizes change, and no free piece fits")
-    counted = listed([f"{count:,.0f} {name}" for name, count in list(calls.items())[:CALLS_NAMED]])
-    return surely(
-        f"{_way(facts, calls)}. "
-        f"The device waits {a_step(spent)} for {f'{counted} calls' if counted else 'the allocator'}.",
-        ideal(facts, *MOVES),
-    )
-
-
-def _way(facts: Facts, calls: dict[str, float]) -> str:
-    """What keeps the memory, by what gives it away."""
-    if switch_on := cache_switched_off(facts):
-        return f"Keep torch's cache of memory, which the environment switches off: `{switch_on}`"
-    if given_back(calls):
-        return "Take `torch.cuda.empty_cache()` out of the loop"
-    return "Warm up with the largest batch first, so that later steps find their memory"
+        return no_use("keep-cache/sizes-change")
+    counted = [Claim("calls/of", {"calls": count}, {"call": name}) for name, count in calls.items()]
+    names = {"command": cache_switched_off(facts) or ""}
+    way = "switched-off" if names["command"] else "given-back" if given_back(calls) else "warm-up"
+    return surely(Claim(f"keep-cache/{way}", {"waits_ms": spent}, names, parts=counted), ideal(facts, *MOVES))
 
 
 def apply(torch: Any, effect: Effect) -> None:

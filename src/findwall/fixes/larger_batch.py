@@ -23,33 +23,28 @@ from findwall.attribute.figures import step_ms
 from findwall.attribute.job import is_training
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.waits import launch_idle
-from findwall.fixes import Fix, NoUse, Outcome, Use
+from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WORTH_IT
-from findwall.units import format_share
+from findwall.model.claims import Claim, Figures
 
 MOVES = ("memory-roof", "launch-bound")
 
 
 def advise(facts: Facts) -> Outcome:
-    share = format_share(busy_share(facts))
+    share = busy_share(facts)
     if launch_idle(facts) > WORTH_IT * step_ms(facts):
         if mostly_over_parts(facts):
-            return NoUse("a Python loop goes over the samples, so that a larger batch has more rounds")
-        how = (
-            f"Raise the batch: the host issues about {small_kernels(facts):,.0f} {pieces(facts)} per step "
-            "whatever its size, unless a loop goes over it, and the "
-            f"{device_word(facts)} is busy only {share} of that time. "
-            "Samples per second rise; the step gets no shorter."
-        )
-    elif not is_training(facts):
-        how = (
-            "Raise the batch: requests share each read of the weights. Requests per second rise; the step "
-            "gets "
-            "no shorter."
-        )
-    else:
-        return NoUse(f"the device is busy {share} of the step, so a larger batch takes proportionally longer")
-    return Use(how, None, shorter_step=False)
+            return no_use("larger-batch/loop-over-samples")
+        figures: Figures = {
+            "issued": small_kernels(facts),
+            "pieces": pieces(facts),
+            "device_word": device_word(facts),
+            "busy_share": share,
+        }
+        return Use(Claim("larger-batch/same-launches", figures), shorter_step=False)
+    if not is_training(facts):
+        return Use(Claim("larger-batch/shared-reads"), shorter_step=False)
+    return no_use("larger-batch/busy", busy_share=share)
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -16,10 +16,10 @@ Out of memory. The results are the same.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import without_recompute
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, Outcome, no_use, surely
+from findwall.model.claims import Claim
 from findwall.units import GIB
 
 MOVES = ("recompute",)
@@ -29,15 +29,14 @@ ATOMS_ASKED = 8  # for a line of Python, the longest first. Chosen by hand, not 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompute")
     if spent <= 0:
-        return NoUse("the backward pass repeats no forward work")
+        return no_use("less-recompute/none")
     at = next(
         (line for atom in facts.atoms_of("recompute")[:ATOMS_ASKED].tolist() if (line := _line(facts, atom))),
         None,
     )
+    figures = {"repeats_ms": spent, **_room(facts)}
     return surely(
-        f"Take `torch.utils.checkpoint` off some blocks{f' ({at})' if at else ''}, or make it selective: "
-        f"repeating the forward pass takes {a_step(spent)}.{_room(facts)}",
-        without_recompute(facts),
+        Claim("less-recompute/selective", figures, places=[at] if at else []), without_recompute(facts)
     )
 
 
@@ -45,13 +44,13 @@ def _line(facts: Facts, atom: int) -> str | None:
     return line_of(facts, facts.op_row(atom))
 
 
-def _room(facts: Facts) -> str:
+def _room(facts: Facts) -> dict[str, float | None]:
     """How much memory is left for it, where that is known."""
     devices = facts.timeline.header.devices
     total = devices[0].total_memory if devices else None
     if facts.run.peak_memory is None or not total:
-        return ""
-    return f" Peak memory is {facts.run.peak_memory / GIB:.1f} of {total / GIB:.0f} GiB."
+        return {"peak_gib": None, "total_gib": None}
+    return {"peak_gib": facts.run.peak_memory / GIB, "total_gib": total / GIB}
 
 
 FIX = Fix(MOVES, "needs-review", advise)

@@ -18,11 +18,12 @@ Stored copies take disk, and shards fix the order of samples within them: shuffl
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
-from findwall.attribute.loader import UNSEEN, is_unseen, only_waits
+from findwall.attribute.figures import step_ms
+from findwall.attribute.loader import is_unseen, only_waits
 from findwall.attribute.places import sampled
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.model.claims import Claim
 
 MOVES = ("loader-starved",)
 SAMPLES = "samples"
@@ -31,23 +32,16 @@ SMALL_US = 50.0  # of a sample: less is mostly Python's own. Chosen by hand, not
 
 def advise(facts: Facts) -> Outcome:
     if is_unseen(facts):
-        return CannotTell(UNSEEN)
+        return cannot_tell("loader/unseen")
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse(f"the device waits only {a_step(waited)} for the loader")
+        return no_use("loader/waits-little", waits_ms=waited)
     each_us = _sample_us(facts, waited)
     if each_us is not None and each_us < SMALL_US and not only_waits(facts):
-        return use(
-            "Fetch whole batches (`__getitems__` in the dataset, or a `BatchSampler` as sampler with "
-            f"batch_size=None): a sample takes {each_us:.0f} us, most of it Python's own call and collation, "
-            f"and {a_step(waited)} goes by waiting for the loader."
-        )
+        return Use(Claim("lighter-samples/whole-batches", {"sample_us": each_us, "waits_ms": waited}))
     line = sampled(facts)
-    at = f", first at {line.place}, where the host was most often" if line is not None else ""
-    return use(
-        f"Make the samples cheaper{at}: {a_step(waited)} goes by waiting for the loader. Do once what every "
-        "epoch repeats (decode, tokenise), on whole arrays, and read shards (WebDataset, FFCV)."
-    )
+    places = [line.place] if line is not None else []
+    return Use(Claim("lighter-samples/cheaper", {"waits_ms": waited}, places=places))
 
 
 def _sample_us(facts: Facts, waited: float) -> float | None:

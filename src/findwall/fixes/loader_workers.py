@@ -29,12 +29,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.job import range_names
 from findwall.attribute.kinds_told import restarting_ms
 from findwall.attribute.loader import (
-    AS_MANY_AS_CORES,
-    UNSEEN,
     WORKER_SHARE,
     computing_share,
     cores_of,
@@ -43,72 +41,71 @@ from findwall.attribute.loader import (
     workers_a_core,
     workers_busy,
     workers_needed,
-    workers_text,
 )
 from findwall.attribute.whatif import best_step
-from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, Use, use
+from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
+from findwall.model.claims import Claim, Figure
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
 
 MOVES = ("loader-starved",)
-SURE_SHARE = 0.25  # the same as `WORKER_SHARE`, at least. Chosen by hand, not calibrated.
 MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
 MOST_UNASKED, AHEAD = 8, 4  # workers, and batches each of them makes ahead. Chosen by hand.
-UNSURE = 2.0  # times either share: a loader that only waits, for a disk, loses nothing in a worker
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
 
 def advise(facts: Facts) -> Outcome:
     if is_unseen(facts):
-        return CannotTell(UNSEEN)
+        return cannot_tell("loader/unseen")
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse(f"the device waits only {a_step(waited)} for the loader")
+        return no_use("loader/waits-little", waits_ms=waited)
     if restarting_ms(facts) > MAJORITY_SHARE * waited:
-        return NoUse("the workers keep up once they run: the device waits only while they start again")
+        return no_use("loader-workers/only-start")
     names = " ".join(range_names(facts))
-    rest = "persistent_workers=True, prefetch_factor=4"
     if "_SingleProcessDataLoaderIter" in names:
         workers = workers_needed(facts, 0)
         sure = workers is not None and _keep_up(facts, workers)
-        return use(
-            f"Use `DataLoader(…, {workers_text(facts, 0)}, {rest})`: without workers, each batch is made "
-            "between "
-            f"two steps ({a_step(waited)}).",
+        return Use(
+            Claim("loader-workers/none-yet", {"waits_ms": waited, **_parameters(workers)}),
             likely=(lambda made: _beside(facts, workers or 1, _share(facts))) if sure else None,
             uncurved=True,
+            parameters=_parameters(workers),
         )
     if "_MultiProcessingDataLoaderIter" in names:
         have, cores = facts.rank.loader_workers, cores_of(facts)
         if have and cores and have >= workers_a_core(facts) * cores:
-            return NoUse(f"there are {have} workers for {cores} cores already")
-        more = workers_text(facts, have) if have else AS_MANY_AS_CORES
-        whom, are = f"the {have} workers" if have else "the workers", "are"
-        if have == 1:
-            whom, are = "the one worker", "is"
-        waits = f"the device still waits {a_step(waited)} for {whom} there {are}"
-        if waited < WORTH_IT * step_ms(facts):  # a queue hides that they are no faster than the step
-            waits = f"{whom} {are} hardly ahead of the step"
-        return use(f"Give the loader more workers ({more}, {rest}): {waits}.", uncurved=True)
-    return use(
-        f"Let workers make batches ahead of the step (num_workers, {rest}): the device waits "
-        f"{a_step(waited)}."
+            return no_use("loader-workers/as-many-as-cores", have=have, cores=cores)
+        asked = _parameters(workers_needed(facts, have) if have else None)
+        hidden = waited < WORTH_IT * step_ms(facts)  # a queue hides that they are no faster than the step
+        claim = Claim(
+            f"loader-workers/{'hardly-ahead' if hidden else 'more'}",
+            {"have": have, "waits_ms": waited, **asked},
+        )
+        return Use(claim, uncurved=True, parameters=asked)
+    return Use(
+        Claim("loader-workers/some", {"waits_ms": waited, **_parameters(None)}), parameters=_parameters(None)
     )
+
+
+def _parameters(workers: int | None) -> dict[str, Figure]:
+    """What the loader is given; as many workers as there are cores where nobody knows a number."""
+    return {"prefetch": AHEAD} if workers is None else {"workers": workers, "prefetch": AHEAD}
 
 
 def _keep_up(facts: Facts, workers: int) -> bool:
     """Whether so many workers do even where each makes far less of a batch than the training process does: it
     may use many cores for one batch, a worker uses one."""
     busy = workers_busy(facts, 0)
-    return busy is not None and workers * min(SURE_SHARE, _share(facts)) >= busy * WORKER_SHARE
+    return busy is not None and workers * min(FAIR_PART, _share(facts)) >= busy * WORKER_SHARE
 
 
 def _share(facts: Facts) -> float:
@@ -133,6 +130,7 @@ def numbered(facts: Facts, workers: int) -> Outcome:
     found = advise(facts)
     if not isinstance(found, Use):
         return found
+    found = replace(found, parameters=_parameters(workers))
     have = facts.rank.loader_workers or 0
     if "_SingleProcessDataLoaderIter" in " ".join(range_names(facts)):
         share = _share(facts)
@@ -140,12 +138,13 @@ def numbered(facts: Facts, workers: int) -> Outcome:
         def with_share(share: float) -> Likely:
             return lambda made: _beside(facts, workers, share)
 
-        may = () if _keep_up(facts, workers) else (share * UNSURE, share / UNSURE)
+        # Half of it or twice: a loader that only waits, for a disk, loses nothing in a worker.
+        may = () if _keep_up(facts, workers) else (share / MAJORITY_SHARE, share * MAJORITY_SHARE)
         return replace(found, likely=with_share(share), may=tuple(map(with_share, may)))
     if not have:
         return found
     if workers <= have:
-        return NoUse(f"there are {have} workers already")
+        return no_use("loader-workers/enough", have=have)
     # They are always behind, so that each takes as many steps for a batch as there are of them.
     rest = best_step(facts, without("loader-starved"), MOVES)
     waits = max(have * facts.step / workers - rest, 0.0)

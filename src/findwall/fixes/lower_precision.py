@@ -20,10 +20,10 @@ from __future__ import annotations
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.model.claims import Claim, Figures
 
 MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
 
@@ -31,46 +31,44 @@ MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
 def advise(facts: Facts) -> Outcome:
     times = math_times(facts)
     if not times:
-        return NoUse("there are no matmuls in this step")
+        return no_use("lower-precision/none")
     first = next(iter(times))
     if first == "fp64":
         return _from_fp64(facts, times[first])
     if first not in SIXTEEN_BITS:
-        return NoUse(f"the matmuls run in {first}; move to 16 bits first")
-    flops = facts.ceilings.flops
+        return no_use("lower-precision/wide", format=first)
+    flops, device = facts.ceilings.flops, {"device": facts.ceilings.device}
     if not flops:
-        return CannotTell(f"what this {device_word(facts)} can do below 16 bits is not known")
+        return cannot_tell("matmuls/unknown-below-16", device_word=device_word(facts))
     if flops.get("fp8", 0.0) > FASTER_FORMAT_RATIO * flops.get(first, 0.0):
-        return NoUse("this device has fp8 for products, which comes before other narrow formats")
+        return no_use("lower-precision/has-fp8")
     if is_training(facts):
-        return NoUse(f"{facts.ceilings.device} trains in nothing narrower than 16 bits")
+        return NoUse(Claim("lower-precision/trains", names=device))
     if flops.get("int8", 0.0) <= FASTER_FORMAT_RATIO * flops.get(first, 0.0):
-        return NoUse(f"{facts.ceilings.device} is no faster below 16 bits")
+        return NoUse(Claim("lower-precision/no-faster", names=device))
     compute = narrow_products(facts, "compute")
     if time_of(facts, compute) <= 0:
-        return NoUse("no 16-bit matmul is held up by arithmetic")
-    return use(
-        f"Quantise activations and weights to int8 (torchao, TensorRT): this {device_word(facts)} does "
-        f"{flops['int8'] / flops[first]:.1f} times as many products in it as in {first}, and such matmuls "
-        f"take {a_step(time_of(facts, compute))}.",
-        moves=("at-the-roof",),
-    )
+        return no_use("matmuls/none-at-arithmetic")
+    figures: Figures = {
+        "device_word": device_word(facts),
+        "times_as_many": flops["int8"] / flops[first],
+        "format": first,
+        "matmuls_ms": time_of(facts, compute),
+    }
+    return Use(Claim("lower-precision/int8", figures), moves=("at-the-roof",))
 
 
 def _from_fp64(facts: Facts, spent: float) -> Outcome:
-    flops, device = facts.ceilings.flops, device_word(facts)
+    flops = facts.ceilings.flops
     now = flops.get("fp64")
     if not now:
-        return CannotTell(f"how fast this {device} multiplies fp64 numbers is not known")
+        return cannot_tell("lower-precision/unknown-fp64", device_word=device_word(facts))
     faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * now]
     if not faster:
-        return NoUse(f"{facts.ceilings.device} is no faster in narrower formats than in fp64")
-    rates = ", ".join(f"{flops[name] / now:.1f} times as fast in {name}" for name in faster)
-    switch = " and `torch.set_float32_matmul_precision('high')`" if "tf32" in faster else ""
-    return use(
-        f"Convert model and data to fp32 (`.float()`){switch}: fp64 matmuls take {a_step(spent)}, and this "
-        f"{device} multiplies {rates}. Do so only if fp64's 16 digits are not needed: fp32 keeps 7."
-    )
+        return NoUse(Claim("lower-precision/fp64-no-slower", names={"device": facts.ceilings.device}))
+    figures: Figures = {"matmuls_ms": spent, "device_word": device_word(facts)}
+    times = {f"{name}_times": flops[name] / now for name in faster}
+    return Use(Claim("lower-precision/from-fp64", {**figures, **times}), condition="digits-not-needed")
 
 
 FIX = Fix(MOVES, "changes-numerics", advise)

@@ -16,8 +16,8 @@ schedules.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 
 MOVES = ("pipeline-bubble",)
 
@@ -25,10 +25,8 @@ MOVES = ("pipeline-bubble",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("pipeline-bubble")
     if spent <= 0:
-        return NoUse("no pipeline stage waits here")
-    return use(
-        f"Use more micro-batches per step, or an interleaved 1F1B schedule: the stage waits {a_step(spent)}."
-    )
+        return no_use("more-microbatches/none")
+    return Use(Claim("more-microbatches/cut", {"waits_ms": spent}))
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -20,9 +20,10 @@ from typing import Any
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.idle_cores import cores_in_use, on_all_cores
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.threads import hold_threads, usable_cores
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.threads import hold_in_script
 
@@ -31,19 +32,18 @@ MOVES = ("slow-kernels",)
 
 def advise(facts: Facts) -> Outcome:
     if not on_cores(facts):
-        return NoUse("the work is done on the GPU", obvious=True)
+        return NoUse(Claim("more-threads/on-gpu"), obvious=True)
     found = cores_in_use(facts)
     if found is None:
-        return CannotTell("nobody counted how many cores the job uses: `findwall run` does")
+        return cannot_tell("more-threads/uncounted")
     if found.threads >= found.cores > found.used:
-        return NoUse(f"the ops may use {found.threads} threads already, for {found.cores} cores")
+        return no_use("more-threads/may-already", threads=found.threads, cores=found.cores)
     if found.idle <= 0:
-        return NoUse(f"no core is idle: the ops keep {found.used:.1f} of {found.cores} busy")
-    return use(
-        f"Call `torch.set_num_threads({found.cores})`, or set OMP_NUM_THREADS={found.cores} before the "
-        "start: "
-        f"the ops keep {found.used:.1f} of {found.cores} cores busy.",
+        return no_use("more-threads/none-idle", used_cores=found.used, cores=found.cores)
+    return Use(
+        Claim("more-threads/all-cores", {"cores": found.cores, "used_cores": found.used}),
         on_all_cores(facts, found),
+        parameters={"threads": found.cores},
     )
 
 

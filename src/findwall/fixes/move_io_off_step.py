@@ -17,50 +17,44 @@ A crash loses what was not yet written. The copy must be complete before paramet
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, Use, surely
-from findwall.model.catalogue import MENTION_SHARE
+from findwall.fixes import Fix, Outcome, Use, no_use, surely
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop
-from findwall.units import format_bytes
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
-# Of the step: with less of its own work the host is not why steps vary. Chosen by hand, not calibrated.
-HOST_AT_FAULT_SHARE = 0.01
-LEAST_SEEN = 0.5  # of its time: a sampler that saw it so little saw something else. Chosen by hand.
 
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-work")
-    if spent <= HOST_AT_FAULT_SHARE * step_ms(facts):
-        return NoUse("the host does no long work of its own in the step")
+    if spent <= MENTION_SHARE * step_ms(facts):
+        return no_use("move-io-off-step/none")
     copied = downloads(facts).nbytes
     # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
     bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
-    if not bulk and seen_at_ops(facts, LEAST_SEEN * spent / step_ms(facts)):
-        return NoUse("the host was seen where ops run, not at work of its own that could be moved")
+    if not bulk and seen_at_ops(facts, MAJORITY_SHARE * spent / step_ms(facts)):
+        return no_use("move-io-off-step/at-ops")
     line = sampled(facts, between_ops=True)
-    at = f" at {line.place}" if line is not None else ""
     saved = saving_ms(facts)
-    written = f"; writing checkpoints takes {a_step(saved)}" if saved > MENTION_SHARE * step_ms(facts) else ""
-    also = f"; {format_bytes(copied)} per step is copied out, as for a checkpoint" if bulk else ""
+    figures = {
+        "waits_ms": spent,
+        "saving_ms": saved if saved > MENTION_SHARE * step_ms(facts) else None,
+        "copied_bytes": copied if bulk else None,
+    }
+    places = [line.place] if line is not None else []
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     best = _best(facts, bulk, causes)
-    waits = f"the device waits {a_step(spent)} while no op runs{at}{written}{also}"
     if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
         if not bulk and mostly_over_parts(facts):
-            return NoUse("the Python in the step is that of a loop which launches its ops")
-        way = "Do it every n steps or in another process (a thread that runs Python holds the interpreter)"
-        return Use(f"{way}: {waits}.", best, causes, after_others=True)
-    return surely(
-        "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
-        f"torch.distributed.checkpoint.async_save): {waits}.",
-        best,
-        causes,
-    )
+            return no_use("move-io-off-step/launching-loop")
+        claim = Claim("move-io-off-step/another-process", figures, places=places)
+        return Use(claim, best, causes, after_others=True)
+    return surely(Claim("move-io-off-step/thread", figures, places=places), best, causes)
 
 
 def _best(facts: Facts, bulk: bool, causes: tuple[str, ...]) -> Change:

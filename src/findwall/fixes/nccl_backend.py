@@ -22,31 +22,27 @@ from __future__ import annotations
 from findwall.attribute.collectives import collectives_a_step, host_collectives, staged_bytes
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import Fix, NoUse, Outcome, use
-from findwall.units import format_bytes
+from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
+from findwall.model.claims import Claim, Figures
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
 
 
 def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     if on_cores(facts):
-        return NoUse("the job runs on the CPU, and NCCL serves GPUs only", obvious=True)
+        return NoUse(Claim("nccl-backend/on-cores"), obvious=True)
     on_host, staged = host_collectives(facts), staged_bytes(facts)
     if not on_host:
-        return NoUse("the collectives already run on the device")
+        return no_use("nccl-backend/already")
     if staged <= 0:
-        return NoUse("no collective takes device data through the host")
+        return no_use("nccl-backend/host-data")
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent <= 0:
-        return NoUse("computation already hides all communication")
-    return use(
-        f'Use `dist.init_process_group("nccl")` with one GPU per rank (torch.cuda.set_device(local_rank)): '
-        f"{on_host[0].library} copies {format_bytes(staged)} per step to the host and back and sends it over "
-        f"sockets, and the device waits {a_step(spent)} for it."
-    )
+        return no_use("communication/hidden")
+    figures: Figures = {"library": on_host[0].library, "staged_bytes": staged, "waits_ms": spent}
+    return Use(Claim("nccl-backend/switch", figures))
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -28,8 +28,8 @@ import numpy as np
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.data_parallel import forward_passes, reduced_too_early
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, Outcome, no_use, surely
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
 
@@ -38,21 +38,17 @@ MOVES = ("exposed-collective", "slow-link", "small-collectives")
 
 def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     if len(forward_passes(facts)) == 0:
-        return NoUse("DistributedDataParallel wraps no model here")
+        return no_use("data-parallel/none")
     rows = reduced_too_early(facts)
     if len(rows) == 0:
-        return NoUse("no gradient is reduced before the last backward pass of an optimizer's step")
+        return no_use("no-sync-accumulation/none")
     if sum(facts.spent_ms(cause) for cause in MOVES) <= 0:
-        return NoUse("computation already hides all communication")
+        return no_use("communication/hidden")
     spent = ms(float(facts.own[np.isin(facts.kernels.row[facts.atoms.index], rows)].sum()))
-    return surely(
-        "Put `with model.no_sync():` around every forward and backward pass but the last before the "
-        f"optimizer's step: gradients still being added up take {len(rows) / facts.steps.count:,.3g} "
-        f"reductions and {a_step(spent)}.",
-        Change((Drop(rows),)),
-    )
+    figures = {"reductions": len(rows) / facts.steps.count, "spent_ms": spent}
+    return surely(Claim("no-sync-accumulation/wrap", figures), Change((Drop(rows),)))
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -25,13 +25,14 @@ import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
@@ -44,27 +45,23 @@ MOVES = ("copy-exposed",)
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU: nothing is copied to a device", obvious=True)
+        return NoUse(Claim("copies/on-cores"), obvious=True)
     copies = uploads(facts)
     if copies.ms <= 0:
-        return NoUse("nothing is copied to the device in the step")
+        return no_use("copies/none")
     if not copies.told:
-        return CannotTell("the copies' names do not say whether their memory is pinned")
+        return cannot_tell("copies/untold")
     if copies.pageable:
-        return NoUse("the batches come from pageable memory, from which every copy blocks")
+        return no_use("non-blocking-copy/pageable")
     calls = _waits_for_pinned(facts)
     if len(calls) == 0:
-        return NoUse("the host does not wait for the copies from pinned memory")
+        return no_use("non-blocking-copy/no-wait")
     waited = ms(float(shared_idle(facts, "copy-exposed", calls).sum()))
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse("the host is far enough ahead when it waits for a copy")
+        return no_use("non-blocking-copy/far-ahead")
     line = next((wait.line for wait in waits(facts, "copy-exposed", calls) if wait.line), None)
-    at = f" at {line}" if line else ""
-    return surely(
-        f"Use `.to(device, non_blocking=True)`{at}: the memory is pinned, but the host waits for each copy, "
-        f"and the device then waits {a_step(waited)} for the host.",
-        Change((NoWait(calls=calls),)),
-    )
+    claim = Claim("non-blocking-copy/do-not-wait", {"waits_ms": waited}, places=[line] if line else [])
+    return surely(claim, Change((NoWait(calls=calls),)))
 
 
 def _waits_for_pinned(facts: Facts) -> I64:

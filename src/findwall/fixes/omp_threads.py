@@ -32,52 +32,49 @@ from typing import Any
 
 from findwall.attribute.conditions import in_line_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.whatif import ideal
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, workers_of
 from findwall.measure.threads import hold_threads, usable_cores
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.threads import hold_in_script
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
-from findwall.units import format_share
 
 MOVES = ("launch-bound", "host-work", "loader-starved")
-NOTICED_SHARE = 0.02  # of the time: less waiting is how any thread runs. Chosen by hand.
 
 
 def advise(facts: Facts) -> Outcome:
     cpu = facts.rank.telemetry.cpu
     if cpu is None or cpu.cores is None or cpu.own_busy is None or cpu.in_line_share is None:
-        return CannotTell("nobody counted who keeps the cores busy: `findwall run` does")
+        return cannot_tell("omp-threads/uncounted")
     if cpu.others_busy is None:
-        return CannotTell("several ranks share the cores, and nobody counted which has them")
+        return cannot_tell("omp-threads/shared")
     workers = facts.rank.loader_workers
     if not workers:  # the fix shares the cores among processes, and there is only one
-        return NoUse("no loader has workers that could fight with the training process for the cores")
+        return no_use("omp-threads/no-workers")
     share = in_line_share(facts.rank)
-    if share < NOTICED_SHARE:
-        return NoUse("the training thread hardly ever waits for a core")
+    if share < MENTION_SHARE:
+        return no_use("omp-threads/hardly-waits")
     others = cpu.others_busy or 0.0
     if cpu.own_busy + others < NEARLY_ALL * cpu.cores or others > cpu.own_busy:
-        return NoUse("it is not the job's own threads that keep the cores busy")
+        return no_use("omp-threads/others")
     if (waited := gain_ms(facts, *MOVES)) <= MENTION_SHARE * step_ms(facts):
-        return NoUse("the device does not wait for the host")
+        return no_use("omp-threads/hidden")
     each = max(cpu.cores // (workers + 1), 1)
     # Workers that want no more than a core each have no threads that could be too many.
     at_most_one_each = cpu.children_wanted is not None and cpu.children_wanted <= workers
     if cpu.threads is not None and cpu.threads <= each and at_most_one_each:
-        have = "one thread" if cpu.threads == 1 else f"{cpu.threads} threads"
-        return NoUse(f"torch's ops have {have} as it is, which leaves the others their cores")
-    who = f"{workers} workers" if workers > 1 else "one worker"
-    return use(
-        f"Set OMP_NUM_THREADS={each} before the start ({who} on {cpu.cores} cores): the job's "
-        f"own threads keep {cpu.own_busy:.1f} of them busy, its training thread waited for one for "
-        f"{format_share(share)} of the time, and the device waits {a_step(waited)} for the host.",
+        return no_use("omp-threads/few", threads=cpu.threads)
+    cores = {"threads": each, "workers": workers, "cores": cpu.cores, "busy_cores": cpu.own_busy}
+    return Use(
+        Claim("omp-threads/set", {**cores, "in_line_share": share, "waits_ms": waited}),
         _best(facts, share),
+        parameters={"threads": each},
     )
 
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, Elsewhere, Launch, OtherStream
 
 MOVES = ("exposed-collective", "slow-link")
@@ -28,15 +28,12 @@ MOVES = ("exposed-collective", "slow-link")
 
 def advise(facts: Facts) -> Outcome:
     if collectives_a_step(facts) == 0:
-        return NoUse("there is no communication in this step")
+        return no_use("communication/none")
     exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
     if exposed <= 0:
-        return NoUse("computation already hides all communication")
-    return use(
-        f"{_way(' '.join(range_names(facts)))}: {a_step(exposed)} of communication runs with nothing beside "
-        "it.",
-        _best(facts),
-    )
+        return no_use("communication/hidden")
+    way = _way(" ".join(range_names(facts)))
+    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": exposed}), _best(facts))
 
 
 def _best(facts: Facts) -> Change:
@@ -47,16 +44,8 @@ def _best(facts: Facts) -> Change:
 
 def _way(ranges: str) -> str:
     if "FSDP" in ranges or "FullyShardedDataParallel" in ranges:
-        return (
-            "Let FSDP prefetch the next layer's parameters (forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"
-        )
-    if "DistributedDataParallel" in ranges:
-        return (
-            "Tune DDP's bucket_cap_mb so that gradients leave during the backward pass, with "
-            "static_graph=True "
-            "and without find_unused_parameters"
-        )
-    return "Issue collectives with async_op=True, and wait for each only where its result is needed"
+        return "fsdp"
+    return "ddp" if "DistributedDataParallel" in ranges else "async"
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -23,20 +23,18 @@ from typing import Any
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import has_shapes
 from findwall.attribute.likely import in_format, layout_with
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
 from findwall.attribute.whatif import ideal
-from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.padding import pad_linear
+from findwall.model.claims import Claim
 from findwall.replay.change import Change
 
 MOVES = ("misaligned-shapes",)
-DIMS_NAMED = 4  # in one sentence
-OPS_NAMED = 3
 
 
 def advise(facts: Facts) -> Outcome:
@@ -48,16 +46,24 @@ def advise(facts: Facts) -> Outcome:
             ops.setdefault(extent, [])
             if carrier.op and carrier.op not in ops[extent]:
                 ops[extent].append(carrier.op)
-    changes = [f"{extent} → {padded(extent)} {_next_multiple(extent)}" for extent in list(ops)[:DIMS_NAMED]]
-    where = sorted({op for names in ops.values() for op in names})[:OPS_NAMED]
-    return use(
-        f"Pad {', '.join(changes)} in {', '.join(where) or 'the matmuls'}: "
-        f"{a_step(facts.spent_ms('misaligned-shapes'))} runs on fallback kernels today."
-        if changes
-        else "Pad the dimensions of the 16-bit matmuls to a multiple of 64 (at least 8).",
+    return Use(
+        _claim(facts, list(ops), sorted({op for names in ops.values() for op in names})),
         ideal(facts, *MOVES),
         likely=lambda made: _likely(facts, made),
+        parameters={str(extent): padded(extent) for extent in ops},
     )
+
+
+def _claim(facts: Facts, extents: list[int], ops: list[str]) -> Claim:
+    if not extents:
+        return Claim("pad-shapes/sixteen-bit")
+    sizes = [
+        Claim("size/pad", {"from": extent, "to": padded(extent), "multiple": _multiple(extent)})
+        for extent in extents
+    ]
+    named = [Claim("op/name", names={"op": op}) for op in ops]
+    spent = {"spent_ms": facts.spent_ms("misaligned-shapes"), "sizes": len(sizes)}
+    return Claim("pad-shapes/to", spent, parts=[*sizes, *named])
 
 
 def _likely(facts: Facts, made: Made) -> Change:
@@ -67,18 +73,17 @@ def _likely(facts: Facts, made: Made) -> Change:
     return in_format(facts, odd, math, layout=layout_with(facts, made), aligned=True)
 
 
-def _next_multiple(extent: int) -> str:
-    multiple = next(size for size in (*PAD_MULTIPLES, ALIGNED_MULTIPLE) if padded(extent) % size == 0)
-    return f"(next multiple of {multiple})"
+def _multiple(extent: int) -> int:
+    return next(size for size in (*PAD_MULTIPLES, ALIGNED_MULTIPLE) if padded(extent) % size == 0)
 
 
 def _why_not(facts: Facts) -> Outcome:
     if not has_shapes(facts):
-        return CannotTell("the trace has no shapes (record_shapes=True)")
+        return cannot_tell("pad-shapes/no-shapes")
     first = next(iter(math_times(facts)), None)
     if first is not None and first not in SIXTEEN_BITS:
-        return NoUse(f"the matmuls run in {first}, where odd dimensions cost nothing yet")
-    return NoUse("no 16-bit matmul has dimensions that keep it off the fast kernels")
+        return no_use("pad-shapes/wide", format=first)
+    return no_use("pad-shapes/none")
 
 
 def stand_in(torch: Any, effect: Effect) -> None:

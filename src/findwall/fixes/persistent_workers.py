@@ -28,40 +28,40 @@ import weakref
 from typing import Any
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
-from findwall.attribute.kinds_told import often_text, restarting_ms, restarts
-from findwall.attribute.loader import UNSEEN, is_unseen
+from findwall.attribute.figures import step_ms
+from findwall.attribute.kinds_told import restarting_ms, restarts
+from findwall.attribute.loader import is_unseen
 from findwall.attribute.whatif import ideal
-from findwall.fixes import CannotTell, Fix, Likely, NoUse, Outcome, use
+from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import loaders, workers_of
-from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WAITED_FOR_SHARE
+from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change
-from findwall.units import format_ms, ms
+from findwall.units import ms
 
 MOVES = ("loader-starved",)
-NEARLY_ALL_SHARE = 0.9  # of the wait for the loader. Chosen by hand, not calibrated.
 
 
 def advise(facts: Facts) -> Outcome:
     if is_unseen(facts):
-        return CannotTell(UNSEEN)
+        return cannot_tell("loader/unseen")
     waited = facts.spent_ms("loader-starved")
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse(f"the device waits only {a_step(waited)} for the loader")
+        return no_use("loader/waits-little", waits_ms=waited)
     if facts.reading.source != "measured":
-        return CannotTell("a few traced steps do not show how an epoch begins: `findwall run` does")
+        return cannot_tell("persistent-workers/few-steps")
     if not facts.rank.loader_workers:
-        return NoUse("the loader has no workers that could restart")
+        return no_use("persistent-workers/no-workers")
     again = restarts(facts)
     if again is None or restarting_ms(facts) <= 0:
-        return NoUse("no step was seen to wait for workers that start again")
-    return use(
-        f"Use `DataLoader(…, persistent_workers=True)`: the workers restart in {often_text(again)}, which "
-        f"takes {format_ms(again.mean * 1e3)}, and the device waits {a_step(waited)} for them.",
+        return no_use("persistent-workers/none-restart")
+    often = {"every": again.every, "steps_share": again.share, "restart_ms": again.mean * 1e3}
+    return Use(
+        Claim("persistent-workers/keep", {**often, "waits_ms": waited}),
         likely=_likely(facts),
         uncurved=True,
     )
@@ -73,7 +73,7 @@ def _likely(facts: Facts) -> Likely | None:
     again = restarting_ms(facts)
     if ms(facts.reading.likely.rare.get("loader-starved", 0.0)) > MAJORITY_SHARE * again:
         return lambda made: Change()
-    if again > NEARLY_ALL_SHARE * facts.spent_ms("loader-starved"):
+    if again > NEARLY_ALL * facts.spent_ms("loader-starved"):
         return lambda made: ideal(facts, *MOVES)
     return None
 

@@ -25,44 +25,39 @@ from typing import Any
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.host_link import at_link_rate
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others
 from findwall.measure.loaders import loaders, show_first_batch
 from findwall.measure.pinned import pinned_copies
 from findwall.model.applied import Place
 from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
-from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
 
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU: nothing is copied to a device", obvious=True)
+        return NoUse(Claim("copies/on-cores"), obvious=True)
     spent = facts.spent_ms("copy-exposed")
     copies = uploads(facts)
     if copies.ms <= 0 and spent <= 0:
-        return NoUse("nothing is copied to the device in the step")
+        return no_use("copies/none")
     if copies.told and not copies.pageable:
-        return NoUse("the copies already come from pinned memory")
+        return no_use("pin-memory/already")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse("the device hardly waits for copies")
+        return no_use("copies/hidden")
     if not copies.told:
-        return CannotTell("the copies' names do not say whether their memory is pinned")
-    amount = f"{format_bytes(copies.nbytes)} per step comes" if copies.nbytes > 0 else "batches come"
-    return surely(
-        "Use `DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
-        "non_blocking=True)`: "
-        f"{amount} from pageable memory, and the device waits {a_step(spent)} for it.",
-        at_link_rate(facts),
-    )
+        return cannot_tell("copies/untold")
+    figures = {"copied_bytes": copies.nbytes, "waits_ms": spent}
+    return surely(Claim("pin-memory/pin", figures), at_link_rate(facts))
 
 
 def apply(torch: Any, effect: Effect) -> None:

@@ -15,16 +15,14 @@ is read before it has arrived.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, step_ms
+from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploaded, uploads
 from findwall.attribute.host_link import at_link_rate
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WAITED_FOR_SHARE
+from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop, OtherStream, without
-from findwall.units import format_bytes
 
 MOVES = ("copy-exposed",)
 
@@ -32,18 +30,15 @@ MOVES = ("copy-exposed",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("copy-exposed")
     if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return NoUse("the device hardly waits for copies")
+        return no_use("copies/hidden")
     copies = uploads(facts)
-    amount = f" {format_bytes(copies.nbytes)}" if copies.nbytes > 0 else ""
-    pin = "from pinned memory " if copies.pageable else ""
-    found = use(
-        f"Copy the next batch{amount and ' (' + amount.strip() + ')'} {pin}on its own stream while this one "
-        "is "
-        f"computed, or keep a small dataset on the device: the device waits {a_step(spent)} for copies.",
+    figures = {"copied_bytes": copies.nbytes, "pageable": copies.pageable, "waits_ms": spent}
+    return Use(
+        Claim("prefetch-batches/own-stream", figures),
         _best(facts),
+        after_others=copies.pageable,  # what is not pinned is copied by the host
         likely=lambda made: at_link_rate(facts) + Change((OtherStream(uploaded(facts)),)),
     )
-    return replace(found, after_others=copies.pageable)  # what is not pinned is copied by the host
 
 
 def _best(facts: Facts) -> Change:

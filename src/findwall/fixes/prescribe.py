@@ -11,23 +11,21 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import blind_ms, is_blind, listed, step_ms
+from findwall.attribute.figures import blind_ms, is_blind, step_ms
 from findwall.attribute.kinds_told import step_without_rare
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, moved_by, predict
-from findwall.model.catalogue import MENTION_SHARE, ROOFS, WORTH_IT
+from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, ROOFS, SMALL_PART, WORTH_IT
+from findwall.model.claims import Claim, Figures
 from findwall.model.diagnosis import NO_GAIN, Basis, NotWorthIt, Prescription, Range
 from findwall.replay.change import Change
-from findwall.units import NS_PER_MS, format_interval, format_ms, ms
+from findwall.units import NS_PER_MS, ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
 ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
 SAFETIES = get_args(Safety)
-# Of the step. A fix is not prescribed whose interval reaches beyond the one, unless it likely gives the
-# other. Chosen by hand, not calibrated.
-SLOWER, WELL_FASTER = 1.05, 0.9
-ALIKE = 1.1  # times as long: of two predictions no further apart neither is the better one
+ALIKE = 1.0 + SMALL_PART  # times as long: of two predictions no further apart neither is the better one
 STACKED, PAIRED = 4, 3  # fixes, the best ones, that are played together: of these all, of those each two
 MOST_STACKS = 4  # shown
 # Fixes that are two ways to the same end: nobody makes both.
@@ -70,7 +68,6 @@ class _Candidate(msgspec.Struct, frozen=True):
     at_most: float  # ms off the step, by the replay of the fix at its best
     predicted: Range | None = None  # the step in ms; None: nobody can tell, the bound alone is known
     basis: Basis | None = None  # what that rests on
-    blind_ms: float = 0.0  # of the step in kernels that it moves and that have no floor
     is_blind: bool = False  # so much of it that the bound is not known either
 
     @property
@@ -101,14 +98,12 @@ def prescribe(
     prescriptions = [_prescription(candidate, moved, ledger) for candidate, moved in chosen]
     prescriptions += _stacks(facts, [one for one, _ in chosen], ledger)
     taken = {candidate.name for candidate, _ in chosen}
-    refused = {
-        name: NotWorthIt([name], NO_GAIN, one.why, one.obvious)
-        for name, one in said.items()
-        if isinstance(one, NoUse)
-    }
+    no_use = {name: one for name, one in said.items() if isinstance(one, NoUse)}
+    refused = {name: NotWorthIt([name], NO_GAIN, "", one.obvious, one.claim) for name, one in no_use.items()}
     if cause is not None:  # without a verdict nobody knows what is worth it
-        left_out = [one for one in candidates if one.name not in taken and not one.is_blind]
-        refused |= {one.name: _refusal(one, ledger) for one in left_out}
+        for one in candidates:
+            if one.name not in taken and (why := _refusal(one, facts, ledger)) is not None:
+                refused[one.name] = why
         refused |= doubtful
     tried = {name: fix.tried for name, fix in all_fixes().items() if fix.tried is not None}
     left = sorted((name for name in refused if name in tried), key=lambda name: (tried[name], name))
@@ -133,9 +128,8 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
         found = predict(facts, {name: outcome})
     predicted = in_ms(found, ledger.step - at_most)
     basis = found.basis if found is not None else None
-    unknown = blind_ms(facts, *floors)
-    at_most = max(at_most, 0.0) + (unknown if blind else 0.0)
-    return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, unknown, blind)
+    at_most = max(at_most, 0.0) + (blind_ms(facts, *floors) if blind else 0.0)
+    return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, blind)
 
 
 def _provable(used: dict[str, Use], targets: list[str], facts: Facts, ledger: _Ledger) -> list[_Candidate]:
@@ -243,23 +237,24 @@ def _may_be_slower(one: _Candidate, ledger: _Ledger) -> bool:
     """Whether a fix gains next to nothing, or its interval holds a longer step as well."""
     if one.predicted is None or one.predicted.mid is None or one.predicted.high is None:
         return False
-    if one.predicted.mid > (1.0 - MENTION_SHARE) * ledger.step:
-        return True
-    if one.predicted.mid > (1.0 - WORTH_IT) * ledger.step and one.predicted.high > ledger.step:
-        return True
-    return one.predicted.high > SLOWER * ledger.step and one.predicted.mid > WELL_FASTER * ledger.step
+    mid, high = one.predicted.mid / ledger.step, one.predicted.high / ledger.step
+    hardly, may_lose = mid > 1.0 - WORTH_IT and high > 1.0, mid > NEARLY_ALL and high > 1.0 + WORTH_IT
+    return mid > 1.0 - MENTION_SHARE or hardly or may_lose
 
 
 def _for_trial(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
     assert one.predicted is not None
     mid = one.predicted.mid or 0.0
-    ends = f"{format_ms(mid)} ({format_interval(one.predicted.low, one.predicted.high)})"
-    least = ledger.step - one.at_most
-    said = ""
+    said = "trial"
     if mid > (1.0 - MENTION_SHARE) * ledger.step:
-        said = ", likely slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else ", next to no gain"
-    why = f"worth a trial only{said}: a step of {ends} is predicted, {format_ms(ledger.step)} today"
-    return NotWorthIt([one.name], ledger.step / least if least > 0 else None, why)
+        said = "likely-slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else "no-gain"
+    figures = {"low_ms": one.predicted.low, "mid_ms": mid, "high_ms": one.predicted.high}
+    return _not_worth(one, ledger, Claim(f"refused/{said}", {**figures, "step_ms": ledger.step}))
+
+
+def _not_worth(one: _Candidate, ledger: _Ledger, claim: Claim) -> NotWorthIt:
+    least = ledger.step - one.at_most
+    return NotWorthIt([one.name], ledger.step / least if least > 0 else None, "", claim=claim)
 
 
 def _stacks(facts: Facts, chosen: list[_Candidate], ledger: _Ledger) -> list[Prescription]:
@@ -303,7 +298,8 @@ def _another_way(
     for at, one in enumerate(group):
         for other in chosen:
             made = (*group[:at], other, *group[at + 1 :])
-            if {one.name, other.name} not in APART or _exclude_each_other(made) or not _is_alike(one, other):
+            alike = (other.mid or inf) < ALIKE * (one.mid or 0.0)
+            if {one.name, other.name} not in APART or _exclude_each_other(made) or not alike:
                 continue
             found = _together(facts, made, ledger)
             most = min(step, *((1.0 - WORTH_IT) * (fix.mid or 0.0) for fix in made))  # each adds to it
@@ -319,10 +315,6 @@ def is_another_way(one: Prescription, other: Prescription) -> bool:
 
 def _exclude_each_other(group: tuple[_Candidate, ...]) -> bool:
     return any({one.name for one in group} >= pair for pair in APART)
-
-
-def _is_alike(one: _Candidate, other: _Candidate) -> bool:
-    return one.mid is not None and other.mid is not None and other.mid < ALIKE * one.mid
 
 
 def _best_of_each_kind(chosen: list[_Candidate]) -> list[_Candidate]:
@@ -344,9 +336,16 @@ def _together(facts: Facts, group: tuple[_Candidate, ...], ledger: _Ledger) -> P
         return None
     moves = tuple(dict.fromkeys(cause for one in group for cause in one.moves))
     safety = max((one.fix.safety for one in group), key=SAFETIES.index)
-    how = f"Make {listed([f'`{name}`' for name in uses])} together."
-    faster = speedup(step, ledger.step)
-    return Prescription(list(uses), _worth_naming(moves, ledger), step, faster, safety, how, played.basis)
+    return Prescription(
+        fixes=list(uses),
+        moves=_worth_naming(moves, ledger),
+        step_ms=step,
+        speedup=speedup(step, ledger.step),
+        safety=safety,
+        how="",
+        basis=played.basis,
+        claim=Claim("prescribed/together", parts=[Claim("fix/name", {"fix": name}) for name in uses]),
+    )
 
 
 def _worth_naming(moves: tuple[str, ...], ledger: _Ledger) -> list[str]:
@@ -376,22 +375,26 @@ def _prescription(one: _Candidate, cause: str, ledger: _Ledger) -> Prescription:
         step_ms=step,
         speedup=speedup(step, ledger.step),
         safety=one.fix.safety,
-        how=one.outcome.how,
+        how="",
         basis=one.basis if bounded else None,
+        parameters=one.outcome.parameters,
+        places=one.outcome.places,
+        condition=one.outcome.condition,
+        claim=one.outcome.claim,
     )
 
 
-def _refusal(one: _Candidate, ledger: _Ledger) -> NotWorthIt:
+def _refusal(one: _Candidate, facts: Facts, ledger: _Ledger) -> NotWorthIt | None:
+    """By the replay that predictions use: with all done that it could do the step is hardly shorter, or the
+    step that is predicted is. None where neither shows that: nobody can say then that it is not worth it."""
+    if one.is_blind:
+        return None
+    if one.at_most >= WORTH_IT * ledger.step:
+        hardly = one.mid is not None and one.mid > (1.0 - WORTH_IT) * ledger.step
+        return _for_trial(one, ledger) if hardly else None
     what = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
-    most, step = format_ms(one.at_most), format_ms(ledger.step)
-    rest = ledger.step - one.at_most
-    why = f"it saves up to {most} of the {step} step, by removing {what}"
-    left = ledger.of(one.moves)
-    if left < one.at_most:  # all it could do at best, and what its causes have to give at all
-        amount = f"only {format_ms(left)}" if left > 0 else "nothing"
-        if one.blind_ms > MENTION_SHARE * ledger.step:
-            amount = f"at most {format_ms(left + one.blind_ms)}"
-        why = f"the causes it moves, {what} first, give back {amount} of the {step} step"
-    if one.at_most < ROUNDING_MS:
-        why = f"it saves nothing while another wall stands: removing {what} alone leaves the step at {step}"
-    return NotWorthIt([one.name], ledger.step / rest if rest > 0 else None, why)
+    figures: Figures = {"cause": what, "saves_ms": one.at_most, "step_ms": ledger.step}
+    said = "little"
+    if one.at_most < ROUNDING_MS:  # the wall that stands is another one only if the cause alone gives nothing
+        said = "another-wall" if ms(facts.saved((what,))) < ROUNDING_MS else "nothing"
+    return _not_worth(one, ledger, Claim(f"refused/{said}", figures))

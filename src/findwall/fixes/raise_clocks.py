@@ -16,8 +16,8 @@ range.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.model.claims import Claim
 
 MOVES = ("throttled", "unstable-steps")
 
@@ -25,14 +25,10 @@ MOVES = ("throttled", "unstable-steps")
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("throttled")
     if spent > 0:
-        return use(
-            "Run `nvidia-smi -q -d CLOCK,PERFORMANCE`, then check cooling, power limit (-pl) and locked "
-            "clocks "
-            f"(-rgc): low clocks cost {a_step(spent)}."
-        )
+        return Use(Claim("raise-clocks/check", {"lost_ms": spent}))
     if facts.rank.telemetry.sm_clock_mhz is None:
-        return CannotTell("nobody read the clocks: `findwall run` samples them where the driver lets it")
-    return NoUse("the card held its usual clocks under load")
+        return cannot_tell("raise-clocks/unread")
+    return no_use("raise-clocks/usual")
 
 
 FIX = Fix(MOVES, "safe", advise)

@@ -21,20 +21,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from findwall.attribute.compiled import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import graph_share, is_training
 from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches
-from findwall.fixes import Fix, Made, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, NoUse, Outcome, Use, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim
 from findwall.patches.compiled import compile_named
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue, Ready
@@ -46,26 +45,17 @@ BETWEEN_KERNELS_NS = 600.0  # of a graph, on an H200
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU", obvious=True)
+        return NoUse(Claim("device/cores"), obvious=True)
     if graph_share(facts) > MAJORITY_SHARE:
-        return NoUse("the kernels are already replayed from a graph")
+        return no_use("graph/replayed-already")
     waited = launch_idle(facts)
-    if waited <= NEVER_MS:
-        return replace(
-            use(
-                'Use `torch.compile(model, mode="reduce-overhead")`: as good as the default mode while '
-                "the device never waits for launches, as today.",
-                _best(facts),
-                likely=lambda made: _likely(facts, made),
-            ),
-            after_others=True,
-        )
     spent = facts.spent_ms("unfused-pointwise")
-    chains = f"pointwise kernels take {a_step(spent)}, which it fuses; " if spent > waited else ""
-    return use(
-        f'Use `torch.compile(model, mode="reduce-overhead")`: {chains}the device waits {a_step(waited)} for '
-        "launches, which CUDA graphs make one a call.",
+    never = waited <= NEVER_MS
+    figures = {"waits_ms": waited, "pointwise_ms": spent if spent > waited else None}
+    return Use(
+        Claim("reduce-overhead/as-default") if never else Claim("reduce-overhead/record", figures),
         _best(facts),
+        after_others=never,
         likely=lambda made: _likely(facts, made),
     )
 

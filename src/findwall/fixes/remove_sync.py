@@ -24,54 +24,42 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import MORE_THAN_ONCE, SECOND_NAMED_SHARE, a_step
+from findwall.attribute.figures import SECOND_NAMED_SHARE
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, surely
+from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.late_reads import read_late
+from findwall.model.claims import Claim
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without
 
 MOVES = ("host-sync", "launch-bound")
 
+# What to do instead, by the op that waits.
 INSTEAD = {
-    "item": "keep the value on the device and read it every n steps",
-    "_local_scalar_dense": "keep the value on the device and read it every n steps",
-    "is_nonzero": "use torch.where instead of `if` on a device value, or test every n steps",
-    "nonzero": "work with the mask (torch.where) instead of its indices",
-    "index": "work with the mask (torch.where) instead of its indices",
-    "masked_select": "work with the mask (torch.where) instead of its indices",
-    "unique": "give it a fixed size, or do it outside the step",
-    "to": "copy with non_blocking=True into pinned memory and read it a step later",
-    "cpu": "copy with non_blocking=True into pinned memory and read it a step later",
-    "copy_": "copy with non_blocking=True into pinned memory and read it a step later",
+    "item": "keep",
+    "_local_scalar_dense": "keep",
+    "is_nonzero": "where",
+    "nonzero": "mask",
+    "index": "mask",
+    "masked_select": "mask",
+    "unique": "fixed-size",
+    "to": "copy-later",
+    "cpu": "copy-later",
+    "copy_": "copy-later",
 }
-LONGEST_ADVICE_CHARS = 230  # what a person reads; two waits that take more become one
-WAITS_NAMED = 2
-INSTEAD_OF_SYNCHRONIZE = "drop the explicit synchronize (CUDA events can do the timing)"
 
 
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-sync")
     found = syncs(facts)
     if spent <= 0:
-        return NoUse(
-            "the device never runs dry because of a synchronisation"
-            if found
-            else "there is no synchronisation in the step"
-        )
+        return no_use("remove-sync/never-dry" if found else "remove-sync/none")
     if not found:
-        return surely(
-            f"Keep device values on the device: it waits {a_step(spent)} because of synchronisations.",
-            ideal(facts, *MOVES[:1]),
-        )
-    named = "; ".join(
-        _sentence(wait) for wait in found[:WAITS_NAMED] if wait.ms >= SECOND_NAMED_SHARE * found[0].ms
-    )
-    if len(named) > LONGEST_ADVICE_CHARS:
-        named = _sentence(found[0])
-    return surely(f"{named}.", _best(facts))
+        return surely(Claim("remove-sync/unnamed", {"waits_ms": spent}), ideal(facts, *MOVES[:1]))
+    named = [_instead(wait) for wait in found if wait.ms >= SECOND_NAMED_SHARE * found[0].ms]
+    return surely(Claim("remove-sync/named", parts=named), _best(facts))
 
 
 def _best(facts: Facts) -> Change:
@@ -83,13 +71,11 @@ def _best(facts: Facts) -> Change:
     return without("host-sync") + Change((Drop(facts.queue.row[inside & facts.queue.launched]),))
 
 
-def _sentence(wait: Wait) -> str:
+def _instead(wait: Wait) -> Claim:
     kind = (wait.op or "").rpartition("::")[2]
-    instead = INSTEAD.get(
-        kind, INSTEAD_OF_SYNCHRONIZE if wait.op is None else "move it out of the step, or do it every n steps"
-    )
-    times = f" ({wait.times:,.0f} times per step)" if wait.times >= MORE_THAN_ONCE else ""
-    return f"{wait.place}{times}: {instead}"
+    instead = INSTEAD.get(kind, "synchronize" if wait.op is None else "move")
+    names = {"op": wait.op or wait.call, "within": wait.within or ""}
+    return Claim(f"remove-sync/{instead}", {"times": wait.times}, names, [wait.line] if wait.line else [])
 
 
 def stand_in(torch: Any, effect: Effect) -> None:

@@ -28,17 +28,18 @@ from findwall.attribute.carriers import carriers
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, calls_text
+from findwall.attribute.figures import calls_text
 from findwall.attribute.job import calls_around, has_shapes
 from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.models import Model, each_model
 from findwall.measure.seenops import seen_ops
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
@@ -58,25 +59,12 @@ def advise(facts: Facts) -> Outcome:
     if spent <= 0:
         return _why_not(facts)
     if (call := _call(facts)) >= 0:
-        return use(
-            f"`F.scaled_dot_product_attention` takes its math path, which spends {a_step(spent)} on the "
-            "matrix "
-            f"of scores: {_hindrance(facts, call)}.",
-            _best(facts),
-            likely=lambda made: _likely(facts),
-        )
-    at = next(
-        (line for one in carriers(facts, "unfused-attention") if (line := line_of(facts, one.op_row))), None
-    )
-    where = f" at {at}" if at else ""
-    return use(
-        "Replace softmax(q @ kᵀ) @ v"
-        f"{where} with `F.scaled_dot_product_attention(q, k, v, …)` (a bias as attn_mask, or flex_attention; "
-        "nn.MultiheadAttention: need_weights=False): "
-        f"the matrix of scores takes {a_step(spent)}.",
-        _best(facts),
-        likely=lambda made: _likely(facts),
-    )
+        claim = Claim("sdpa/math-path", {"scores_ms": spent}, parts=[_hindrance(facts, call)])
+    else:
+        found = (line_of(facts, one.op_row) for one in carriers(facts, "unfused-attention"))
+        lines = [line for line in found if line]
+        claim = Claim("sdpa/replace", {"scores_ms": spent}, places=lines[:1])
+    return Use(claim, _best(facts), likely=lambda made: _likely(facts))
 
 
 def _best(facts: Facts) -> Change:
@@ -131,7 +119,7 @@ def _call(facts: Facts) -> int:
     return int(calls[inside][0])
 
 
-def _hindrance(facts: Facts, call: int) -> str:
+def _hindrance(facts: Facts, call: int) -> Claim:
     """What keeps a call from a fused kernel, as far as its arguments tell, and what to do about it."""
     inputs = facts.timeline.inputs_of(call)
     if inputs is None:
@@ -140,52 +128,45 @@ def _hindrance(facts: Facts, call: int) -> str:
     return _by_format(facts, given) or _by_layout(given) or _by_mask(given) or _asked(facts)
 
 
-def _by_format(facts: Facts, given: Arguments) -> str | None:
+def _by_format(facts: Facts, given: Arguments) -> Claim | None:
     query, dropout = given.tensor(0), given.number(4)
     if on_cores(facts) and dropout:
-        return (
-            f"a CPU has no fused kernel with dropout (dropout_p={dropout:g}); if training allows it, set "
-            "`layer.self_attn.dropout = 0.0`"
-        )
+        return Claim("sdpa/dropout-on-cores", {"dropout": dropout})
     if query is not None and query.math == "fp64" and not on_cores(facts):
-        return "no fused kernel takes fp64; where 16 digits are not needed, call it on fp32 or 16 bits"
+        return Claim("sdpa/fp64")
     return None
 
 
-def _by_layout(given: Arguments) -> str | None:
+def _by_layout(given: Arguments) -> Claim | None:
     tensors = [tensor for at in range(3) if (tensor := given.tensor(at)) is not None]
     if any(len(tensor.dims) != 4 for tensor in tensors):
-        return "fused kernels take 4 dims; make it [batch, heads, length, width] with `unsqueeze(0)`"
+        return Claim("sdpa/dims")
     if any(tensor.strides and tensor.strides[-1] != 1 for tensor in tensors):
-        return "fused kernels want the last dim contiguous; call `.contiguous()` on q, k and v"
+        return Claim("sdpa/not-contiguous")
     return None
 
 
-def _by_mask(given: Arguments) -> str | None:
+def _by_mask(given: Arguments) -> Claim | None:
     mask = given.tensor(3)
     if mask is None:
         return None
     if len(mask.dims) not in (2, 4):
-        return f"fused kernels take masks of 2 or 4 dims, not of {len(mask.dims)}; `unsqueeze` it"
-    return (
-        "its mask may be why, if it needs a gradient; is_causal=True needs no mask, flex_attention takes "
-        "biases"
-    )
+        return Claim("sdpa/mask-dims", {"dims": len(mask.dims)})
+    return Claim("sdpa/mask")
 
 
-def _asked(facts: Facts) -> str:
+def _asked(facts: Facts) -> Claim:
     """Nothing in the trace tells: torch itself names the reason where only a fused kernel is allowed."""
-    fused = "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"
-    return f"run it once in `with sdpa_kernel(SDPBackend.{fused}):`, which warns about what rules it out"
+    return Claim("sdpa/ask", {"backend": "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"})
 
 
 def _why_not(facts: Facts) -> Outcome:
     fused = time_of(facts, np.flatnonzero(of_class(facts, "attention")))
     if fused > 0:
-        return NoUse("attention already runs in fused kernels")
+        return no_use("sdpa/already")
     if not has_shapes(facts):
-        return CannotTell("the trace has no shapes (record_shapes=True) by which attention could be told")
-    return NoUse("no attention is written out in this step")
+        return cannot_tell("sdpa/no-shapes")
+    return no_use("sdpa/none")
 
 
 def apply(torch: Any, effect: Effect) -> None:

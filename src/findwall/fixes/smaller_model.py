@@ -15,9 +15,9 @@ It is a different model: measure its quality.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, not_here, use
+from findwall.fixes import Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
-from findwall.units import format_share
+from findwall.model.claims import Claim
 
 MOVES = ROOFS
 
@@ -25,11 +25,8 @@ MOVES = ROOFS
 def advise(facts: Facts) -> Outcome:
     share = sum(facts.share(roof) for roof in ROOFS)
     if share < MAJORITY_SHARE:
-        return not_here(facts, f"only {format_share(share)} of the step is at the roof")
-    return use(
-        "Do fewer FLOPs or move fewer bytes (packed sequences, a smaller or sparser model, fewer tokens): "
-        f"{format_share(share)} of the step is at the roof."
-    )
+        return not_here(facts, "roof/little", roof_share=share)
+    return Use(Claim("smaller-model/less-work", {"roof_share": share}))
 
 
 FIX = Fix(MOVES, "needs-review", advise)

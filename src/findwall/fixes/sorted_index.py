@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import ops_named, reads_wide_rows
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 from findwall.replay.change import Change
 
 MOVES = ("gather-scatter",)
@@ -29,12 +29,10 @@ MOVES = ("gather-scatter",)
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gather-scatter")
     if spent <= 0:
-        return NoUse("the step neither gathers nor scatters")
+        return no_use("sorted-index/none")
     ops = ops_named(facts, "gather-scatter")
-    return use(
-        f"Sort the indices of {ops or 'gathers and scatters'} once, and sum sorted segments "
-        "(torch.segment_reduce, a CSR product) instead of scattering with atomics: they take "
-        f"{a_step(spent)}. Wide rows gain little.",
+    return Use(
+        Claim("sorted-index/sort", {"spent_ms": spent}, {"ops": ops}),
         ideal(facts, *MOVES),
         # Wide rows use all that memory hands over in any order: sorted ones of 64 numbers took 0.99 of the
         # time on an H200. What narrow ones gain nobody can tell.

@@ -22,11 +22,11 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.job import range_names
 from findwall.attribute.setups import compiling, set_ups
 from findwall.attribute.whatif import free_launches, ideal
-from findwall.fixes import Fix, NoUse, Outcome, use
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.model.claims import Claim
 from findwall.replay.calibrate import FASTEST_PACE
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
@@ -39,32 +39,23 @@ _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 def advise(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompilation")
     if spent <= 0:
-        return NoUse("the step compiles nothing and sets nothing up")
+        return no_use("static-shapes/none")
     prepared, compiled = set_ups(facts), compiling(facts)
     if sum(one.ms for one in prepared) > sum(one.ms for one in compiled):
         first = prepared[0]
-        shapes = f" for {first.shapes} new shape{'' if first.shapes == 1 else 's'}" if first.shapes else ""
         # Behind set-up the host is slower for a while: where shapes came back, launches took 0.8 of it in two
         # jobs on an H200. The bound takes the fastest pace that any host is given.
-        return use(
-            f"Pad or bucket lengths to a few fixed shapes: setting up {first.op}{shapes} takes "
-            f"{a_step(spent)}, and a shape that comes back needs no new set-up.",
+        return Use(
+            Claim("static-shapes/bucket", {"shapes": first.shapes, "set_up_ms": spent}, {"op": first.op}),
             ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, FASTEST_PACE),)),
             likely=lambda made: ideal(facts, *MOVES) + Change((HostWork(LAUNCHING, PACE_BEHIND_SET_UP),)),
             uncurved=True,
         )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
     frames = {one.split("/")[0] for one in again}
-    count = (
-        f" ({len(again)} compilations of {len(frames)} function{'' if len(frames) == 1 else 's'} in the "
-        "trace)"
-        if again
-        else ""
-    )
-    return use(
-        "Use `torch.compile(model, dynamic=True)` or `torch._dynamo.mark_dynamic(x, dim)`, or pad lengths "
-        "to a "
-        f"few sizes: compiling takes {a_step(spent)}{count}. `TORCH_LOGS=recompiles` names the guard.",
+    figures = {"compiling_ms": spent, "compilations": len(again), "functions": len(frames)}
+    return Use(
+        Claim("static-shapes/dynamic", figures),
         _best(facts),
         likely=lambda made: ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause"),
         uncurved=True,

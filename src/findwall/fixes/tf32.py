@@ -27,15 +27,15 @@ import numpy as np
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step
 from findwall.attribute.likely import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
+from findwall.fixes import Fix, Made, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.patches import NoPatch
@@ -47,29 +47,21 @@ MOVES = ("fast-path-off",)
 
 def advise(facts: Facts) -> Outcome:
     if on_cores(facts):
-        return NoUse("the job runs on the CPU, which has no TF32", obvious=True)
+        return NoUse(Claim("tf32/on-cores"), obvious=True)
     if not facts.ceilings.flops:
-        return CannotTell("this GPU is not in the table, so it is not known whether it has TF32")
+        return cannot_tell("tf32/unknown-device")
     if "tf32" not in facts.ceilings.flops:
-        return NoUse(f"{facts.ceilings.device} has no TF32")
+        return NoUse(Claim("tf32/has-none", names={"device": facts.ceilings.device}))
     if fast_format(facts.ceilings) != "tf32":
-        return NoUse(f"TF32 is no faster than fp32 on {facts.ceilings.device}")
+        return NoUse(Claim("tf32/no-faster", names={"device": facts.ceilings.device}))
     slow = facts.atoms_of("fast-path-off")
     slow = slow[facts.kernels.math_index[facts.atoms.index[slow]] == MATH_TYPES.index("fp32")]
     if time_of(facts, slow) <= 0:
-        return NoUse(_reason(math_times(facts)))
+        return _reason(math_times(facts))
     conv = slow[of_class(facts, "conv")[slow]]
-    lines = []
-    if len(conv) < len(slow):
-        lines.append("torch.set_float32_matmul_precision('high')")
-    if len(conv):
-        lines.append("torch.backends.cudnn.allow_tf32 = True")
-    what = (
-        "convolutions" if len(conv) == len(slow) else "matmuls and convolutions" if len(conv) else "matmuls"
-    )
-    return use(
-        f"Put `{'; '.join(lines)}` at the start: {a_step(time_of(facts, slow))} of fp32 {what} moves to the "
-        "tensor cores.",
+    what = "convolutions" if len(conv) == len(slow) else "both" if len(conv) else "matmuls"
+    return Use(
+        Claim(f"tf32/{what}", {"moved_ms": time_of(facts, slow)}),
         at_math(facts, _multiplies(facts), "tf32"),
         likely=lambda made: _likely(facts, made),
     )
@@ -92,19 +84,14 @@ def _likely(facts: Facts, made: Made) -> Change:
     return in_format(facts, atoms, "tf32", layout=layout_with(facts, made))
 
 
-def _reason(times: dict[str, float]) -> str:
+def _reason(times: dict[str, float]) -> NoUse:
     if not times:
-        return "there is no matmul or convolution in this step"
+        return no_use("tf32/no-products")
     first = next(iter(times))
     if first in (*SIXTEEN_BITS, "fp8"):
-        return f"the matmuls already run in {first}"
-    if first == "tf32":
-        return "TF32 is already on"
-    return (
-        "the fp32 matmuls are too small for it to matter"
-        if first == "fp32"
-        else f"the matmuls run in {first}"
-    )
+        return no_use("matmuls/already-in", format=first)
+    known = {"tf32": "tf32/already", "fp32": "tf32/too-small"}
+    return no_use(known[first]) if first in known else no_use("tf32/other-format", format=first)
 
 
 def apply(torch: Any, effect: Effect) -> None:

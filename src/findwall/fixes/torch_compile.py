@@ -37,33 +37,33 @@ from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, rows_of, time_of, too_small_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import NO_MODEL, a_step, blind_ms, gain_ms, listed, missing, step_ms
+from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.likely import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.loss import behind_the_products
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, Made, NoUse, Outcome, use
+from findwall.fixes import CannotTell, Fix, Made, Outcome, Use, no_use, without_floors
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
+from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.compiled import compile_named
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue
-from findwall.units import format_share
 
 MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
-# What the compiler makes of each cause.
-DOES = {
-    "unfused-pointwise": "fuses pointwise chains into one kernel each",
-    "launch-bound": "issues fewer launches",
-    "unfused-attention": "recognises attention",
-    "dtype-casts": "folds casts into their neighbours",
-    "layout-copies": "folds layout copies into what reads them",
-    "misaligned-shapes": "pads odd matmuls",
-    "gather-scatter": "fetches rows and adds them up in kernels of its own",
-}
+# Causes of which it is told what the compiler makes of them.
+TOLD = (
+    "unfused-pointwise",
+    "launch-bound",
+    "unfused-attention",
+    "dtype-casts",
+    "layout-copies",
+    "misaligned-shapes",
+    "gather-scatter",
+)
 # Of the device time in generated kernels: less is not told. Chosen by hand, not calibrated.
 GENERATED_SHARE = 0.02
 
@@ -71,44 +71,33 @@ GENERATED_SHARE = 0.02
 def advise(facts: Facts) -> Outcome:
     share = compiled_share(facts)
     if is_compiled(facts):
-        generated = (
-            f" ({format_share(share)} of device time in generated kernels)" if share > GENERATED_SHARE else ""
-        )
-        return NoUse(f"the model is already compiled{generated}")
+        return no_use("torch-compile/already", generated_share=share if share > GENERATED_SHARE else None)
     if gain_ms(facts, *MOVES) <= 0:
         if blind_ms(facts, *MOVES) > 0:
-            return CannotTell(f"what fusing would save is not known: {missing(facts) or NO_MODEL}")
-        return NoUse("there is nothing to fuse, and the device never waits for launches")
+            return CannotTell(Claim("torch-compile/unknown", parts=[without_floors(facts)]))
+        return no_use("torch-compile/nothing")
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts)
-    worth = [cause for cause in DOES if (facts.recoverable_ms(cause) or 0.0) > MENTION_SHARE * step_ms(facts)]
+    worth = [cause for cause in TOLD if (facts.recoverable_ms(cause) or 0.0) > MENTION_SHARE * step_ms(facts)]
     if "layout-copies" in worth and moves_on(facts):  # what is read in the next step must be written in this
         worth.remove("layout-copies")
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""
-    named = f" (mostly {chains})" if chains else ""
-    done = listed([DOES[cause] + (named if cause == "unfused-pointwise" else "") for cause in worth])
-    way = (
-        "Run `torch.compile(model)` before the capture"
-        if graph_share(facts) > MAJORITY_SHARE
-        else "Use `model = torch.compile(model)`"
-    )
-    return use(
-        f"{way}: it {done or DOES['unfused-pointwise']}.{_and_the_loss(facts)}",
+    done = [Claim(f"torch-compile/does-{cause}") for cause in worth or TOLD[:1]]
+    if chains:
+        done[0] = Claim("torch-compile/does-named-pointwise", names={"ops": chains})
+    figures = {"captured": graph_share(facts) > MAJORITY_SHARE, "loss_ms": _in_the_loss(facts)}
+    return Use(
+        Claim("torch-compile/compile", figures, parts=done),
         compiled_at_best(facts),
         likely=lambda made: _likely(facts, made),
     )
 
 
-def _and_the_loss(facts: Facts) -> str:
-    """A sentence more, where the loss has much of what is fused: it is not always the model's own."""
+def _in_the_loss(facts: Facts) -> float | None:
+    """Of what is fused the part in the loss, where that is much: it is not always the model's own."""
     fused = np.concatenate([facts.atoms.of(cause) for cause in FUSES])
     spent = time_of(facts, np.intersect1d(fused, behind_the_products(facts)))
-    if spent < WORTH_IT * step_ms(facts):
-        return ""
-    return (
-        f" {a_step(spent)} of that lies behind the last product, as losses do: compile that function too, if "
-        "it is not part of the model."
-    )
+    return spent if spent >= WORTH_IT * step_ms(facts) else None
 
 
 def _likely(facts: Facts, made: Made) -> Change:
@@ -139,21 +128,14 @@ def _for_launches(facts: Facts) -> Outcome:
     if graph_share(facts) > MAJORITY_SHARE:
         small = too_small_share(facts)
         if small < WORTH_IT:
-            return NoUse("a CUDA graph already issues the kernels")
+            return no_use("torch-compile/graph-issues")
         merged = compiled_at_best(facts) + to_floor(facts, facts.atoms.of("launch-bound"))
-        share = format_share(small)
-        return use(
-            f"Run `torch.compile(model)` before the capture: small kernels take {share} of the step.", merged
-        )
-    waited = a_step(launch_idle(facts))
+        return Use(Claim("torch-compile/small-kernels", {"small_share": small}), merged)
+    waited = {"waits_ms": launch_idle(facts)}
     if on_cores(facts):
-        return use(
-            f"Use `torch.compile(model)` for fewer and larger ops: {waited} passes between them today.",
-            compiled_at_best(facts),
-        )
-    return use(
-        f"Use `model = torch.compile(model)`: the device waits {waited} for launches, and generated "
-        "code issues fewer.",
+        return Use(Claim("torch-compile/on-cores", waited), compiled_at_best(facts))
+    return Use(
+        Claim("torch-compile/launches", waited),
         compiled_at_best(facts),
         likely=lambda made: _likely(facts, made),
     )

@@ -27,8 +27,9 @@ import numpy as np
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import a_step, gain_ms, step_ms
+from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
+    FEWEST_REPEATS,
     Loop,
     is_backward,
     launched_by,
@@ -40,17 +41,15 @@ from findwall.attribute.loops import (
 from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
-from findwall.units import format_share, ms
+from findwall.units import ms
 
 MOVES = ("host-work", "launch-bound")
-# All chosen by hand, not calibrated.
-HOST_WORKS_SHARE = 0.2  # of the step: with less work of its own no loop of the host is at fault
-MANY_CALLS = 100  # a step, of one function: it is called in a loop
 _FRAME = re.compile(r"\(\d+\): ")
 
 
@@ -74,25 +73,26 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     mostly = len(merged) > MAJORITY_SHARE * launches
     moves = ("launch-bound", "host-work") if mostly else ("launch-bound",)
     longest = max(own, key=lambda one: len(one.all_atoms))
-    op = facts.op_name(int(longest.atoms[0])) or "the same op"
-    small, place = "op" if longest.body == 1 else "ops", _place(facts, longest, mostly)
-    return use(
-        f"Do in one call on a larger tensor what a Python loop does in {longest.rounds} rounds of "
-        f"{longest.body} small {small} ({op}{place}), "
-        f"if no round needs the one before: such rounds issue {len(atoms) / facts.steps.count:,.0f} "
-        f"{pieces(facts)} per step.",
+    issued: Figures = {"issued": len(atoms) / facts.steps.count, "pieces": pieces(facts)}
+    figures = {"rounds": longest.rounds, "body": longest.body, **issued}
+    names, places = _named(facts, longest, mostly)
+    return Use(
+        Claim("vectorise-loop/one-call", figures, names, places),
         _in_one_call(facts, merged, np.setdiff1d(atoms, merged)) + ideal(facts, *moves[1:]),
         moves,
+        condition="rounds-independent",
     )
 
 
-def _place(facts: Facts, loop: Loop, mostly: bool) -> str:
-    """By the stack of its first op; without one, where the host was seen if it mostly does this."""
+def _named(facts: Facts, loop: Loop, mostly: bool) -> tuple[dict[str, str], list[str]]:
+    """Its first op and line, by the stack of that op; without one, where the host was seen if it mostly does
+    this, with the function."""
+    names = {"op": facts.op_name(int(loop.atoms[0])) or "", "function": ""}
     line = loop_line(facts, loop)
-    if line is not None:
-        return f" at {line}"
-    seen = sampled(facts, between_ops=True) if mostly else None
-    return f", likely at {seen.place} in {seen.function}" if seen is not None else ""
+    seen = sampled(facts, between_ops=True) if line is None and mostly else None
+    if seen is not None:
+        return {**names, "function": seen.function}, [seen.place]
+    return names, [line] if line is not None else []
 
 
 def _in_one_call(facts: Facts, merged: I64, others: I64) -> Change:
@@ -105,35 +105,28 @@ def _in_one_call(facts: Facts, merged: I64, others: I64) -> Change:
 def _on_the_host(facts: Facts) -> Outcome:
     """Python with no op under it, where a sampler or recorded stacks say where it stands."""
     spent = facts.spent_ms("host-work")
-    if spent <= HOST_WORKS_SHARE * step_ms(facts):
-        return NoUse("no loop of Python keeps the device waiting")
+    if spent <= FAIR_PART * step_ms(facts):
+        return no_use("vectorise-loop/none")
     called = _called_often(facts)
     if called is not None:
-        name, times = called
-        return use(
-            f"Replace the loop that calls {name} {times:,.0f} times per step by ops on whole arrays or "
-            f"tensors: the device waits {a_step(spent)} for Python.",
-            _best(facts),
-            ("host-work",),
-        )
+        function, place, times = called
+        figures = {"times": times, "waits_ms": spent}
+        claim = Claim("vectorise-loop/called-often", figures, {"function": function}, [place])
+        return Use(claim, _best(facts), ("host-work",))
     lines = pure_python(facts)
     if not facts.rank.host_lines:
-        return CannotTell("nobody saw which line the host stood on: `findwall run` or with_stack=True")
+        return cannot_tell("vectorise-loop/unseen")
     if not loops_in_python(facts):
-        return NoUse("the host was seen inside libraries, not in loops of its own")
-    share = sum(line.share for line in lines)
-    places = " and ".join(f"{line.place} ({line.function})" for line in lines[:2])
-    return use(
-        f"If the host loops at {places}, do it with ops on whole arrays or tensors: it stood on such lines, "
-        f"with no library under them, in {format_share(share)} of the samples; the device waits "
-        f"{a_step(spent)}.",
-        _best(facts),
-        ("host-work",),
-    )
+        return no_use("vectorise-loop/in-libraries")
+    figures = {"samples_share": sum(line.share for line in lines), "waits_ms": spent}
+    seen = [Claim("line/of", names={"function": line.function}, places=[line.place]) for line in lines]
+    claim = Claim("vectorise-loop/seen-at", figures, parts=seen)
+    return Use(claim, _best(facts), ("host-work",), condition="host-loops")
 
 
-def _called_often(facts: Facts) -> tuple[str, float] | None:
-    """A function of the person's own that is called over and over where no op runs, and how often a step."""
+def _called_often(facts: Facts) -> tuple[str, str, float] | None:
+    """A function of the person's own that is called over and over where no op runs, its line, and how often a
+    step."""
     events = facts.timeline.events
     rows = facts.timeline.rows(Kind.PYTHON)
     rows = rows[(events.start[rows] >= facts.queue.opens) & (events.start[rows] < facts.queue.closes)]
@@ -148,8 +141,8 @@ def _called_often(facts: Facts) -> tuple[str, float] | None:
         name = facts.timeline.names[int(names[at])]
         frame = parse_frame(name) if _FRAME.search(name) else None
         long = ms(float(total[at])) / facts.steps.count > MAJORITY_SHARE * idle
-        if frame is not None and frame.own and long and count[at] >= MANY_CALLS:
-            return f"{frame.function} ({frame.place})", float(count[at])
+        if frame is not None and frame.own and long and count[at] >= FEWEST_REPEATS:
+            return frame.function, frame.place, float(count[at])
     return None
 
 

@@ -6,11 +6,12 @@ import re
 from difflib import get_close_matches
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import NO_MODEL, is_blind, missing, step_ms
+from findwall.attribute.figures import is_blind, step_ms
 from findwall.errors import InputError
-from findwall.fixes import NoUse, Outcome, Use, all_fixes
+from findwall.fixes import NoUse, Outcome, Use, all_fixes, without_floors
 from findwall.fixes.predict import mended_by, predict
 from findwall.fixes.prescribe import in_ms, speedup, together_at_best
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Range, WhatIf
 from findwall.units import ms
 
@@ -21,21 +22,25 @@ def what_if(facts: Facts, asked: str) -> WhatIf:
     """The step with the fixes made that a person named, as far as they apply here."""
     outcomes = outcomes_of(facts, asked)
     uses = {name: one for name, one in outcomes.items() if isinstance(one, Use)}
-    notes = [f"{name}: {one.why}" for name, one in outcomes.items() if not isinstance(one, Use)]
+    said = [_of_fix(name, one.claim) for name, one in outcomes.items() if not isinstance(one, Use)]
     now = step_ms(facts)
     if not uses:
         nothing = all(isinstance(one, NoUse) for one in outcomes.values())
         same = (Range(now, now, now), Range(1.0, 1.0, 1.0)) if nothing else (Range(), Range())
-        return WhatIf(asked, [], *same, notes)
+        return WhatIf(asked, [], *same, claims=said)
     blind = [name for name, one in uses.items() if one.likely is None]
     if is_blind(facts, *mended_by(uses)):
-        why = f"nobody can tell what it gives because {missing(facts) or NO_MODEL}"
-        notes += [f"{name}: {why}" for name, one in uses.items() if is_blind(facts, *mended_by({name: one}))]
-        return WhatIf(asked, list(uses), Range(), Range(), notes)
-    notes += [f"{name}: nobody can tell what it gives, only its bound is known" for name in blind]
+        why = Claim("what-if/without-floors", parts=[without_floors(facts)])
+        said += [_of_fix(name, why) for name, one in uses.items() if is_blind(facts, *mended_by({name: one}))]
+        return WhatIf(asked, list(uses), Range(), Range(), claims=said)
+    said += [_of_fix(name, Claim("what-if/bound-only")) for name in blind]
     best = ms(together_at_best(uses, facts))
     found = in_ms(predict(facts, uses), best) or Range(low=best if best < now else None)
-    return WhatIf(asked, list(uses), found, speedup(found, now), notes)
+    return WhatIf(asked, list(uses), found, speedup(found, now), claims=said)
+
+
+def _of_fix(name: str, what: Claim) -> Claim:
+    return Claim("what-if/of-fix", {"fix": name}, parts=[what])
 
 
 def outcomes_of(facts: Facts, asked: str) -> dict[str, Outcome]:

@@ -6,11 +6,12 @@ the program reads a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 Figure = float | int | bool | str | None
+Figures = Mapping[str, Figure]
 TEXT = "text"  # the id of a claim that is still a sentence: redaction drops it
 ADVISE = "advise/"  # how the ids of actions begin: "advise/torch-compile/casts" speaks of that fix
 
@@ -21,7 +22,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str  # "loader-workers/none-yet": the subject, then what is said of it
     # What the words are made with. A number's name ends in its unit (`waits_ms`, `busy_share`); a text is one
     # of findwall's own words (an id, a number format), never a name that somebody else gave.
-    figures: dict[str, Figure] = {}
+    figures: Figures = {}
     names: dict[str, str] = {}  # given by others: ops, kernels, modules, devices, files
     places: list[str] = []  # lines of the job's own code, "train.py:88"
     parts: list[Claim] = []  # claims that its words contain, in their order

@@ -1,0 +1,67 @@
+"""Parts of sentences: how often, how many, where and which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from findwall.model.claims import Claim
+from findwall.report.words import Words, spoken
+
+NAMED = 2  # in one sentence: more make it hard to read
+MORE_THAN_ONCE = 1.5  # rounds to two
+ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
+
+
+def at(claim: Claim, before: str = " at ", after: str = "") -> str:
+    """ " at train.py:88"; nothing where no line is known."""
+    return f"{before}{claim.places[0]}{after}" if claim.places else ""
+
+
+def calls(count: float) -> str:
+    least, most = ABOUT_ONCE
+    if count < least:
+        return f"{count:.2g} calls per step"
+    return "1 call" if count < most else f"{count:,.0f} calls"
+
+
+def count_of(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def listed(words: Iterable[str]) -> str:
+    found = list(words)
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
+
+
+def figure(claim: Claim, name: str) -> float:
+    """A number of the claim; nothing where it has none."""
+    value = claim.figures.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _op_at(claim: Claim) -> str:
+    return f"{claim.names['op'] or 'a copy'} {claim.names['shape']}".strip() + at(claim)
+
+
+def op_names(parts: Iterable[Claim], most: int) -> list[str]:
+    return list(dict.fromkeys([spoken(part) for part in parts][:most]))
+
+
+WORDS: dict[str, Words] = {
+    "op/name": "{op}",
+    "op/at": _op_at,
+    "line/of": "{places[0]} ({function})",
+    "fix/name": "`{fix}`",
+    "optimizer/name": "{optimizer}",
+    "calls/of": "{calls:,.0f} {call}",
+    "device/cores": "the job runs on the CPU",
+    "ceilings/unknown": "how near the ceiling its kernels run is not known: {parts[0]}",
+    "graph/replayed-already": "the kernels are already replayed from a graph",
+    "matmuls/none": "there is no matmul in this step",
+    "matmuls/already-in": "the matmuls already run in {format}",
+    "matmuls/no-faster-narrow": "{device} is no faster in 16 bits",
+    "matmuls/none-at-arithmetic": "no 16-bit matmul is held up by arithmetic",
+    "matmuls/unknown-below-16": "what this {device_word} can do below 16 bits is not known",
+    "optimizer/none": "the trace shows no optimizer step",
+    "roof/little": "only {roof_share:share} of the step is at the roof",
+}

@@ -1,0 +1,203 @@
+"""The words of fixes of what the host does: waits, loops, Python, work that could be left out."""
+
+from __future__ import annotations
+
+from findwall.model.claims import Claim
+from findwall.report.words import Words, fill, per_step, spoken
+from findwall.report.words.amounts import MORE_THAN_ONCE, NAMED, at, figure
+from findwall.units import format_bytes
+
+LONGEST_CHARS = 230  # what a person reads; two waits that take more become one
+_PLAN = "call `gc.freeze()` after set-up, then `gc.disable()` and `gc.collect()` every n steps"
+
+
+def _bmm(claim: Claim) -> str:
+    return fill(
+        "Stack the operands and multiply them at once (`torch.bmm`): {products:,.0f} small products per step "
+        "come in rows of {rounds} alike, {op} {shapes}{where}.",
+        claim,
+        where=at(claim),
+    )
+
+
+def _forward_work(claim: Claim) -> str:
+    layers = {
+        "trained": " in layers shaped like the trained ones",
+        "others": " in other layers than the trained ones",
+    }.get(str(claim.figures["weights"]), "")
+    if claim.figures["weights"] == "trained":
+        layers += ", in evaluation mode" if claim.figures["switched"] else ""
+        layers += ", with the trained loss" if claim.figures["has_loss"] else ""
+    function = claim.names["function"]
+    return fill(
+        "{spent_ms:per_step} ({step_share:share}) is forward work without gradients{layers}{where}",
+        claim,
+        layers=layers,
+        where=at(claim, ", at ", f" in {function}" if function else ""),
+    )
+
+
+def _moved(template: str) -> Words:
+    def words(claim: Claim) -> str:
+        saved, copied = figure(claim, "saving_ms"), figure(claim, "copied_bytes")
+        also = f"; writing checkpoints takes {per_step(saved)}" if saved else ""
+        if copied:
+            also += f"; {format_bytes(copied)} per step is copied out, as for a checkpoint"
+        waits = ": the device waits {waits_ms:per_step} while no op runs{where}{also}."
+        return fill(template + waits, claim, where=at(claim), also=also)
+
+    return words
+
+
+def _instead(what: str) -> Words:
+    def words(claim: Claim) -> str:
+        within = claim.names["within"]
+        times = " ({times:,.0f} times per step)" if figure(claim, "times") >= MORE_THAN_ONCE else ""
+        return fill(
+            "{op}{within_text}{where}" + times + ": " + what,
+            claim,
+            within_text=f" under {within}" if within else "",
+            where=at(claim),
+        )
+
+    return words
+
+
+def _waits(claim: Claim) -> str:
+    named = [spoken(part) for part in claim.parts[:NAMED]]
+    both = "; ".join(named)
+    return f"{both if len(both) <= LONGEST_CHARS else named[0]}."
+
+
+def _one_call(claim: Claim) -> str:
+    function = claim.names["function"]
+    where = at(claim, ", likely at ", f" in {function}") if function else at(claim)
+    return fill(
+        "Do in one call on a larger tensor what a Python loop does in {rounds} rounds of {body} small {ops} "
+        "({first}{where}), if no round needs the one before: such rounds issue {issued:,.0f} {pieces} per "
+        "step.",
+        claim,
+        ops="op" if claim.figures["body"] == 1 else "ops",
+        first=claim.names["op"] or "the same op",
+        where=where,
+    )
+
+
+def _seen_at(claim: Claim) -> str:
+    return fill(
+        "If the host loops at {lines}, do it with ops on whole arrays or tensors: it stood on such lines, "
+        "with no library under them, in {samples_share:share} of the samples; the device waits "
+        "{waits_ms:per_step}.",
+        claim,
+        lines=" and ".join(map(spoken, claim.parts[:NAMED])),
+    )
+
+
+def _more_hardware(claim: Claim) -> str:
+    return fill(
+        "Use a {device_word} with more {what}, or more of them: {roof_share:share} of the step is at the "
+        "roof of {which}.",
+        claim,
+        what="FLOP/s" if claim.figures["more"] == "compute" else "memory bandwidth",
+        which=claim.names["device"] or "this device",
+    )
+
+
+_COPY_LATER = "copy with non_blocking=True into pinned memory and read it a step later"
+WORDS: dict[str, Words] = {
+    "batch-small-ops/hidden": ("the device hardly waits for launches, nor are its kernels too small for it"),
+    "batch-small-ops/bmm": _bmm,
+    "batch-small-ops/one-model-call": (
+        "Run the model once on a batch instead of {calls} times per step, if no call needs the result of the "
+        "one before: the host issues about {issued:,.0f} {pieces} per step, and the device waits "
+        "{waits_ms:per_step} for them."
+    ),
+    "batch-small-ops/none-again": "no small op is called again and again on the same shapes",
+    "better-hardware/more": _more_hardware,
+    "smaller-model/less-work": (
+        "Do fewer FLOPs or move fewer bytes (packed sequences, a smaller or sparser model, fewer tokens): "
+        "{roof_share:share} of the step is at the roof."
+    ),
+    "larger-batch/loop-over-samples": (
+        "a Python loop goes over the samples, so that a larger batch has more rounds"
+    ),
+    "larger-batch/same-launches": (
+        "Raise the batch: the host issues about {issued:,.0f} {pieces} per step whatever its size, unless a "
+        "loop goes over it, and the {device_word} is busy only {busy_share:share} of that time. Samples per "
+        "second rise; the step gets no shorter."
+    ),
+    "larger-batch/shared-reads": (
+        "Raise the batch: requests share each read of the weights. Requests per second rise; the step gets "
+        "no shorter."
+    ),
+    "larger-batch/busy": (
+        "the device is busy {busy_share:share} of the step, so a larger batch takes proportionally longer"
+    ),
+    "without-gradients/forward-work": _forward_work,
+    "evaluate-less-often/none": "hardly any of the step is forward work without gradients",
+    "evaluate-less-often/other-layers": (
+        "{parts[0]}: if its inputs come again, run it once and keep its outputs; if it feeds a metric, run "
+        "it every n steps; keep a teacher."
+    ),
+    "evaluate-less-often/evaluates": (
+        "{parts[0]}: if it is an evaluation, run it every n steps; keep what training uses."
+    ),
+    "evaluate-less-often/may-evaluate": (
+        "{parts[0]}: if it is an evaluation, run it every n steps; keep a teacher, a target network or a "
+        "rollout."
+    ),
+    "freeze-gc/asked": (
+        "Take `gc.collect()` at {places[0]} out of the loop, or call it every n steps: the device waits "
+        "{waits_ms:per_step} for collections."
+    ),
+    "freeze-gc/plan": f"C{_PLAN[1:]}: the device waits {{waits_ms:per_step}} for collections.",
+    "freeze-gc/may-be": (
+        "If the garbage collector is to blame (`findwall run` shows it, a trace without stacks does not), "
+        f"{_PLAN}."
+    ),
+    "freeze-gc/little": "the collector takes {spent_ms:per_step}",
+    "freeze-gc/none-seen": "no collector pause was seen",
+    "freeze-gc/saves-instead": (
+        "the long host work comes with a large copy off the device, so it saves something"
+    ),
+    "move-io-off-step/none": "the host does no long work of its own in the step",
+    "move-io-off-step/at-ops": (
+        "the host was seen where ops run, not at work of its own that could be moved"
+    ),
+    "move-io-off-step/launching-loop": "the Python in the step is that of a loop which launches its ops",
+    "move-io-off-step/another-process": _moved(
+        "Do it every n steps or in another process (a thread that runs Python holds the interpreter)"
+    ),
+    "move-io-off-step/thread": _moved(
+        "Move logging, saving or other Python work to a thread, or do it every n steps (checkpoints: "
+        "torch.distributed.checkpoint.async_save)"
+    ),
+    "raise-clocks/check": (
+        "Run `nvidia-smi -q -d CLOCK,PERFORMANCE`, then check cooling, power limit (-pl) and locked clocks "
+        "(-rgc): low clocks cost {lost_ms:per_step}."
+    ),
+    "raise-clocks/unread": "nobody read the clocks: `findwall run` samples them where the driver lets it",
+    "raise-clocks/usual": "the card held its usual clocks under load",
+    "remove-sync/never-dry": "the device never runs dry because of a synchronisation",
+    "remove-sync/none": "there is no synchronisation in the step",
+    "remove-sync/unnamed": (
+        "Keep device values on the device: it waits {waits_ms:per_step} because of synchronisations."
+    ),
+    "remove-sync/named": _waits,
+    "remove-sync/keep": _instead("keep the value on the device and read it every n steps"),
+    "remove-sync/where": _instead("use torch.where instead of `if` on a device value, or test every n steps"),
+    "remove-sync/mask": _instead("work with the mask (torch.where) instead of its indices"),
+    "remove-sync/fixed-size": _instead("give it a fixed size, or do it outside the step"),
+    "remove-sync/copy-later": _instead(_COPY_LATER),
+    "remove-sync/synchronize": _instead("drop the explicit synchronize (CUDA events can do the timing)"),
+    "remove-sync/move": _instead("move it out of the step, or do it every n steps"),
+    "vectorise-loop/one-call": _one_call,
+    "vectorise-loop/none": "no loop of Python keeps the device waiting",
+    "vectorise-loop/called-often": (
+        "Replace the loop that calls {function} ({places[0]}) {times:,.0f} times per step by ops on whole "
+        "arrays or tensors: the device waits {waits_ms:per_step} for Python."
+    ),
+    "vectorise-loop/unseen": "nobody saw which line the host stood on: `findwall run` or with_stack=True",
+    "vectorise-loop/in-libraries": "the host was seen inside libraries, not in loops of its own",
+    "vectorise-loop/seen-at": _seen_at,
+}
