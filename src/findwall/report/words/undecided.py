@@ -14,7 +14,8 @@ RECORD_LATER = (
 )
 WHAT_ONCE = {
     "loading": "first calls that load code",
-    "context": "calls that set up the driver",
+    "context": "calls that set up the driver or a library",
+    "memory": "the first requests for driver memory",
     "capture": "graph capture",
     "compiling": "compiling for the first time",
 }
