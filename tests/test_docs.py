@@ -145,6 +145,9 @@ def options() -> set[str]:
 
 # Of other programs that the pages speak of.
 OTHERS = {
+    "--check",
+    "--only",
+    "--quick",
     "-m",
     "--size",
     "--steps",

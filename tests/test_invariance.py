@@ -52,6 +52,8 @@ def answer(path: Path) -> dict[str, Any]:
     for row in document["budget"]:
         for shown in row["evidence"]:
             shown["text"] = shown["kernel"] = None  # may quote a kernel's name
+            if shown["claim"] is not None:
+                shown["claim"]["names"] = None
     return document
 
 

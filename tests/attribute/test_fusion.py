@@ -92,7 +92,7 @@ def test_a_norm_before_its_activation_is_part_of_the_chain() -> None:
 
 
 def test_a_norm_between_matmuls_moves_only_what_it_must() -> None:
-    facts = chain("mwm")
+    facts = chain("mwm", w=KERNELS["w"].given([57344, 8192], [8192]))
     assert cause_of(facts, 1) == "memory-roof"
 
 

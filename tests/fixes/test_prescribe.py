@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from findwall.attribute.conditions import timed_causes
 from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import saved_alone
 from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
@@ -459,4 +458,4 @@ def test_a_refusal_is_proven_by_the_replay_that_predictions_use(name: str) -> No
         assert step - least <= 0.05 * step or (isinstance(mid, float) and mid > 0.9 * step)
         assert one.claim.figures.get("saves_ms", step - least) == pytest.approx(step - least, abs=1e-6)
         if one.claim.id == "refused/another-wall":
-            assert ms(saved_alone(facts, str(one.claim.figures["cause"]))) < ROUNDING_MS
+            assert ms(facts.saved((str(one.claim.figures["cause"]),))) < ROUNDING_MS

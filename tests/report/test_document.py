@@ -33,10 +33,10 @@ def test_a_failed_write_leaves_the_old_file(
     target = tmp_path / "out.json"
     target.write_text("old")
 
-    def full_disk(_self: Path, _data: bytes) -> int:
+    def full_disk(_self: Path, _target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    monkeypatch.setattr(Path, "replace", full_disk)
     with pytest.raises(InputError, match="No space left on device"):
         report_document.write(document("full"), str(target))
     assert target.read_text() == "old"

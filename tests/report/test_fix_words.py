@@ -36,7 +36,8 @@ def test_every_claim_of_a_fix_has_words() -> None:
 
 def test_no_words_are_left_of_what_nothing_says() -> None:
     code = "".join(path.read_text() for path in (SOURCE / "fixes").glob("*.py"))
-    code += "".join(path.read_text() for path in (SOURCE / "attribute").glob("*.py"))
+    for room in ("attribute", "examine"):
+        code += "".join(path.read_text() for path in (SOURCE / room).glob("*.py"))
     said, starts = set(IDS.findall(code)), tuple(MADE_UP.findall(code))
     fixes = {path.stem.replace("_", "-") for path in (SOURCE / "fixes").glob("*.py")}
     mine = [one for one in vocabulary() if one.split("/")[0] in fixes | {"refused", "prescribed", "what-if"}]

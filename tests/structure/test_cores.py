@@ -65,7 +65,7 @@ def test_what_bf16_would_give_on_cores_is_known_where_it_was_measured() -> None:
 
 
 def test_a_norm_near_the_memorys_roof_is_no_slow_kernel() -> None:
-    facts = on_cores(LAYER_NORM, replace(ceilings(2.2e12), bandwidth=1.5e10))
+    facts = on_cores(LAYER_NORM, replace(ceilings(2.2e12), bandwidth=0.9e10))
     assert decide(facts).cause == "memory-roof"
     assert facts.spent_ms("slow-kernels") == 0 and not facts.recoverable_ms("memory-roof")
 

@@ -89,7 +89,7 @@ def test_a_slow_kernel_of_milliseconds_is_not_bound_by_launches(traces: Path) ->
     facts = facts_of(traces / "mi300x_attention_large_heads.json.gz")
     verdict = decide(facts)
     assert (verdict.wall, verdict.cause) == ("compute", "slow-kernels")
-    assert "reaches 13 %" in spoken(facts, verdict)
+    assert "reaches 12 %" in spoken(facts, verdict)
 
 
 def test_a_trace_that_lacks_kernels_says_so(traces: Path) -> None:
@@ -145,7 +145,7 @@ def test_one_of_the_ranks_alone_cannot_know(traces: Path) -> None:
     verdict = decide(facts)
     # Behind the collectives stands a host whose own time the profiler decides.
     assert verdict.between == ("exposed-collective", "launch-bound")
-    assert "cannot tell" in cause_modules()["exposed-collective"].sentence(facts)
+    assert "cannot tell" in in_words(cause_modules()["exposed-collective"], facts)
 
 
 @pytest.mark.parametrize("name", ["h100_qwen_forward", "mi300x_qwen_forward"])

@@ -329,7 +329,7 @@ def establish(
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
-    whole = survey(timeline, on_cores, rank.evaluated)
+    whole = survey(timeline, on_cores, rank.evaluated, warm=rank.step_times is not None)
     if whole.steps.device < 0 or whole.steps.count == 0:
         return None
     timeline = representative(whole, kinds_found(rank, whole.told))

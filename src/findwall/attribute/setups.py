@@ -19,6 +19,7 @@ from findwall.units import ms
 
 RECOMPILATION = "recompilation"
 FEWEST_GROWING = 3  # lengths: two distances that are the same
+MOST_TOKENS_A_STEP = 16  # by which a text that is being written grows: lengths further apart are drawn
 
 
 class SetUp(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ def grows(facts: Facts) -> bool:
     alike, counts = np.unique(further, axis=0, return_counts=True)
     usual = alike[np.argmax(counts)]
     is_even = counts.max() >= EVEN_SHARE * len(further)
-    return bool(is_even and len(usual) and usual.min() >= 0 < usual.max())
+    return bool(is_even and len(usual) and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
 
 
 def _sizes(facts: Facts, row: int) -> list[int]:

@@ -324,7 +324,7 @@ def _about_device(told: tuple[Taken, Taken], sides: tuple[Side, Side]) -> list[s
     busy = [run.diagnosis.step.busy_ms or run.diagnosis.timeline.busy_ms for run in told]
     if not (busy[0] and busy[1]):
         return []
-    change = f"{busy[1] / busy[0] - 1:+.0%}".replace("%", " %").replace("-", "−")
+    change = f"{100 * (busy[1] / busy[0] - 1):+.0f} %".replace("-", "−")
     what = "step" if all(run.diagnosis.step.found_by != "span" for run in told) else "trace"
     return [
         f"The device works {format_ms(busy[0])} per {what} before and {format_ms(busy[1])} after ({change})."

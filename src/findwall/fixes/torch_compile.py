@@ -78,7 +78,7 @@ def advise(facts: Facts) -> Outcome:
         return no_use("torch-compile/nothing")
     if gain_ms(facts, "launch-bound") > gain_ms(facts, *FUSES):
         return _for_launches(facts)
-    worth = [cause for cause in TOLD if (facts.recoverable_ms(cause) or 0.0) > MENTION_SHARE * step_ms(facts)]
+    worth = [cause for cause in TOLD if gain_ms(facts, cause) > MENTION_SHARE * step_ms(facts)]
     if "layout-copies" in worth and moves_on(facts):  # what is read in the next step must be written in this
         worth.remove("layout-copies")
     chains = ops_named(facts, "unfused-pointwise") if "unfused-pointwise" in worth else ""

@@ -69,8 +69,11 @@ def _issued(timeline: Timeline, links: Links, device: int) -> _Issued:
     events = timeline.events
     rows = timeline.rows(*DEVICE_KINDS)
     rows = rows[events.device[rows] == device]
-    total = int(events.duration[rows].sum())
-    rows = rows[links.launch[rows] >= 0]
+    launched = links.launch[rows] >= 0
+    # What runs before the first row that was launched here is left of earlier work, launched before it began.
+    own = events.start[rows] >= events.start[rows[launched]].min(initial=np.iinfo(np.int64).max)
+    total = int(events.duration[rows[own]].sum())
+    rows = rows[launched]
     at = events.start[links.launch[rows]]
     order = np.argsort(at, kind="stable")
     return _Issued(at[order], np.concatenate([[0], np.cumsum(events.duration[rows[order]])]), total)

@@ -59,25 +59,27 @@ class Whole(msgspec.Struct, frozen=True):
         return float(start_up_by_step(self.left_out, self.steps).min())
 
 
-def survey(timeline: Timeline, on_cores: bool = False, apart: Set[int] = frozenset()) -> Whole:
+def survey(
+    timeline: Timeline, on_cores: bool = False, apart: Set[int] = frozenset(), warm: bool = False
+) -> Whole:
     """Find the steps, then find them again in what is left without start-up and cut-away work.
 
     `apart`: numbers of steps that are unlike those that were timed, as they held an evaluation. The longest
     run of steps between them is looked at, as if the rest had not been recorded. So it is with steps in front
-    that are not warm yet.
+    that are not warm yet, unless whoever chose the steps knows them to be (`warm`).
     """
     whole = _survey(timeline, on_cores)
     run = _longest_run(step_numbers(timeline), apart)
     if run is not None:
         whole = _survey(_cut(timeline, whole.steps, *run), on_cores)
-    cold = _cold_steps(whole)
+    cold = 0 if warm else _cold_steps(whole)
     if cold == 0:
         return whole
     marked = begun(whole.told, whole.steps)
     kept = _rows_of_steps(whole.told, whole.steps, int(marked[cold]), int(marked[-1]))
-    warm = _survey(replace(whole.timeline, events=whole.timeline.events.take(kept)), on_cores)
+    rest = _survey(replace(whole.timeline, events=whole.timeline.events.take(kept)), on_cores)
     lengths = whole.steps.lengths[:cold] / NS_PER_MS
-    return replace(warm, cold_ms=tuple(lengths.tolist()))
+    return replace(rest, cold_ms=tuple(lengths.tolist()))
 
 
 def _survey(timeline: Timeline, on_cores: bool) -> Whole:

@@ -98,6 +98,6 @@ def _metric_names(database: Database) -> dict[tuple[object, object], set[str]]:
     shown = " OR ".join("metricName LIKE ?" for _ in _SHOWN_METRICS)
     asked = f"SELECT DISTINCT typeId, metricId, metricName FROM {METRIC_NAMES} WHERE {shown}"
     asked += f" LIMIT {_MOST_METRICS}"
-    for kind, number, name in database.rows(asked, [f"{start}%" for start in _SHOWN_METRICS]):
+    for kind, number, name in database.rows(asked, [start + "%" for start in _SHOWN_METRICS]):
         found[kind, number].add(text_of(name))
     return found

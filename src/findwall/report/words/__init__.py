@@ -28,7 +28,7 @@ RARELY = 0.5  # rounds to none
 MORE_THAN_ONCE = 1.5  # rounds to two
 OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
 _LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
-_OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
+_OPTIONAL = re.compile(r"\[\[|\]\]")  # where what may be left out begins and ends
 
 
 def spoken(claim: Claim | None) -> str:
