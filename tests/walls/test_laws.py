@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
-from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.hardware import table_ceilings
-from findwall.model.catalogue import ROOFS, SMALL_PART, WORTH_IT
+from findwall.model.catalogue import NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
 from findwall.walls import at_the_roof, slow_kernels
@@ -76,7 +75,7 @@ def test_what_is_at_a_roof_is_near_it_and_what_is_too_small_is_short(name: str, 
     facts = one_kernel(work(name, rows), us)
     for roof in ROOFS:
         atoms = facts.atoms.of(roof)
-        assert (facts.atoms.floor[atoms] >= NEAR_ROOF_SHARE * facts.atoms.own[atoms] * (1 - 1e-9)).all()
+        assert (facts.atoms.floor[atoms] >= NEAR * facts.atoms.own[atoms] * (1 - 1e-9)).all()
     small = facts.atoms.index[facts.atoms.of("launch-bound")]
     assert (facts.kernels.duration[small] <= TOO_SMALL_NS).all()
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import best_step, without_recompute
+from findwall.attribute.whatif import best_step, ideal
 from findwall.model.events import Kind
 from findwall.walls import recompute
 from sketch import KERNELS, Drawn, facts_of, sketch
@@ -92,7 +92,7 @@ def test_entering_a_checkpoint_makes_the_launch_behind_it_late() -> None:
     """torch runs an op of its own as a checkpoint is entered; the kernel after it waits for all of that."""
     entered = late(ENTERED)
     assert entered.reading.likely.idle["recompute"] > late().reading.likely.idle["recompute"]
-    least = [best_step(facts, without_recompute(facts), ("recompute",)) for facts in (entered, late())]
+    least = [best_step(facts, ideal(facts, "recompute"), ("recompute",)) for facts in (entered, late())]
     assert least[0] < least[1]
     # Without anything that is repeated the op means nothing.
     assert late(ENTERED, again=False).reading.likely.idle["recompute"] == 0

@@ -39,7 +39,6 @@ from findwall.units import NS_PER_S
 
 # A kernel over a few numbers: 1.3 to 3 us on an H200.
 LEAST_KERNEL_NS = 2_500.0
-ROOF_SHARE = NEAR_ROOF_SHARE = NEAR  # of the achievable ceiling: from here on a kernel is at the roof
 PASSES = ("unfused-pointwise", "gather-scatter", "unfused-optimizer")
 # Kernels with which cuDNN and MIOpen change a tensor's layout around a convolution.
 CONVERSION = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw|batched_transpose", re.IGNORECASE)

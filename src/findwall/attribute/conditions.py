@@ -12,7 +12,7 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, SMAL
 from findwall.model.claims import Claim
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
-from findwall.units import NS_PER_S, format_share
+from findwall.units import NS_PER_S
 
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
@@ -43,15 +43,6 @@ def holding_down(rank: Rank) -> Claim | None:
         return None
     most = max(reasons, key=lambda reason: reasons[reason])
     return Claim("clocks/held-down", {"reason": most, "rank": rank.number, "held_share": reasons[most]})
-
-
-def held_down(rank: Rank) -> str | None:
-    """The same in words."""
-    found = holding_down(rank)
-    if found is None:
-        return None
-    share = format_share(float(found.figures["held_share"] or 0.0))
-    return f"{found.figures['reason']} held down the clocks of rank {rank.number} in {share} of the samples"
 
 
 def rare_ns(rank: Rank, traced: KindsTraced) -> dict[str, float]:

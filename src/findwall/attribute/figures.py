@@ -13,7 +13,7 @@ from findwall.attribute.kinds_told import worst_kind
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.claims import Claim, Figure, known
 from findwall.model.kinds import StepKind
-from findwall.units import LEAST_SHOWN_MS, format_ms, ms
+from findwall.units import ms
 
 # Times a figure: less beyond it is not told. Chosen by hand, not calibrated.
 NOTICED_RATIO = 1.01
@@ -134,11 +134,6 @@ def is_blind(facts: Facts, *causes: str) -> bool:
 
 def step_ms(facts: Facts) -> float:
     return ms(facts.step)
-
-
-def a_step(value_ms: float) -> str:
-    """ "3.20 ms per step"; nothing measurable is "0.0 ms per step"."""
-    return f"{format_ms(value_ms)} per step" if value_ms >= LEAST_SHOWN_MS else "0.0 ms per step"
 
 
 def listed(words: list[str]) -> str:

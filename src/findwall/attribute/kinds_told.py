@@ -118,11 +118,6 @@ def restarting_ms(facts: Facts) -> float:
     return max(again.share * (again.mean - usual.mean), 0.0) * 1e3
 
 
-def often_text(kind: StepKind) -> str:
-    """ "1 step in 16", or "4 % of the steps"."""
-    return f"1 step in {kind.every}" if kind.every else f"{100 * kind.share:.2g} % of the steps"
-
-
 def longer_steps(kind: StepKind, usual: StepKind, what: Claim | None) -> Claim:
     """How often steps of a kind come, how long they take and what they do."""
     figures: dict[str, Figure] = {

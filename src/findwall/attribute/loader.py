@@ -71,13 +71,6 @@ def share_of_worker(facts: Facts) -> float:
     return 1.0 if only_waits(facts) else WORKER_SHARE
 
 
-def workers_text(facts: Facts, have: int) -> str:
-    """How many workers make batches as fast as the rest of the step uses them up; no more than cores, where
-    they compute."""
-    needed = workers_needed(facts, have)
-    return AS_MANY_AS_CORES if needed is None else f"num_workers={needed}"
-
-
 def workers_needed(facts: Facts, have: int) -> int | None:
     """The same as a number; None where it is more than anybody has, and nobody counted the cores."""
     cores = cores_of(facts)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.kernels import BOUNDS, KernelTable
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
 from findwall.model.machine import Telemetry
 from findwall.units import NS_PER_S
 
@@ -45,7 +44,7 @@ def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable
     # Nobody measured the memory, but no memory is that slow.
     least = kernels.bytes / CORE_BYTES[0] * NS_PER_S
     plain = ~np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in FUSED_CLASSES])
-    crawls = memory & plain & (least < NEAR_ROOF_SHARE * kernels.duration)
+    crawls = memory & plain & (least < NEAR * kernels.duration)
     floor[crawls] = least[crawls]
     floor[arithmetic] = kernels.duration[arithmetic] * (1.0 if used is None else used)
     return replace(kernels, bound=bound, floor=floor)

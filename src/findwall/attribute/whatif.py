@@ -15,7 +15,6 @@ from findwall.attribute.layouts import under_convolution
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
-from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.calibrate import play_with
 from findwall.replay.change import Change, HostWork, Launch
 from findwall.replay.graph import LAUNCHING
@@ -116,11 +115,6 @@ def knows_floor(facts: Facts, atoms: I64) -> bool:
 def gone(facts: Facts, atoms: I64) -> Change:
     """Kernels that are not there any more, nor their launches."""
     return taken_away.dropped(facts.atoms, facts.kernels, atoms)
-
-
-def without_recompute(facts: Facts) -> Change:
-    """Nothing is checkpointed: no kernel runs again, and the host is not held up around those that stay."""
-    return ideal(facts, CHECKPOINTING)
 
 
 def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:

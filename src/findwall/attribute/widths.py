@@ -21,7 +21,6 @@ from findwall.model.intervals import F64, I64
 WIDE_BYTES = 4  # of an fp32 number
 NARROW_BYTES = 2  # of either 16-bit float
 MATH_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
-WIDTH_WORDS = {8: "fp64", WIDE_BYTES: "fp32", NARROW_BYTES: "16-bit", 1: "8-bit"}
 
 # Ops that autocast runs in fp32, as torch 2.13 lists them (ATen/autocast_mode.h, AT_FORALL_FP32).
 STAY_WIDE = frozenset(

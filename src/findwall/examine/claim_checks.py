@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from findwall.attribute.budget import NEAR_ROOF_SHARE
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.examine.circumstances import Circumstances
 from findwall.examine.figure_checks import ROUNDING
 from findwall.fixes import takes_out
-from findwall.model.catalogue import MAJORITY_SHARE, ROOFS, SMALL_PART, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import (
@@ -111,7 +110,7 @@ def roof_is_known(said: Said) -> str:
 def roof_is_near(said: Said) -> str:
     """What stands at a roof runs near it."""
     lowest = said.job.lowest_at_roof
-    if said.cause not in ROOFS or lowest is None or lowest >= NEAR_ROOF_SHARE / ROUNDING:
+    if said.cause not in ROOFS or lowest is None or lowest >= NEAR / ROUNDING:
         return ""
     return f"{said.cause} holds kernels that reach {format_share(lowest)} of their ceiling"
 

@@ -50,7 +50,6 @@ from findwall.walls import cause_modules
 from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
-ABOUT_AS_MUCH = 0.9  # of another reading's share
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MORE_TRACED = 20  # steps, where the few that are usually traced were not like those that were timed
 MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says

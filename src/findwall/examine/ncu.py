@@ -10,13 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.ncu_kernels import Judged, judge, merge
 from findwall.examine.ncu_claims import helps, judged
 from findwall.examine.ncu_verdict import Totals, decide
 from findwall.examine.rows import KERNELS_LISTED, machine
 from findwall.fixes import all_fixes
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WALL_OF
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, NEAR, WALL_OF
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, plain
 from findwall.model.diagnosis import (
@@ -126,7 +125,7 @@ def _peak(products: Sequence[Judged], time: float) -> Question:
         return Question("peak", "unknown", None, claim=Claim("kernels/peak-unknown"))
     value = sum((one.floor_share or 0.0) * one.total_ns for one in products) / time
     reached = Claim("kernels/peak", {"reached_share": value})
-    return Question("peak", "yes" if value >= ROOF_SHARE else "no", value, claim=reached)
+    return Question("peak", "yes" if value >= NEAR else "no", value, claim=reached)
 
 
 def _budget(totals: Totals) -> list[BudgetRow]:

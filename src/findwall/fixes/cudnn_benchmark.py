@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
@@ -36,6 +35,7 @@ from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
+from findwall.model.catalogue import NEAR
 from findwall.model.claims import Claim
 from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch
@@ -69,7 +69,7 @@ def _slow(facts: Facts) -> I64:
     tensor cores would do better."""
     wide = facts.atoms_of("fast-path-off")
     wide = wide[(of_class(facts, "conv") | under_convolution(facts))[wide]]
-    far = _own_floor(facts, wide) < ROOF_SHARE * facts.atoms.own[wide]
+    far = _own_floor(facts, wide) < NEAR * facts.atoms.own[wide]
     found = np.union1d(slow_convolutions(facts), wide[far])
     return found[~matching(facts, rows_of(facts, found), _NOT_CUDNN)]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
-from findwall.attribute.whatif import without_recompute
+from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.model.claims import Claim
 from findwall.units import GIB
@@ -36,7 +36,7 @@ def advise(facts: Facts) -> Outcome:
     )
     figures = {"repeats_ms": spent, **_room(facts)}
     return surely(
-        Claim("less-recompute/selective", figures, places=[at] if at else []), without_recompute(facts)
+        Claim("less-recompute/selective", figures, places=[at] if at else []), ideal(facts, "recompute")
     )
 
 

@@ -22,12 +22,12 @@ forward work without gradients, evaluate-less-often before all of these.
 
 from __future__ import annotations
 
-from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.carriers import carriers, kernel_evidence, work_classes
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
 from findwall.attribute.without_gradients import beside_gradients
+from findwall.model.catalogue import NEAR
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 
@@ -51,7 +51,7 @@ def claim(facts: Facts) -> Claim:
     figures: dict[str, Figure] = {
         **amounts(facts, CAUSE),
         **work_classes(facts, CAUSE),
-        "roof_share": ROOF_SHARE,
+        "roof_share": NEAR,
         **_lower(facts),
     }
     return Claim("at-the-roof/fills", figures, parts=[no_other(facts), *beside_gradients(facts)])

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.budget import ROOF_SHARE
 from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, work_classes
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
@@ -36,6 +35,7 @@ from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.indexing import row_length
+from findwall.model.catalogue import NEAR
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 
@@ -60,7 +60,7 @@ def claim(facts: Facts) -> Claim:
         saves = Claim("gain/alone", {"saves_ms": saved_on_all_cores_ms(facts, idle)})
         return told(facts, CAUSE, fact, Claim("advise/more-threads", {"threads": idle.cores}), saves)
     longest = found[0] if found else None
-    figures |= {"roof_share": ROOF_SHARE, "reached_share": longest.reached if longest else None}
+    figures |= {"roof_share": NEAR, "reached_share": longest.reached if longest else None}
     names = {"kernel": longest.kernel} if longest is not None else {}
     return told(facts, CAUSE, Claim("slow-kernels/below", figures, names), _advice(facts, longest))
 
