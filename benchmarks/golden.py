@@ -3,6 +3,7 @@
     python benchmarks/golden.py write            the documents of this commit, into benchmarks/golden/
     python benchmarks/golden.py diff [NAME ...]  what differs now, field by field; verdicts first
     python benchmarks/golden.py score            right, wrong and silent verdicts where the truth is known
+    python benchmarks/golden.py changes          every difference with its reason, into golden/changes.tsv
 
 A quarter of the recordings was drawn by lot before the first change (`"drawn": true` in recordings.json).
 `diff` and `score` leave them out unless `--drawn` asks for them: they are looked at once, at the end.
@@ -32,6 +33,30 @@ LEFT_OUT = ("source", "cost", "schema", "environment")
 # Fields that say as data what a sentence beside them says: not shown where the old documents have none.
 CLAIMS = re.compile(
     r"(?:^|\.)(?:claim|action|remarks|parameters|places|condition|saves_ms|advises|why_not)(?:\W|$)"
+)
+
+# Why a figure may differ by more than 2 % from what 68d77be said, by the field; the first that fits.
+REASONS = (
+    (r"^wall\.|^road.*(wall|cause)", "the verdict is what the step loses without each cause (law 9)"),
+    (r"recoverable_ms$", "recoverable is a counterfactual, capped by what lies above the floor (law 9)"),
+    (
+        r"^budget\[(at-the-roof|memory-roof|slow-kernels|unfused|gather|launch|unknown)",
+        "one value of near the roof",
+    ),
+    (r"^budget\[(straggler|exposed-collective)", "waiting is bounded by how late the last rank came"),
+    (r"^(budget|phases)", "one owner by a ranked list of claims; first calls are cut out call by call"),
+    (r"replay_error", "a full queue and turn-around count as waiting from 20 us on"),
+    (
+        r"^(prescriptions|road|what_if)",
+        "fixes use the same Change; clocks are held down from half the roof on",
+    ),
+    (r"^not_worth_it", "a refusal is proven by the replay that predictions use"),
+    (
+        r"^(step|quality|questions|timeline)",
+        "cold and whole steps by test; first calls are cut out call by call",
+    ),
+    (r"^counted", "near the roof has one value"),
+    (r"", "words or order of evidence follow the figures"),
 )
 
 
@@ -182,6 +207,23 @@ def diff(rows: list[dict[str, Any]], words: bool, table: bool) -> int:
     return changed
 
 
+def changes(rows: list[dict[str, Any]]) -> None:
+    """Every difference in a figure or a verdict, with its reason."""
+    lines = ["recording\tfield\tbefore\tnow\treason"]
+    for row, found in _documents(rows):
+        old, new = dict(_flat(_kept(row))), dict(_flat(found))
+        for key in dict.fromkeys((*old, *new)):
+            before, now = old.get(key), new.get(key)
+            text = isinstance(before if before is not None else now, str)
+            if key.startswith("kernels[") or CLAIMS.search(key) or (text and not _decides(key)):
+                continue
+            if _differs(before, now):
+                why = next(reason for pattern, reason in REASONS if re.search(pattern, key))
+                lines.append(f"{row['name']}\t{key}\t{before}\t{now}\t{why}")
+    (HERE / "changes.tsv").write_text("\n".join(lines) + "\n")
+    print(f"{len(lines) - 1} differences in {HERE / 'changes.tsv'}")
+
+
 def _decides(key: str) -> bool:
     return key in ("wall.wall", "wall.cause", "wall.next.cause", "step.source", "wall.why_not")
 
@@ -203,7 +245,7 @@ def score(rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("draw", "write", "diff", "score"))
+    parser.add_argument("what", choices=("draw", "write", "diff", "score", "changes"))
     parser.add_argument("names", nargs="*", help="recordings, or parts of their names; all by default")
     parser.add_argument("--drawn", action="store_true", help="with the quarter that is looked at once")
     parser.add_argument("--words", action="store_true", help="sentences too")
@@ -219,6 +261,8 @@ def main() -> int:
         write(rows)
     elif asked.what == "score":
         score(rows)
+    elif asked.what == "changes":
+        changes(rows)
     else:
         return 1 if diff(rows, asked.words, asked.table) else 0
     return 0

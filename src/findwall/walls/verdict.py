@@ -140,8 +140,8 @@ def _best(facts: Facts, scenario: Scenario, gain: ByCause) -> str:
     """
     ranked = gain.ranked()
     if not ranked or gain[ranked[0]] < MENTION_SHARE * scenario.step:
-        spent = facts.spent(scenario)
-        pairs = tuple(combinations(facts.local(scenario).ranked(), 2))
+        spent, alone = facts.spent(scenario), tuple(facts.local(scenario).ranked())
+        pairs = tuple(combinations(alone, 2)) or (alone,)
         best = max(pairs, key=lambda pair: facts.saved(pair, scenario))
         return max(best, key=lambda cause: spent[cause])
     close = [cause for cause in ranked[:2] if gain[cause] >= NEAR * gain[ranked[0]]]
