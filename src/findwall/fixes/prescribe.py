@@ -196,10 +196,8 @@ def _choose(
         ]
         for one in sorted(fitting, key=lambda one: _rank(one, cause)):
             chosen.setdefault(one.name, (one, cause))
-    # Several small causes can add up to what is worth a fix that moves them all. Where nothing so far
-    # shortens the step, what holds it from close behind takes little of it yet: what moves that comes first.
-    held = targets[0] not in ROOFS and not any(one.outcome.shorter_step for one, _ in chosen.values())
-    left = {one.name: inf if held or one.fix.removes else ledger.of(one.moves) for one in candidates}
+    # Several small causes can add up to what is worth a fix that moves them all.
+    left = {one.name: inf if one.fix.removes else ledger.of(one.moves) for one in candidates}
     rest = [one for one in candidates if min(one.at_most, left[one.name]) >= WORTH_IT * ledger.step]
     for one in sorted(rest, key=lambda one: (-one.at_most, SAFETIES.index(one.fix.safety), one.name)):
         if one.outcome.shorter_step:
