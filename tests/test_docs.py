@@ -145,6 +145,7 @@ def options() -> set[str]:
 
 # Of other programs that the pages speak of.
 OTHERS = {
+    "--drawn",
     "--check",
     "--only",
     "--quick",
