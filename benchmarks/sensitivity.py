@@ -185,7 +185,10 @@ def attempt(task: Task) -> tuple[Task, dict[int, Row]]:
     """A number at another value: what changes in which recordings."""
     _begin()
     number = State.numbers[task.number]
-    State.package.put(number, _value(number, task.variant))
+    try:
+        State.package.put(number, _value(number, task.variant))
+    except ArithmeticError as error:  # another constant is divided by it: nothing works without
+        return task, {at: {"broken": ["read", f"failed: {type(error).__name__}"]} for at in task.rows}
     gc.freeze()
     changed = {at: _changes(task.number, at) for at in task.rows}
     return task, {at: changes for at, changes in changed.items() if changes}
