@@ -21,8 +21,6 @@ NOTICED_RATIO = 1.01
 SECOND_NAMED_SHARE = 0.1
 # Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
 ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
-RARELY = 0.5  # rounds to none
-MORE_THAN_ONCE = 1.5  # rounds to two
 NO_MODEL = "these kernels have no model"
 
 
@@ -108,12 +106,6 @@ def calls_text(calls: float) -> str:
     if calls < least:
         return f"{calls:.2g} calls per step"
     return "1 call" if calls < most else f"{calls:,.0f} calls"
-
-
-def times_text(times: float) -> str:
-    if times < RARELY:
-        return "less than once"
-    return "once" if times < MORE_THAN_ONCE else f"{times:,.0f} times"
 
 
 def gain_ms(facts: Facts, *causes: str) -> float:
