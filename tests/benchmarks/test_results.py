@@ -1,0 +1,30 @@
+"""What was said of jobs that nobody edited: every field is known, and the counts are those of the jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import never_wrong
+from findwall.model.catalogue import WALL_OF
+
+
+def test_every_field_is_known() -> None:
+    assert never_wrong.load().zoo
+    with pytest.raises(msgspec.ValidationError, match="seconds_to_verdict"):
+        msgspec.json.decode(b'{"cause": null, "seconds_to_verdict": 3}', type=never_wrong.Said)
+
+
+@pytest.mark.parametrize("name", never_wrong.load().rounds())
+def test_the_counts_are_those_of_the_jobs(name: str) -> None:
+    one = never_wrong.load().rounds()[name]
+    assert never_wrong.counted(one) == {"right": one.right, "none": one.none, "wrong": one.wrong}
+    assert not set(one.not_run) & set(one.jobs)
+    for said in one.jobs.values():
+        assert set(said.truth.split(" or ")) <= WALL_OF.keys()
+        assert said.cause is None or said.cause in WALL_OF
