@@ -14,7 +14,7 @@ SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 LAWS := tests/readers/test_trace_fuzz.py tests/examine/test_never_wrong.py tests/examine/test_checks.py \
 	tests/walls/test_laws.py tests/structure tests/replay tests/attribute tests/fixes/test_bounds.py
 
-.PHONY: demo test lint format types contracts pytest soak docs bench browser screenshots clean
+.PHONY: demo test lint format types contracts pytest soak score docs bench browser screenshots clean
 
 # The machine's torch is used if it has one that can be imported. A Python that is in an environment itself does
 # not hand that environment on: then the path is.
@@ -68,6 +68,10 @@ pytest: $(VENV)/.dev
 soak: $(VENV)/.dev
 	cd tests && $(abspath $(BIN))/python -m soak
 	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-500} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
+
+# Every bar that an earlier issue set and that needs no GPU, in one table.
+score: $(VENV)/.dev
+	$(BIN)/python benchmarks/score.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m findwall explain --write docs

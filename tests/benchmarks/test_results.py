@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import never_wrong
 from findwall.model.catalogue import WALL_OF
+
+BENCHMARKS = Path(never_wrong.__file__).parent
+
+
+def test_the_readme_names_all_that_is_there_and_nothing_that_is_gone() -> None:
+    text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    there = {path.name for path in BENCHMARKS.iterdir() if path.name not in ("README.md", "__pycache__")}
+    there |= {path.name for path in (BENCHMARKS / "results").iterdir()}
+    assert [name for name in sorted(there) if not re.search(rf"[`/]{name}\b", text)] == []
+    named = re.findall(r"`(?:[a-z_]+/)*([a-z_0-9]+\.(?:py|json))\b", text)
+    known = {path.name for path in BENCHMARKS.rglob("*.*")} | {"catalogue.py"}
+    assert [name for name in named if name not in known] == []
 
 
 def test_every_field_is_known() -> None:
