@@ -107,11 +107,11 @@ def test_nothing_is_left_once_steps_end_otherwise(found):
         assert cases["case_forked"]["out"] == 0
 
 
-def test_a_tight_loop_in_the_step_goes_on_as_it_was(found):
-    """Printed, not asserted: the machine may be busy."""
+def test_a_tight_loop_in_the_step_is_hardly_told_of(found):
+    """Each turn that Python tells of costs the job; the time it takes is the machine's matter."""
     for cases in found:
-        told = cases["case_hot"]["out"]
-        print(f"a tight loop took {told['watched_us'] / told['alone_us']:.3f} of its time while watched")
+        out = cases["case_hot"]["out"]
+        assert 0 < out["told"] < out["turns"] / 1000
 
 
 def turns(since: float, ends: list[float]) -> Turns:
