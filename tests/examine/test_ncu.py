@@ -162,11 +162,11 @@ def test_what_if_needs_a_step(tmp_path: Path) -> None:
 
 
 class TestEightOps:
-    """Of one H200, in `../shared/ncu`: the two pages give the same answer."""
+    """Of one H200, in `fixtures/ncu`: the two pages give the same answer."""
 
     @pytest.fixture(params=["raw", "details"])
-    def document(self, request: pytest.FixtureRequest, shared: Path) -> Diagnosis:
-        return findwall.read(shared / "ncu" / f"{request.param}.csv.gz")
+    def document(self, request: pytest.FixtureRequest) -> Diagnosis:
+        return findwall.read(FIXTURES / "ncu" / f"{request.param}.csv.gz")
 
     def test_each_op_is_what_it_is(self, document: Diagnosis) -> None:
         by_grid = {tuple(one.grid or ()): one for one in document.counted}
@@ -191,8 +191,8 @@ class TestEightOps:
         assert "saves up to 786 us" in document.wall.sentence
         assert document.quality.checks_failed == {}
 
-    def test_the_pages_agree_to_the_figure(self, shared: Path) -> None:
-        raw, details = (findwall.read(shared / "ncu" / f"{page}.csv.gz") for page in ("raw", "details"))
+    def test_the_pages_agree_to_the_figure(self) -> None:
+        raw, details = (findwall.read(FIXTURES / "ncu" / f"{page}.csv.gz") for page in ("raw", "details"))
         assert raw.wall.sentence == details.wall.sentence
         for one, other in zip(raw.budget, details.budget, strict=True):
             assert (one.cause, one.ms) == (other.cause, pytest.approx(other.ms, rel=1e-4))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from captures import FIXTURES
 from findwall.errors import InputError
 from findwall.model.ncu import NCU, NcuKernel
 from findwall.readers import open_run
@@ -337,11 +338,11 @@ def load_report(path):
         assert f"ncu --import {path} --csv --page raw > {path.with_suffix('.csv')}" in error.value.hint
 
 
-class TestSharedProfiles:
+class TestEightOps:
     """Eight ops on an H200, exported as both pages."""
 
-    def test_both_pages_agree(self, shared: Path) -> None:
-        raw, details = (read_report(shared / "ncu" / f"{page}.csv.gz") for page in ("raw", "details"))
+    def test_both_pages_agree(self) -> None:
+        raw, details = (read_report(FIXTURES / "ncu" / f"{page}.csv.gz") for page in ("raw", "details"))
         assert len(raw.kernels) == len(details.kernels) == 8
         known = 0
         for one, other in zip(raw.kernels, details.kernels, strict=True):
