@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,15 @@ from captures import SHARED
 # No example is measured against a clock: others may use the machine too.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A folder that all workers share, for documents that more than one test looks at (`recordings.py`)."""
+    if "FINDWALL_TESTS_KEPT" not in os.environ:
+        kept = tempfile.TemporaryDirectory(prefix="findwall-tests-")
+        os.environ["FINDWALL_TESTS_KEPT"] = kept.name
+        config.add_cleanup(kept.cleanup)
+        config.add_cleanup(lambda: os.environ.pop("FINDWALL_TESTS_KEPT", None))
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from findwall.api import read
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.terminal import to_text
 from findwall.walls import cause_modules
+from recordings import document
 from speaking import in_words
 
 TESTS = Path(__file__).parent
@@ -128,11 +128,6 @@ def test_the_readme_has_none_either() -> None:
 
 
 # -- what it says of real jobs ---------------------------------------------------------------------------
-
-
-@cache
-def document(path: Path) -> Diagnosis:
-    return read(path)
 
 
 def box_sentences(diagnosis: Diagnosis) -> list[str]:

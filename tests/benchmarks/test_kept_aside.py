@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+import recordings
 from findwall.attribute.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.prescribe import together_at_best
-from findwall.readers import read_trace
 from findwall.units import ms
-from sketch import facts_of
 
 TRACES = Path(__file__).resolve().parents[2] / "benchmarks" / "kept_aside" / "traces"
 TRUTH = json.loads((TRACES / "truth.json").read_text())
@@ -32,9 +30,8 @@ MEASURED = [
 ]
 
 
-@cache
 def facts(name: str) -> Facts:
-    return facts_of(read_trace(TRACES / f"{name}.json.gz"), step_ms=TRUTH[name]["step_ms"])
+    return recordings.facts(TRACES / f"{name}.json.gz", TRUTH[name]["step_ms"])
 
 
 @pytest.mark.parametrize(("name", "change", "fixes"), MEASURED)

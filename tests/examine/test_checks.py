@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import findwall
+import recordings
 from captures import FIXTURES
 from contradictions import Known, contradictions
 from examples import drawn
@@ -29,7 +28,6 @@ from findwall.model.diagnosis import (
     Phase,
     Prescription,
     Range,
-    from_json,
     to_json,
 )
 from findwall.report.words import spoken
@@ -39,14 +37,9 @@ JOB = Circumstances(vendor="nvidia", cores=16, copies_tell_memory=True, clocks_s
 Wrong = Callable[[Diagnosis], Circumstances | None]
 
 
-@cache
-def _read(name: str) -> bytes:
-    return to_json(findwall.read(FIXTURES / f"{name}.json.gz"))
-
-
 def sound(name: str = "eager_training") -> Diagnosis:
     """A fresh document in which nothing is wrong."""
-    return from_json(_read(name))
+    return recordings.document(FIXTURES / f"{name}.json.gz")
 
 
 def row(document: Diagnosis, cause: str) -> BudgetRow:
@@ -347,7 +340,7 @@ NAMES = ("eager_training", "compiled_training", "cuda_graph_replay", "inference"
 @drawn(500)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_whatever_is_wrong_nothing_contradictory_is_left(data: st.DataObject, name: str) -> None:
-    raw = json.loads(_read(name))
+    raw = json.loads(to_json(sound(name)))
     places = [place for field in FIELDS for place in numbers(raw[field])]
     for _ in range(data.draw(st.integers(0, 3))):
         container, key = places[data.draw(st.integers(0, len(places) - 1))]

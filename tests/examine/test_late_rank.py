@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import pytest
 
-import findwall
+import recordings
 from captures import FIXTURES
 from findwall.model.diagnosis import Diagnosis
 
 
-@cache
 def document() -> Diagnosis:
-    return findwall.read(FIXTURES / "runs" / "late_rank")
+    return recordings.document(FIXTURES / "runs" / "late_rank")
 
 
 def test_the_late_rank_is_the_wall_and_its_line_is_named() -> None:

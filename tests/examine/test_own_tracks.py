@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from captures import FIXTURES
-from findwall import api, cli
+from findwall import cli
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.examine import Examined
 from findwall.examine.series import gather, own_tracks
 from findwall.model.causes import UNKNOWN, ByCause
 from findwall.model.tracks import BLAME, FLOORS, PATH, WALLS, OwnTrack, OwnTracks
 from findwall.report.perfetto import OWN, RECORDED, to_trace
+from recordings import look
 
 # Of one kind and several, starved, launch-bound, with several streams and ranks, on a CPU, with a rest.
 JOBS = [
@@ -37,7 +38,7 @@ CLOSE_NS = 1.0
 
 @pytest.fixture(scope="module", params=JOBS)
 def job(request: pytest.FixtureRequest) -> tuple[Any, Examined, Facts, OwnTracks]:
-    run, found = api.look(FIXTURES / request.param)
+    run, found = look(FIXTURES / request.param)
     assert found.facts is not None
     return run, found, found.facts, own_tracks(found.facts)
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import pytest
 
-import findwall
+import recordings
 from captures import FIXTURES
 from findwall.model.diagnosis import Diagnosis
 
 RUN = FIXTURES / "runs" / "ddp_one_wire"
 
 
-@cache
 def document() -> Diagnosis:
-    return findwall.read(RUN)
+    return recordings.document(RUN)
 
 
 def test_the_wall_is_the_collective() -> None:
@@ -66,6 +64,6 @@ def test_communication_is_a_phase_of_its_own() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_ranks_trace_alone_says_the_same(rank: int) -> None:
-    wall = findwall.read(RUN / f"rank{rank}" / "trace.json.gz").wall
+    wall = recordings.document(RUN / f"rank{rank}" / "trace.json.gz").wall
     assert wall.cause in ("exposed-collective", None)
     assert wall.cause or ["comms", "exposed-collective"] in (wall.between or [])

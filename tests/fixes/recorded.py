@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import Any
 
@@ -10,29 +9,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.attribute.facts import Facts, establish
+from findwall.attribute.facts import Facts
 from findwall.hardware import table_ceilings
 from findwall.model.causes import cause_index
-from findwall.model.run import Rank, Run
-from findwall.readers import read_trace
+from recordings import facts
 
 TRUTH: dict[str, Any] = json.loads((FIXTURES / "jobs" / "truth.json").read_text())
 JOBS = sorted(path.name.removesuffix(".json.gz") for path in (FIXTURES / "jobs").glob("*.json.gz"))
 
 
-@functools.lru_cache(maxsize=32)
 def job(name: str) -> Facts:
     """A recorded job with its true step time where that was measured."""
     path = FIXTURES / "jobs" / f"{name}.json.gz"
     path = path if path.exists() else FIXTURES / f"{name}.json.gz"
-    timeline = read_trace(path)
-    ceilings = table_ceilings(timeline.header.devices[0].name)
-    true_ms = TRUTH.get(name, {}).get("step_ms")
-    rank = Rank(timeline=timeline)
-    run = Run("torch-trace", (str(path),), (rank,))
-    facts = establish(run, rank, ceilings, true_ms and true_ms / 1e3, "given")
-    assert facts is not None
-    return facts
+    return facts(path, TRUTH.get(name, {}).get("step_ms"))
 
 
 def with_cause(facts: Facts, cause: str) -> Facts:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+import recordings
 from captures import FIXTURES, SHARED
 from findwall.attribute.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
-from findwall.readers import read_trace
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.units import ms
-from sketch import facts_of
 
 WITHIN = 0.03  # of the true step
 ON_THE_MEAN = 0.015
@@ -51,14 +50,10 @@ MEASURED = [
     for change in truth["fixes"]
     if change in FIX_OF
 ]
-_KNOWN: dict[tuple[Path, str], Facts] = {}
 
 
 def facts(folder: Path, name: str) -> Facts:
-    if (folder, name) not in _KNOWN:
-        timeline = read_trace(folder / f"{name}.json.gz")
-        _KNOWN[folder, name] = facts_of(timeline, step_ms=truths(folder)[name]["step_ms"])
-    return _KNOWN[folder, name]
+    return recordings.facts(folder / f"{name}.json.gz", truths(folder)[name]["step_ms"])
 
 
 @pytest.mark.parametrize(("folder", "name"), JOBS, ids=[name for _, name in JOBS])

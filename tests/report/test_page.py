@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall import api, cli
+from findwall import cli
 from findwall.examine.series import gather
 from findwall.examine.series.one_step import MOST_EVENTS, OF_EVENT
 from findwall.model.catalogue import WALL_OF
@@ -32,6 +32,7 @@ from findwall.report.page.assemble import PARTS
 from findwall.report.page.markup import element, embedded, prose, text
 from findwall.report.terminal import to_text
 from findwall.report.top import busy_ms, figures
+from recordings import look
 
 Document = Callable[[str], Diagnosis]
 DOCUMENTS = ["full", "no_verdict", "nothing_known", "hostile", "cpu_only"]
@@ -85,7 +86,7 @@ class Parsed(HTMLParser):
 @pytest.fixture(scope="module")
 def run_page() -> tuple[Diagnosis, Series, str]:
     """The page of a recorded run with kinds of steps."""
-    run, found = api.look(FIXTURES / "blind" / "argon_dynamics")
+    run, found = look(FIXTURES / "blind" / "argon_dynamics")
     series = gather(run, found.facts)
     return found.diagnosis, series, to_page(found.diagnosis, series, "1.0")
 
@@ -282,7 +283,7 @@ def test_the_step_that_is_drawn_is_of_the_kind_that_takes_the_time(
 )
 def test_the_gaps_that_are_drawn_agree_with_the_budget(path: str) -> None:
     """They do not overlap, leave room for the work, and the longest cause among them is the budget's."""
-    run, found = api.look(FIXTURES / path)
+    run, found = look(FIXTURES / path)
     step = gather(run, found.facts).timeline
     assert step is not None
     first, now, drawn = step.lanes[0], 0, dict.fromkeys(step.causes, 0)
@@ -322,7 +323,7 @@ def test_lanes_hold_events_in_order_inside_the_window(run_page: tuple[Diagnosis,
 def test_too_many_events_lose_the_shortest_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     from findwall.examine.series import one_step
 
-    run, found = api.look(FIXTURES / "blind" / "argon_dynamics")
+    run, found = look(FIXTURES / "blind" / "argon_dynamics")
     whole = gather(run, found.facts).timeline
     assert whole is not None
     monkeypatch.setattr(one_step, "MOST_EVENTS", whole.events - 100)
@@ -350,7 +351,7 @@ def test_timed_steps_are_drawn_with_their_kinds(run_page: tuple[Diagnosis, Serie
 
 
 def test_a_trace_says_why_there_are_no_timed_steps() -> None:
-    run, found = api.look(FIXTURES / "jobs" / "slow_loader.json.gz")
+    run, found = look(FIXTURES / "jobs" / "slow_loader.json.gz")
     page = Parsed(to_page(found.diagnosis, gather(run, found.facts)))
     assert "findwall run times the steps without the profiler" in page.text
     assert "loader-starved" in page.text

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from captures import FIXTURES
 from examples import drawn
-from findwall import api, cli
+from findwall import cli
 from findwall.examine.series import gather
 from findwall.fixes import all_fixes
 from findwall.model.claims import Claim, plain
@@ -37,6 +37,7 @@ from findwall.report.names import kernel_name
 from findwall.report.page import to_page
 from findwall.report.public import is_public_device, is_public_kernel, is_public_op
 from findwall.report.redacted import redacted
+from recordings import look
 
 # Fields that hold a word of a fixed list, a version of the format, or what may be told: kernels and devices.
 TOLD = {"schema", "device", "kernel", "class_", "bound", "id", "answer", "phase", "safety", "basis", "losses"}
@@ -215,7 +216,7 @@ RECORDED = ["blind/argon_dynamics", "blind/street_scenes", "runs/late_rank", "jo
 
 @pytest.mark.parametrize("path", RECORDED)
 def test_all_numbers_kernels_and_shapes_stay(path: str) -> None:
-    run, found = api.look(FIXTURES / path)
+    run, found = look(FIXTURES / path)
     series = gather(run, found.facts)
     was = found.diagnosis
     document, beside = redacted(was, series, all_fixes())
@@ -239,7 +240,7 @@ def test_all_numbers_kernels_and_shapes_stay(path: str) -> None:
 @pytest.mark.parametrize("path", RECORDED)
 def test_every_sentence_that_is_data_stays(path: str) -> None:
     """A page that says nothing would be safe as well."""
-    run, found = api.look(FIXTURES / path)
+    run, found = look(FIXTURES / path)
     was = found.diagnosis
     document, _ = redacted(was, gather(run, found.facts), all_fixes())
     assert document.wall.sentence.partition(" at ")[0] == was.wall.sentence.partition(" at ")[0]
@@ -277,7 +278,7 @@ def test_a_document_without_claims_is_told_in_neutral_words() -> None:
 
 def test_what_is_said_does_not_decide_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its id in the place of every sentence, all other fields come out the same."""
-    found = api.look(FIXTURES / RECORDED[0])[1]
+    found = look(FIXTURES / RECORDED[0])[1]
     plainly, _ = redacted(found.diagnosis, None, all_fixes())
     monkeypatch.setattr("findwall.report.redacted.spoken", lambda claim: claim.id if claim else "")
     by_id, _ = redacted(found.diagnosis, None, all_fixes())

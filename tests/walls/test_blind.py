@@ -7,24 +7,21 @@ no wall. `fixes_ms`: the step with the author's fix really made, which no bound 
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from contradictions import impossible
-from findwall.examine import examine
 from findwall.model.diagnosis import Diagnosis, to_json
-from findwall.readers import open_run
+from recordings import document
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "blind"
 TRUTH = json.loads((FOLDER / "truth.json").read_text())
 BEATEN = 1.03
 
 
-@cache
 def diagnosis(name: str) -> Diagnosis:
-    return examine(open_run([FOLDER / name]))
+    return document(FOLDER / name)
 
 
 @pytest.mark.parametrize("name", TRUTH)

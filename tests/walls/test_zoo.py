@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts, establish
-from findwall.hardware import table_ceilings
+from findwall.attribute.facts import establish
 from findwall.model.run import Rank, Run
-from findwall.readers.torch_trace import read_trace
 from findwall.walls import cause_modules
 from findwall.walls.verdict import decide
+from recordings import facts as facts_of
+from recordings import timeline as timeline_of
 from speaking import in_words
 
 JOBS = Path(__file__).parent.parent / "fixtures" / "jobs"
@@ -35,18 +34,6 @@ def truths() -> list[tuple[Path, dict[str, Any]]]:
 
 
 CASES = [pytest.param(path, truth, id=path.name.removesuffix(".json.gz")) for path, truth in truths()]
-
-
-@cache
-def facts_of(path: Path, step_ms: float | None) -> Facts:
-    timeline = read_trace(path)
-    ceilings = table_ceilings(timeline.header.devices[0].name)
-    rank = Rank(timeline=timeline)
-    run = Run("torch-trace", (str(path),), (rank,))
-    seconds = step_ms / 1e3 if step_ms is not None else None
-    facts = establish(run, rank, ceilings, seconds, "given" if step_ms else "trace")
-    assert facts is not None
-    return facts
 
 
 @pytest.mark.parametrize(("path", "truth"), CASES)
@@ -68,7 +55,7 @@ def test_the_budget_sums_to_the_true_step(path: Path, truth: dict[str, Any]) -> 
 
 @pytest.mark.parametrize(("path", "truth"), CASES)
 def test_the_trace_alone_is_never_wrong(path: Path, truth: dict[str, Any]) -> None:
-    verdict = decide(facts_of(path, None))
+    verdict = decide(facts_of(path))
     if verdict.cause is not None:
         assert [verdict.wall, verdict.cause] in truth["accepted_walls"]
     else:
@@ -84,7 +71,7 @@ def _wall(cause: str) -> str:
 @pytest.mark.parametrize(("path", "truth"), CASES[::3])
 def test_order_ids_streams_and_origin_change_nothing(path: Path, truth: dict[str, Any]) -> None:
     plain = facts_of(path, truth["step_ms"])
-    timeline = read_trace(path)
+    timeline = timeline_of(path)
     random = np.random.default_rng(7)
     events = timeline.events.take(random.permutation(len(timeline.events)))
     known = events.correlation > 0
@@ -106,7 +93,7 @@ def test_order_ids_streams_and_origin_change_nothing(path: Path, truth: dict[str
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_trace_alone_names_most_walls(folder: Path) -> None:
     mine = [path for path, _ in truths() if path.parent == folder]
-    named = sum(decide(facts_of(path, None)).cause is not None for path in mine)
+    named = sum(decide(facts_of(path)).cause is not None for path in mine)
     assert named >= 9 / 11 * len(mine)
 
 
