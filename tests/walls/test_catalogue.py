@@ -98,14 +98,13 @@ def test_the_budget_adds_up(cause: str, case: str) -> None:
         assert (facts.spent(scenario).values >= 0).all()
 
 
-@pytest.mark.parametrize("cause", WALL_OF)
-@pytest.mark.parametrize("other", WALL_OF)
-def test_every_sentence_survives_every_drawing(cause: str, other: str) -> None:
+@pytest.mark.parametrize("drawing", WALL_OF)
+def test_every_sentence_survives_every_drawing(drawing: str) -> None:
     """A rule is asked about jobs that have nothing to do with it."""
-    facts = drawn(other, "cannot_tell")
-    module = cause_modules()[cause]
-    assert in_words(module, facts).endswith(".")
-    assert len(module.evidence(facts)) <= 3
+    facts = drawn(drawing, "cannot_tell")
+    for cause, module in cause_modules().items():
+        assert in_words(module, facts).endswith("."), cause
+        assert len(module.evidence(facts)) <= 3, cause
 
 
 def test_no_rule_imports_a_rule() -> None:
