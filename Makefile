@@ -58,10 +58,12 @@ types: $(VENV)/.dev
 contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
-# Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes would do it again.
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes would do it again. Assertions
+# are taken as they are, for to rewrite them takes each worker ten seconds; what failed is run again with its values.
 pytest: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=plain \
+	|| { $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; exit 1; }
 
 # Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
 # FINDWALL_FUZZ_EXAMPLES set how many.
