@@ -146,6 +146,7 @@ def options() -> set[str]:
 # Of other programs that the pages speak of.
 OTHERS = {
     "--drawn",
+    "--ship",
     "--check",
     "--only",
     "--quick",
