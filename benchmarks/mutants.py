@@ -283,6 +283,13 @@ def attempt(one: Mutant, tree: Path) -> dict[str, Any]:
         outcome = _tested(tree, names)
     finally:
         holder.write_text(was)
+    # A test that fails without the mutant as well has killed nothing.
+    if (
+        outcome["outcome"] == "killed"
+        and "::" in outcome["by"]
+        and _tested(tree, [outcome["by"]])["outcome"] != "survived"
+    ):
+        outcome["outcome"] = "unclear"
     where = {"path": str(holder.relative_to(tree))} if str(holder.relative_to(tree)) != one.path else {}
     return {**outcome, **where, "seconds": round(time.monotonic() - begun)}
 
@@ -341,7 +348,7 @@ def show(name: str | None) -> None:
         counts = Counter(one["outcome"] for one in told)
         print(f"{which}: {', '.join(f'{word} {n}' for word, n in counts.items())} of {len(mutants)}")
         for one in mutants:
-            if one.outcomes.get(which, {}).get("outcome") in ("survived", "gone"):
+            if one.outcomes.get(which, {}).get("outcome") != "killed" and which in one.outcomes:
                 print(f"  {one.outcomes[which]['outcome']}: {one.name}")
 
 
