@@ -20,7 +20,7 @@ from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration
 from findwall.replay.graph import Graph
 from findwall.structure.host import watch_host
-from findwall.structure.left_out import CUT_AWAY, LOADING, START_UP
+from findwall.structure.left_out import CUT_AWAY, LOADING, NOT_RECORDED, START_UP
 from findwall.structure.links import link
 from findwall.structure.queue import line_up
 from findwall.structure.window import survey
@@ -164,6 +164,40 @@ def test_a_queue_behind_work_that_was_cut_away_is_no_idle_time() -> None:
     document = examine(facts.run)
     assert document.quality.cut_away_ms == pytest.approx(400, rel=0.001)
     assert any("does not hold" in note for note in document.notes)
+
+
+def windows(count: int, steps: int, pause: int, numbered: bool) -> Timeline:
+    """Windows of a profiler that pauses in between: steps of ten kernels that the device is busy with."""
+    book, now, correlation = Book(), 0, 0
+    for window in range(count):
+        for step in range(steps):
+            began, free = now, now + LATENCY
+            for _ in range(10):
+                correlation += 1
+                book._add(Kind.OP, "aten::mul", now, now + 5_000)
+                book._add(Kind.RUNTIME, "cudaLaunchKernel", now, now + 4_000, correlation=correlation)
+                columns = {"correlation": correlation, "device": 0, "stream": 7, "thread": 107}
+                book._add(
+                    Kind.KERNEL, f"kernel_{correlation if not numbered else 0}", free, free + MS, **columns
+                )
+                now, free = now + 10_000, free + MS
+            now = free
+            if numbered:
+                book._add(Kind.ANNOTATION, f"ProfilerStep#{100 * window + step}", began, now)
+        now += pause
+    return book.timeline()
+
+
+@given(st.integers(2, 4), st.integers(2, 4), st.integers(1, 100_000), st.booleans())
+def test_what_a_profiler_did_not_record_is_of_no_step(
+    count: int, steps: int, pause_ms: int, numbered: bool
+) -> None:
+    assume(numbered or pause_ms > 0.1 * 10 * count * steps)  # where no step is known, a pause must stand out
+    facts = facts_of(windows(count, steps, pause_ms * MS, numbered))
+    one = 10 * MS if numbered else 10 * MS * count * steps
+    assert facts.step == pytest.approx(one, rel=0.02)
+    assert facts.whole.left_out.of(NOT_RECORDED).length == (count - 1) * pause_ms * MS
+    assert facts.spent_ms("host-work") < 0.01 * one / MS
 
 
 def test_rows_missing_in_the_middle_stay_in_the_step_as_unknown() -> None:

@@ -14,7 +14,7 @@ from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, known, numbered, plain
 from findwall.model.events import NSYS
 from findwall.model.run import Rank, Run
-from findwall.structure.left_out import CUT_AWAY, START_UP
+from findwall.structure.left_out import CUT_AWAY, NOT_RECORDED, START_UP
 from findwall.structure.steps import step_numbers
 from findwall.units import ms
 
@@ -105,6 +105,8 @@ def _about_left_out(facts: Facts) -> list[Claim]:
     found = facts.whole.left_out
     cut, once = found.of(CUT_AWAY).length, found.of(*START_UP).length
     notes = [Claim("left-out/cut", {"left_ms": ms(cut)})] if cut > 0 else []
+    if (paused := found.of(NOT_RECORDED).length) > 0:
+        notes.append(Claim("left-out/not-recorded", {"left_ms": ms(paused)}))
     if once > MENTION_SHARE * facts.step:
         notes.append(Claim("left-out/once", {"left_ms": ms(once)}, parts=[what_once(facts)]))
     return notes

@@ -1,6 +1,6 @@
-"""What of a recording is not the step: start-up, and waiting for work that the file does not hold.
+"""What of a recording is not the step: start-up, waiting for work that the file does not hold, and pauses.
 
-Two kinds of stretches, both only as far as nothing runs on any device of the file, so that no work is lost:
+Three kinds of stretches, all only as far as nothing runs on any device of the file, so that no work is lost:
 
 - *Start-up.* What happens once, call by call: the first launch of a kernel loads its code, the first call
   into a library creates a context, the first call of an op sets its library up, memory is asked from the
@@ -9,6 +9,8 @@ Two kinds of stretches, both only as far as nothing runs on any device of the fi
 - *Cut away.* The beginning of a slice of a longer trace. The first row of the stream that does most of the
   work had been launched and did not start for a long time, or launches before the file's first device row
   have no row at all: the device was working on what was cut away.
+- *Not recorded.* The profiler was off: the numbers of the steps jump, so others came between. Where no steps
+  could be told apart, nothing says that a pause in which no side does anything is part of one.
 
 A row that was queued and did not start in the *middle* of a step is something else. Its stream had rows in
 the file before it, so the recording had begun: device work of the same time was lost or belongs to another
@@ -28,7 +30,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE
+from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.structure.copies import PAGEABLE
@@ -36,12 +38,12 @@ from findwall.structure.first_calls import first_set_ups, firsts
 from findwall.structure.host import ALLOCATOR, COMPILE, FREE
 from findwall.structure.links import LAUNCH, Links, launches_before
 from findwall.structure.recurring import FEWEST_REPEATS
-from findwall.structure.steps import Steps, compute_stream
+from findwall.structure.steps import Steps, compute_stream, step_numbers
 
 LOADING, CONTEXT, MEMORY, CAPTURE, COMPILING = "loading", "context", "memory", "capture", "compiling"
-CUT_AWAY = "cut-away"
+CUT_AWAY, NOT_RECORDED = "cut-away", "not-recorded"
 START_UP = (LOADING, CONTEXT, MEMORY, CAPTURE, COMPILING)
-REASONS = (*START_UP, CUT_AWAY)
+REASONS = (*START_UP, CUT_AWAY, NOT_RECORDED)
 
 # After its launch returned: a row that starts later did not wait for its launch. Far beyond latency; chosen
 # by hand.
@@ -115,7 +117,11 @@ def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
     once.append((CONTEXT, *first_set_ups(timeline, links, is_cold)))
     if _joined(once).length < MENTION_SHARE * step:  # first calls of a warm process
         once = []
-    return _idle_parts(_joined([*once, (CUT_AWAY, *_cut_away(timeline, links, steps))]), idle)
+    missing = [
+        (CUT_AWAY, *_cut_away(timeline, links, steps)),
+        (NOT_RECORDED, *_not_recorded(timeline, steps)),
+    ]
+    return _idle_parts(_joined([*once, *missing]), idle)
 
 
 def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
@@ -292,3 +298,20 @@ def _cut_away(timeline: Timeline, links: Links, steps: Steps) -> Stretches:
     if since >= began:
         return _NONE, _NONE, _NONE
     return np.array([row]), np.array([since]), np.array([began])
+
+
+def _not_recorded(timeline: Timeline, steps: Steps) -> Stretches:
+    """Stretches in which no row of the file is open, and after which the host goes on first (a device that
+    did worked on rows that are missing): between steps whose numbers jump, and, where the whole span counts
+    as one step, those that would decide what is said of it."""
+    events = timeline.events
+    order = np.argsort(events.start, kind="stable")
+    silent = union(events.start, events.end).gaps(int(events.start.min()), int(events.end.max()))
+    following = order[np.searchsorted(events.start[order], silent.end)]
+    if steps.found_by == "span":
+        paused = silent.end - silent.start > WORTH_IT * float(steps.lengths.sum())
+    else:
+        jumps = np.flatnonzero(np.diff(step_numbers(timeline)) > 1) + 1
+        paused = np.isin(np.searchsorted(steps.host, silent.start, side="right"), jumps)
+    paused &= ~np.isin(events.kind[following], DEVICE_KINDS)
+    return following[paused], silent.start[paused], silent.end[paused]

@@ -92,6 +92,8 @@ WORDS: dict[str, Words] = {
     "left-out/cut": "{left_ms:ms} at the beginning is left out of the step: the kernels there waited for "
     "device work "
     "that this file does not hold (it is a slice of a longer trace).",
+    "left-out/not-recorded": "{left_ms:ms} of the file is left out of the step: nothing was recorded then, "
+    "on the host or on the device.",
     "left-out/once": "{left_ms:ms} is left out of the step because it happens only once: {parts[0]}.",
     "window/cold": "[[{several:if}The first {steps} steps are||The first step is]] left out as warm-up: "
     "[[{several:if}at most ]]{longest_ms:ms}, longer than all that follow by more than those differ.",
