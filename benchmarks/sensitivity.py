@@ -18,6 +18,7 @@ import argparse
 import gc
 import hashlib
 import json
+import os
 import pickle
 import resource
 import signal
@@ -38,7 +39,7 @@ OFF = {"0": 0.0, "far": 1e6}  # times the value
 NEAR = {"x0.67": 0.67, "x1.5": 1.5}
 LONGEST_S = 20.0  # of one recording, which takes a quarter of a second
 MEMORY_BYTES = 6 << 30
-WORKERS = 2
+WORKERS = os.cpu_count() or 2
 
 Row = dict[str, Any]
 Lines = set[tuple[str, int]]
@@ -224,7 +225,7 @@ def _is_run(number: int, lines: Lines) -> bool:
 
 
 def _children(work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
-    """Each task in a child of its own, two at a time."""
+    """Each task in a child of its own, as many at a time as there are cores."""
     with get_context("fork").Pool(WORKERS, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(work, tasks, chunksize=1)
 
