@@ -118,7 +118,7 @@ class Spot:
     """One attribute with a function in it, and who wraps that."""
 
     def __init__(self, home: Any, name: str, passing: Passing) -> None:
-        self.home, self.name = weakref.ref(home), name
+        self.home, self.name = _reference(home), name
         # What a class only inherits is not its own afterwards either.
         self.own = vars(home).get(name, _ABSENT)
         self.original: Call = getattr(home, name)
@@ -159,6 +159,14 @@ class Spot:
             return vars(home).get(self.name, _ABSENT) is self.own
         _put_back(home, self.name, self.own)
         return True
+
+
+def _reference(home: Any) -> Callable[[], Any]:
+    """Nothing of the job's is kept alive for us, where that can be helped."""
+    try:
+        return weakref.ref(home)
+    except TypeError:
+        return lambda: home
 
 
 def _put_back(home: Any, name: str, own: Any) -> None:

@@ -86,6 +86,7 @@ class Session:
             REGISTRY.hold("session", "atexit", at_exit, past_trace=CLOSES)
         except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
             say(f"cannot measure this job ({type(error).__name__}: {error}); it runs on without findwall")
+            REGISTRY.job_ended()
             return None
         return session
 
