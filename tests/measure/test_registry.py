@@ -248,7 +248,7 @@ def test_all_who_replace_something_have_a_place_in_the_order() -> None:
 PAST_IT = re.compile(
     r"""
     \.__(init|iter|next|call|enter|exit|code|new)__\ =[^=]
-    | \b(torch|tensor|kind|home|rules|\w+_class|autograd|functional)\.\w+\ =[^=]
+    | ^(torch|tensor|kind|home|rules|\w+_class|autograd|functional)(\.\w+)+\ =[^=]
     | \bgc\.(callbacks\.|\w+\ =[^=])
     | \bsys\.(meta_path\.|settrace|setprofile|\w+hook\ =[^=])
     | \bsignal\.signal\(
@@ -270,7 +270,7 @@ SETTINGS = ("torch.backends.cudnn.",)  # what a fix is about
 
 
 def test_nothing_is_replaced_past_it() -> None:
-    assert PAST_IT.search("kind.__init__ = make") and PAST_IT.search("gc.callbacks.append(note)")
+    assert PAST_IT.search("kind.__init__ = make") and PAST_IT.search("torch.nn.Module.eval = told")
     found = []
     for path in SOURCES:
         allowed = ALLOWED.get(path.relative_to(Path(findwall.__file__).parent).as_posix(), "\n")
