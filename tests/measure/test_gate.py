@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from findwall.measure.gate import Gate, Gauge, Watch
-from findwall.measure.optimizerhooks import watched_step
+from findwall.measure.optimizerhooks import pass_step_on, watched_step
 from findwall.measure.stepfinder import StepEnd
 
 
@@ -13,7 +15,7 @@ class Optimizer:
     """Its step() calls that of its base class, as optimizers of users do."""
 
     def __init__(self) -> None:
-        self.base = watched_step(lambda: False, Relay.only, lambda optimizer: optimizer.count(1))
+        self.base = watched_step(Relay.only, lambda optimizer: optimizer.count(1))
         self.steps = 0
 
     def count(self, number: int) -> int:
@@ -44,7 +46,7 @@ def relay():
 
 def test_so_many_steps_pass_and_the_next_is_told(relay):
     optimizer = Optimizer()
-    step = watched_step(lambda: False, relay, lambda optimizer: optimizer.base(optimizer))
+    step = watched_step(relay, lambda optimizer: optimizer.base(optimizer))
     relay.gate.shut(StepEnd.OPTIMIZER, id(optimizer), 3)
     for _ in range(3):
         step(optimizer)
@@ -68,7 +70,7 @@ def test_a_step_that_fails_is_none_and_raises(relay):
     def fail(optimizer: object) -> None:
         raise ValueError("no")
 
-    step = watched_step(lambda: False, relay, fail)
+    step = watched_step(relay, fail)
     relay.gate.shut(StepEnd.OPTIMIZER, id(relay), 2)
     with pytest.raises(ValueError):
         step(relay)
@@ -80,7 +82,11 @@ def test_a_step_that_fails_is_none_and_raises(relay):
 
 
 def test_a_compiler_sees_the_original_alone(relay):
-    step = watched_step(lambda: True, relay, lambda optimizer: 7)
+    def plain(optimizer: object) -> int:
+        return 7
+
+    spot = SimpleNamespace(original=plain, call=watched_step(relay, plain))
+    step = pass_step_on(lambda: True, spot)
     assert step(relay) == 7 and not relay.told
 
 
@@ -125,7 +131,7 @@ def test_a_capture_opens_it_unless_nothing_is_measured_any_more():
 
 def test_a_gate_that_opens_inside_a_step_is_open_after_it(relay):
     """Lightning's closure holds the whole step, and with it a teacher's eval()."""
-    step = watched_step(lambda: False, relay, lambda optimizer: relay.gate.open())
+    step = watched_step(relay, lambda optimizer: relay.gate.open())
     relay.gate.shut(StepEnd.OPTIMIZER, id(relay), 5, Gauge())
     step(relay)
     assert relay.gate.left == 0 and len(relay.gate.ends) == 1
@@ -147,7 +153,7 @@ def test_steps_that_became_slow_are_not_waited_for(monkeypatch):
 
 def test_what_is_new_does_not_pass(relay):
     """An optimizer in another's place, or the first of all after steps of a poorer kind."""
-    step = watched_step(lambda: False, relay, lambda optimizer: None)
+    step = watched_step(relay, lambda optimizer: None)
     relay.gate.shut(StepEnd.OPTIMIZER, 7, 5, known={7, 8})
     assert not relay.gate.passed(StepEnd.OPTIMIZER, 8) and relay.gate.left == 5
     step(relay)
@@ -158,14 +164,14 @@ def test_what_is_new_does_not_pass(relay):
 
 def test_an_optimizer_inside_one_that_passes_is_no_step_of_its_own(relay):
     """Even if the gate opens between the two."""
-    inner = watched_step(lambda: False, relay, lambda optimizer: None)
+    inner = watched_step(relay, lambda optimizer: None)
 
     def opens_and_calls(optimizer: object) -> None:
         relay.gate.open()
         inner(optimizer)
 
     relay.gate.shut(StepEnd.OPTIMIZER, id(relay), 5, known={id(relay)})
-    watched_step(lambda: False, relay, opens_and_calls)(relay)
+    watched_step(relay, opens_and_calls)(relay)
     assert len(relay.gate.ends) == 1 and not relay.told
 
 

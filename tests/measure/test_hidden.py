@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from findwall.measure import hooks
+from findwall.measure import hooks, optimizerhooks, uncompiled
 
 
 class Rules:
@@ -35,21 +36,30 @@ class Rules:
 def test_all_names_are_compiled_once_and_torch_is_left_as_it_was(fails_at: int) -> None:
     rules: Any = Rules(fails_at)
     usual = rules._recompile_re
-    hooks._hide_from_compiler(SimpleNamespace(trace_rules=rules))  # type: ignore[arg-type]
+    uncompiled.hide_from(SimpleNamespace(trace_rules=rules))
     assert rules.compiled == 1 and rules._recompile_re == usual
-    assert len(rules.names) == (fails_at if fails_at >= 0 else len(hooks._ours()))
+    assert len(rules.names) == (fails_at if fails_at >= 0 else len(uncompiled._ours()))
     assert all(rules.pattern.fullmatch(name) for name in rules.names)
 
 
 def test_a_torch_without_such_a_pattern_is_told_name_by_name() -> None:
     told: list[str] = []
-    hooks._hide_from_compiler(SimpleNamespace(trace_rules=SimpleNamespace(add=told.append)))  # type: ignore[arg-type]
-    assert set(told) == hooks._ours()
+    uncompiled.hide_from(SimpleNamespace(trace_rules=SimpleNamespace(add=told.append)))
+    assert set(told) == uncompiled._ours()
 
 
-def test_the_real_compiler_skips_our_files() -> None:
+def test_the_real_compiler_skips_our_files_until_they_are_shown_again() -> None:
     import torch._dynamo
 
-    hooks._hide_from_compiler(torch._dynamo)
-    pattern = torch._dynamo.trace_rules.SKIP_DIRS_RE
-    assert pattern is not None and pattern.match(hooks.__file__)
+    rules: Any = torch._dynamo.trace_rules
+    before, dirs = rules.SKIP_DIRS_RE, list(rules.SKIP_DIRS)
+    show = uncompiled.hide_from(torch._dynamo)
+    assert rules.SKIP_DIRS_RE.match(hooks.__file__) and not rules.SKIP_DIRS_RE.match(optimizerhooks.__file__)
+    show()
+    assert rules.SKIP_DIRS_RE is before and dirs == rules.SKIP_DIRS
+    show = uncompiled.hide_from(torch._dynamo)
+    rules.add("json")
+    show()
+    assert not rules.SKIP_DIRS_RE.match(hooks.__file__) and rules.SKIP_DIRS_RE.match(json.__file__)
+    rules.SKIP_DIRS.pop()
+    rules._recompile_re()

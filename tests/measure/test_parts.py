@@ -31,13 +31,13 @@ def test_the_hook_hears_of_an_import_and_leaves_no_trace(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     before = list(sys.meta_path)
     heard: list[Any] = []
-    when_imported("heard_of", heard.append)
+    when_imported("heard_of", heard.append, "test", "")
     assert heard == [] and "heard_of" not in sys.modules
     module = importlib.import_module("heard_of")
     assert heard == [module] and module.x == 1
     assert sys.meta_path == before
     assert "exec_module" not in vars(module.__spec__.loader)
-    when_imported("heard_of", heard.append)
+    when_imported("heard_of", heard.append, "test", "")
     assert heard == [module, module]
     del sys.modules["heard_of"]
 
@@ -46,10 +46,10 @@ def test_an_import_that_fails_fails_as_it_would(tmp_path, monkeypatch):
     (tmp_path / "fails.py").write_text("raise OSError('no')")
     monkeypatch.syspath_prepend(str(tmp_path))
     heard: list[Any] = []
-    when_imported("fails", heard.append)
+    when_imported("fails", heard.append, "test", "")
     with pytest.raises(OSError, match="no"):
         importlib.import_module("fails")
-    when_imported("is_not_there", heard.append)
+    when_imported("is_not_there", heard.append, "test", "")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("is_not_there")
     assert heard == []

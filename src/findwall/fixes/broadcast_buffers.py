@@ -69,7 +69,7 @@ def apply(torch: Any, effect: Effect) -> None:
             effect.at("ranks", model, takes=TAKES)
 
     effect.missed("DistributedDataParallel wraps no model here")
-    after_made(torch.nn.parallel.DistributedDataParallel, effect.safely(keep))
+    after_made("broadcast-buffers", torch.nn.parallel.DistributedDataParallel, effect.safely(keep))
 
 
 def patch(editor: Editor) -> None:

@@ -26,6 +26,7 @@ from findwall.attribute.facts import Facts
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.places import passed
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
@@ -53,10 +54,11 @@ def apply(torch: Any, effect: Effect) -> None:
     """DistributedDataParallel gets larger buckets; collectives that the job calls itself need an edit."""
     kind = torch.nn.parallel.DistributedDataParallel
     effect.missed("DistributedDataParallel wraps no model here")
-    kind.__init__ = _larger(kind.__init__, effect)
+    larger = functools.partial(_larger, effect)
+    REGISTRY.wrap("bucket-collectives", kind, "__init__", larger, past_end=APPLIED)
 
 
-def _larger(original: Callable[..., None], effect: Effect) -> Callable[..., None]:
+def _larger(effect: Effect, original: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(original)
     megabytes = effect.number or LARGER_MB
 

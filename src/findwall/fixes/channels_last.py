@@ -40,7 +40,8 @@ from findwall.fixes import Fix, Made, Outcome, Use, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.laid_states import LaidStates
 from findwall.measure.models import Call, Model, each_model
-from findwall.measure.replaced import is_compiling_of
+from findwall.measure.registry import APPLIED, REGISTRY
+from findwall.measure.tracing import is_compiling_of
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.model.claims import Claim
@@ -153,15 +154,17 @@ def _turn(torch: Any, module: Any) -> None:
 
 def _before_sharing(kind: Any, before: Callable[[Any], None]) -> None:
     """The buckets of gradients that ranks share have the layout that the weights have when they are made."""
-    original = kind.__init__
 
-    @functools.wraps(original)
-    def share(shared: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-        with suppress(Exception):  # fail open: it is shared as it is
-            before(module)
-        original(shared, module, *args, **kwargs)
+    def shares(original: Call) -> Call:
+        @functools.wraps(original)
+        def share(shared: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            with suppress(Exception):  # fail open: it is shared as it is
+                before(module)
+            original(shared, module, *args, **kwargs)
 
-    kind.__init__ = share
+        return share
+
+    REGISTRY.wrap("channels-last", kind, "__init__", shares, past_end=APPLIED)
 
 
 def _is_last(torch: Any, tensor: Any) -> bool:

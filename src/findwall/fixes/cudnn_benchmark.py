@@ -34,6 +34,7 @@ from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.measure.roots import roots
 from findwall.model.catalogue import NEAR
 from findwall.model.claims import Claim
@@ -90,6 +91,7 @@ def apply(torch: Any, effect: Effect) -> None:
         effect.cannot("cudnn.benchmark is on already")
         return
     torch.backends.cudnn.benchmark = True
+    REGISTRY.hold("cudnn-benchmark", "torch.backends.cudnn.benchmark", None, past_end=APPLIED)
     effect.at("script")
 
     def again(*_: Any) -> None:

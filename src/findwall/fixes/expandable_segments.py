@@ -32,6 +32,7 @@ from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
@@ -83,6 +84,7 @@ def apply(torch: Any, effect: Effect) -> None:
     # Versions that read the environment when they are imported have done so by now.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     (change or torch.cuda.memory._set_allocator_settings)(settings)
+    REGISTRY.hold("expandable-segments", f"os.environ: {VARIABLES[0]}", None, past_end=APPLIED)
     effect.at("script", value=settings)
     effect.at_end(lambda: _growing(torch))
 

@@ -99,7 +99,7 @@ def apply(torch: Any, effect: Effect) -> None:
     """Optimizers of torch that would walk from parameter to parameter."""
     way = KeptWay(effect, "foreach")
     take = effect.safely(lambda optimizer: _take_lists(torch, optimizer, effect, way))
-    after_made(torch.optim.Optimizer, take)
+    after_made("foreach-optimizer", torch.optim.Optimizer, take)
 
 
 def _take_lists(torch: Any, optimizer: Any, effect: Effect, way: KeptWay) -> None:

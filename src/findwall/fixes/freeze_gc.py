@@ -27,6 +27,7 @@ from findwall.attribute.host_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, Use, no_use, surely
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY, STEP_POST_HOOK
 from findwall.measure.roots import roots
 from findwall.model.applied import Place
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
@@ -79,7 +80,8 @@ def apply(torch: Any, effect: Effect) -> None:
             collector.after_calls()
 
     module = sys.modules["torch.optim.optimizer"]  # no attribute of torch.optim
-    module.register_optimizer_step_post_hook(effect.safely(stepped))
+    hook = module.register_optimizer_step_post_hook(effect.safely(stepped))
+    REGISTRY.hold("freeze-gc", STEP_POST_HOOK, hook.remove, past_end=APPLIED)
     roots(torch).at_last(effect.safely(called))
     effect.missed(f"the job ended before its step {WARM_STEPS}")
     effect.at_end(collector.told)
@@ -115,7 +117,7 @@ class _Collector:
         gc.freeze()
         gc.set_threshold(objects, *gc.get_threshold()[1:])
         self._frozen, self._objects = gc.get_freeze_count(), objects
-        gc.collect = self._seldom
+        REGISTRY.wrap("freeze-gc", gc, "collect", lambda _: self._seldom, past_end=APPLIED)
 
     def _seldom(self, *args: Any, **kwargs: Any) -> int:
         self._asked += 1

@@ -35,6 +35,7 @@ from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.places import passed
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
@@ -116,10 +117,11 @@ def apply(torch: Any, effect: Effect) -> None:
     for name in HAVE_FUSED:
         kind = getattr(torch.optim, name, None)
         if kind is not None and "fused" in inspect.signature(kind.__init__).parameters:
-            kind.__init__ = _fused(kind.__init__, effect, way)
+            fused = functools.partial(_fused, effect, way)
+            REGISTRY.wrap("fused-optimizer", kind, "__init__", fused, past_end=APPLIED)
 
 
-def _fused(original: Callable[..., None], effect: Effect, way: KeptWay) -> Callable[..., None]:
+def _fused(effect: Effect, way: KeptWay, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def make(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         chosen = next((one for one in ("fused", "capturable", "differentiable") if kwargs.get(one)), None)

@@ -27,6 +27,7 @@ from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
@@ -58,7 +59,7 @@ def apply(torch: Any, effect: Effect) -> None:
 
     for home in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
         if home is not None and hasattr(home, "empty_cache"):
-            home.empty_cache = keep
+            REGISTRY.wrap("keep-cache", home, "empty_cache", lambda _: keep, past_end=APPLIED)
     effect.at_end(lambda: f"skipped {calls_text(skipped)} of empty_cache" if skipped else "")
 
 

@@ -48,7 +48,7 @@ def advise(facts: Facts) -> Outcome:
 
 
 def apply(torch: Any, effect: Effect) -> None:
-    hold_threads(torch, effect, effect.number or usable_cores())
+    hold_threads(torch, effect, "more-threads", effect.number or usable_cores())
 
 
 def patch(editor: Editor) -> None:

@@ -96,7 +96,7 @@ def apply(torch: Any, effect: Effect) -> None:
         workers = len(workers_of(iterator))
         if workers and not held:
             held.append(max(usable_cores() // (workers + 1), 1))
-            hold_threads(torch, effect, held[0])
+            hold_threads(torch, effect, "omp-threads", held[0])
 
     effect.missed("no loader that feeds the steps has workers")
     loaders(torch).tell(effect.safely(limit), effect.safely(share))

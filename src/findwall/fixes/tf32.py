@@ -33,6 +33,7 @@ from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
 from findwall.fixes import Fix, Made, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.claims import Claim
@@ -99,6 +100,7 @@ def apply(torch: Any, effect: Effect) -> None:
         effect.cannot("there is no GPU here, and only GPUs have TF32")
         return
     _turn_on(torch)
+    REGISTRY.hold("tf32", "torch.set_float32_matmul_precision", None, past_end=APPLIED)
     effect.at("script")
 
     def again(*_: Any) -> None:

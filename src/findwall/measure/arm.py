@@ -17,6 +17,7 @@ from findwall.measure.losses import Losses
 from findwall.measure.membership import Membership
 from findwall.measure.outputs import Outputs
 from findwall.measure.readback import ReadBack
+from findwall.measure.registry import COMPARES, REGISTRY
 from findwall.measure.runfolder import encode
 from findwall.measure.samples import Samples
 from findwall.measure.told import Told, applied_in_all
@@ -50,7 +51,8 @@ class TrialArm:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(first)
         if self._seed:
-            torch.manual_seed = torch.random.manual_seed = self._shifted(torch.manual_seed)
+            for home in (torch, torch.random):
+                REGISTRY.wrap("trial seed", home, "manual_seed", self._shifted, past_end=COMPARES)
         self._losses = Losses(torch)
         self._outputs = Outputs(torch)
         self._samples = Samples(torch)

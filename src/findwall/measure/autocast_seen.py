@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from findwall.measure.applying import Effect
-from findwall.measure.models import Call
+from findwall.measure.registry import REGISTRY, Call
 from findwall.measure.seenops import PRODUCTS, seen_ops
 
 OWN = "the job uses autocast itself"
@@ -40,19 +40,17 @@ def _note(formats: list[str]) -> Callable[[str, str], None]:
 def _own_autocast(torch: Any) -> Iterator[list[Any]]:
     """Autocast that a model turns on inside."""
     seen: list[Any] = []
-    kind = torch.autocast
-    original = kind.__enter__
 
-    def enter(one: Any) -> Any:
-        if getattr(one, "_enabled", False):
-            seen.append(one)
-        return original(one)
+    def noted(original: Call) -> Call:
+        def enter(one: Any) -> Any:
+            if getattr(one, "_enabled", False):
+                seen.append(one)
+            return original(one)
 
-    kind.__enter__ = enter
-    try:
+        return enter
+
+    with REGISTRY.wrapped("autocast seen", torch.autocast, "__enter__", noted):
         yield seen
-    finally:
-        kind.__enter__ = original
 
 
 def kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:

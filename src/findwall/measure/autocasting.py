@@ -26,10 +26,12 @@ from findwall.measure.applying import Effect
 from findwall.measure.autocast_seen import OWN, kept_seen, products_seen
 from findwall.measure.models import Call, Model, each_model, is_layer
 from findwall.measure.places import place_now
-from findwall.measure.replaced import is_compiling_of
+from findwall.measure.registry import APPLIED, REGISTRY, STEP_PRE_HOOK
 from findwall.measure.roots import roots
+from findwall.measure.tracing import is_compiling_of
 from findwall.model.catalogue import MAJORITY_SHARE
 
+BY = "autocast"
 KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
 # Places: calls of models, stretches from there to the backward pass, and a loss that autocast refuses.
 CALLED, SPAN, REFUSED = "call", "span", "refused"
@@ -202,14 +204,17 @@ class Span:
         evaluation mode: what comes then is not the loss. An autocast of the job's own would bring ours back
         where it ends, if ours ended inside of it: it ends before."""
         autograd, module = self._torch.autograd, self._torch.nn.Module
-        for name in ("backward", "grad"):
-            setattr(autograd, name, self._ending(getattr(autograd, name)))
-        module.train = self._before(module.train)
-        self._torch.autocast.__enter__ = self._before(self._enter)
+        for home, name, make in (
+            (autograd, "backward", self._ending),
+            (autograd, "grad", self._ending),
+            (module, "train", self._before),
+            (self._torch.autocast, "__enter__", self._before),
+            (self._torch.nn.functional, "binary_cross_entropy", self._without),
+        ):
+            REGISTRY.wrap(BY, home, name, make, past_end=APPLIED)
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides it
-        optimizers.register_optimizer_step_pre_hook(lambda *_: self._note_end())
-        functional = self._torch.nn.functional
-        functional.binary_cross_entropy = self._without(functional.binary_cross_entropy)
+        hook = optimizers.register_optimizer_step_pre_hook(lambda *_: self._note_end())
+        REGISTRY.hold(BY, STEP_PRE_HOOK, hook.remove, past_end=APPLIED)
 
     def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -22,7 +22,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from findwall.measure.registry import COUNTS, REGISTRY, Call, Put, undo_all
 from findwall.model.measurement import CAPTURE_FILE
+
+BY = "captures"
+FILES_GO = "what was recorded is deleted when the process ends at the latest"
 
 # Both chosen by hand: a server captures up to a hundred batch sizes, each some megabytes of ops.
 MOST_CAPTURES = 128
@@ -49,6 +53,7 @@ class Captures:
         self.replays: list[int] = []  # in the last window: which capture each was; -1 none that we have
         self._torch: Any = None
         self._folder: Path | None = None
+        self._puts: list[Put] = []
         self._process = os.getpid()  # a forked child has the same files and must leave them
         self._number: dict[int, int] = {}  # by id of the graph; -1 where its capture was not recorded
         self._files: list[Path] = []
@@ -72,6 +77,8 @@ class Captures:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="findwall-captures-"))
             atexit.register(self.discard)
+            at_exit = REGISTRY.hold(BY, "atexit", lambda: atexit.unregister(self.discard), past_end=FILES_GO)
+            self._puts.append(at_exit)
         path = self._folder / f"{len(self._files)}.json"
         observer = torch._C._profiler
         with _without_its_words():
@@ -132,6 +139,7 @@ class Captures:
         folder, self._folder = self._folder, None
         if folder is not None and os.getpid() == self._process:
             shutil.rmtree(folder, ignore_errors=True)
+        undo_all(self._puts)
 
     def _guard(self, action: Callable[[], None]) -> None:
         """A capture of the job's is under way: nothing of ours may raise into it."""
@@ -159,20 +167,20 @@ class _Ranges:
         self._torch = torch
         self._profiler = torch.autograd.profiler
         self._was_on = bool(getattr(self._profiler, "_is_profiler_enabled", True))
-        self._fast: Any = None
+        self._puts: list[Put] = []
 
     def begin(self) -> None:
         """Not where a profiler is on: the ranges are then its own."""
         if self._was_on or not hasattr(self._torch._C._profiler, "_RecordFunctionFast"):
             return
-        self._fast = self._torch._C._profiler._RecordFunctionFast
-        self._torch._C._profiler._RecordFunctionFast = functools.partial(_Range, self)
-        self._profiler._is_profiler_enabled = True
+        ranges = functools.partial(_Range, self)
+        self._puts = [
+            REGISTRY.set(BY, self._torch._C._profiler, "_RecordFunctionFast", ranges),
+            REGISTRY.set(BY, self._profiler, "_is_profiler_enabled", True),
+        ]
 
     def end(self) -> None:
-        if self._fast is not None:
-            self._profiler._is_profiler_enabled = False
-            self._torch._C._profiler._RecordFunctionFast, self._fast = self._fast, None
+        undo_all(self._puts)
 
     def entered(self, name: str, arguments: Any) -> Any:
         """An open range of this name, that the observer of ops sees."""
@@ -229,33 +237,38 @@ def _without_its_words() -> Iterator[None]:
 def watch_captures(torch: Any, relay: _Relay) -> None:
     """Be told of every capture and every replay."""
     graph_class = torch.cuda.CUDAGraph
-    begin, end, replay = graph_class.capture_begin, graph_class.capture_end, graph_class.replay
 
-    @functools.wraps(begin)
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = begin(self, *args, **kwargs)
-        if not relay.sink.off:
-            CAPTURES.begin(torch, self)
-        return result
+    def begins(original: Call) -> Call:
+        @functools.wraps(original)
+        def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if not relay.sink.off:
+                CAPTURES.begin(torch, self)
+            return result
 
-    @functools.wraps(end)
-    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        failed = True
-        try:
-            result = end(self, *args, **kwargs)
-            failed = False
-        finally:
-            CAPTURES.end(self, failed)
-        return result
+        return capture_begin
 
-    @functools.wraps(replay)
-    def replayed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = replay(self, *args, **kwargs)
-        CAPTURES.replayed(self)
-        return result
+    def ends(original: Call) -> Call:
+        @functools.wraps(original)
+        def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+            failed = True
+            try:
+                result = original(self, *args, **kwargs)
+                failed = False
+            finally:
+                CAPTURES.end(self, failed)
+            return result
 
-    graph_class.capture_begin, graph_class.capture_end, graph_class.replay = (
-        capture_begin,
-        capture_end,
-        replayed,
-    )
+        return capture_end
+
+    def replays(original: Call) -> Call:
+        @functools.wraps(original)
+        def replayed(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            CAPTURES.replayed(self)
+            return result
+
+        return replayed
+
+    for name, make in (("capture_begin", begins), ("capture_end", ends), ("replay", replays)):
+        REGISTRY.wrap(BY, graph_class, name, make, past_trace=COUNTS)

@@ -8,6 +8,7 @@ sent again.
 from __future__ import annotations
 
 import _thread
+import functools
 import gc
 import linecache
 import signal
@@ -20,13 +21,16 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from findwall.measure.registry import REGISTRY, UNDONE, Call, Put
 from findwall.measure.sampler import short
 from findwall.model.catalogue import MAJORITY_SHARE
 
 AGAIN_S = 0.001  # later, when the callback is over; chosen by hand
 LONG_NS = 1_000_000  # a collection worth a line. Chosen by hand.
 ASKED = "collect("
+BY = "collector"
 
+_watching: list[Put] = []
 _long: deque[tuple[str, int, int]] = deque(maxlen=1000)  # the last of them: file, line and time
 
 
@@ -46,7 +50,9 @@ def asked_at() -> str:
 
 
 def watch_collector(is_off: Callable[[], bool], tell: Callable[[int], None]) -> None:
-    """Tell of every collection how many nanoseconds it took."""
+    """Tell of every collection how many nanoseconds it took. Who asks again is told as before."""
+    if any(put.state != UNDONE for put in _watching):
+        return
     began = 0
 
     def note(phase: str, info: dict[str, Any]) -> None:
@@ -62,13 +68,14 @@ def watch_collector(is_off: Callable[[], bool], tell: Callable[[int], None]) -> 
             if spent >= LONG_NS and frame is not None:
                 _long.append((frame.f_code.co_filename, frame.f_lineno, spent))
 
-    gc.callbacks.append(note)
-    _send_signals_again(note)
+    again = functools.partial(_sends_signals_again, note)
+    _watching[:] = [
+        REGISTRY.wrap(BY, sys, "unraisablehook", again),
+        REGISTRY.add(BY, "gc.callbacks", gc.callbacks, note),
+    ]
 
 
-def _send_signals_again(callback: Callable[..., None]) -> None:
-    before = sys.unraisablehook
-
+def _sends_signals_again(callback: Call, before: Call) -> Call:
     def hook(thrown: Any, /) -> None:
         number = _signal_behind(thrown.exc_value, thrown.exc_traceback) if thrown.object is callback else None
         if number is None:
@@ -76,7 +83,7 @@ def _send_signals_again(callback: Callable[..., None]) -> None:
         else:  # from another thread: here it would be raised at once, and thrown away again
             _thread.start_new_thread(_send, (number,))
 
-    sys.unraisablehook = hook
+    return hook
 
 
 def _signal_behind(error: BaseException | None, trace: TracebackType | None) -> signal.Signals | None:

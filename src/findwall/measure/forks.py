@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
+from findwall.measure.registry import CANNOT, REGISTRY
+
 
 class Forking(Protocol):
     """Who must know of a fork."""
@@ -43,6 +45,7 @@ def watch_forks(current: Callable[[], Forking | None]) -> None:
         keep_child_out_of_profiler()
         tell(lambda watcher: watcher.forked())()
 
+    REGISTRY.hold("session", "os.register_at_fork", None, past_end=CANNOT)
     os.register_at_fork(
         before=tell(lambda watcher: watcher.before_fork()),
         after_in_parent=tell(lambda watcher: watcher.after_fork()),

@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from findwall.measure.gate import Gate
+from findwall.measure.registry import COUNTS, REGISTRY
 from findwall.measure.stacks import look
 from findwall.measure.stepfinder import StepEnd
 
@@ -91,15 +92,17 @@ def wrap_call(torch: Any, module: Any, gate: Gate, ended: Callable[[int, bool], 
 
     object.__setattr__(module, "_compiled_call_impl", called)
 
-    def unwrap() -> None:
+    def unwrap() -> bool:
         if module.__dict__.get("_compiled_call_impl") is not called:
-            return
+            return False
         if former is None:
             module.__dict__.pop("_compiled_call_impl")
         else:
             object.__setattr__(module, "_compiled_call_impl", former)
+        return True
 
-    return unwrap
+    what = f"{type(module).__qualname__}()._compiled_call_impl"
+    return REGISTRY.hold("steps", what, unwrap, past_trace=COUNTS).undo
 
 
 def never_or_when_compiling(torch: Any) -> Callable[[], bool]:

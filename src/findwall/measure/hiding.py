@@ -19,6 +19,9 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
+from findwall.measure.registry import REGISTRY
+
+ASKS = "the job may yet ask for a module that is hidden"
 OWN = __name__.partition(".")[0]
 # What findwall imports only later, inside the job: by then the job's own might be found instead.
 LATER = (
@@ -42,7 +45,10 @@ def hide_own_modules() -> None:
     hidden, aliases = _brought_along()
     for name in (*hidden, *aliases):
         del sys.modules[name]
-    sys.meta_path.insert(0, _Returning(hidden, aliases))
+    finder = _Returning(hidden, aliases)
+    REGISTRY.add(
+        "session", "sys.meta_path: returns what is hidden", sys.meta_path, finder, first=True, past_end=ASKS
+    )
 
 
 def _brought_along() -> tuple[dict[str, ModuleType], dict[str, Any]]:

@@ -10,21 +10,23 @@ import contextlib
 import functools
 import gc
 import importlib
-import sys
+import weakref
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
-from types import MethodType, ModuleType
 from typing import Any, Protocol
 
-from findwall.measure import optimizerhooks
 from findwall.measure.captures import watch_captures
 from findwall.measure.collector import watch_collector
 from findwall.measure.diary import SAVING
 from findwall.measure.forward import never_or_when_compiling
 from findwall.measure.importhook import when_imported
-from findwall.measure.optimizerhooks import OptimizerSink, watched_step
+from findwall.measure.optimizerhooks import OptimizerSink, pass_step_on, watched_step
+from findwall.measure.registry import COUNTS, EXPLAINS, REGISTRY, Call
 from findwall.measure.stepfinder import StepEnd
+from findwall.measure.uncompiled import hide_from_compiler
 
+BY = "steps"
+PROFILES = "a job that is measured again must be known to profile itself"
 LOADER_STARTS = "enumerate(DataLoader)#findwall.__iter__"  # named like torch's own range of the next batch
 
 
@@ -48,7 +50,7 @@ class Sink(OptimizerSink, Protocol):
 
 
 class Relay:
-    """torch is wrapped once in a process; sessions come and go behind this."""
+    """What is put in torch tells this; sessions come and go behind it."""
 
     __slots__ = ("sink",)
 
@@ -60,12 +62,11 @@ _relay: Relay | None = None
 
 
 def install(torch: Any, sink: Sink) -> list[str]:
-    """Attach to torch. Returns what could not be attached."""
+    """Attach to torch, or attach again what was undone. Returns what could not be attached."""
     global _relay
-    if _relay is not None:
-        _relay.sink = sink
-        return []
-    _relay = relay = Relay(sink)
+    _relay = relay = _relay or Relay(sink)
+    relay.sink = sink
+    hide_from_compiler()  # first in, so that it is undone last
     missing = []
     for part in (
         _wrap_optimizers,
@@ -82,74 +83,45 @@ def install(torch: Any, sink: Sink) -> list[str]:
         except (AttributeError, ImportError) as error:
             missing.append(f"{part.__name__.lstrip('_')}: {error}")
     watch_collector(lambda: relay.sink.off, lambda ns: relay.sink.collected(ns))
-    when_imported("safetensors.torch", lambda module: _wrap_saving(module, "save_file", relay))
-    when_imported("torch._dynamo", _hide_from_compiler)
+    when_imported("safetensors.torch", lambda module: _wrap_saving(module, "save_file", relay), BY, EXPLAINS)
     return missing
-
-
-def _hide_from_compiler(dynamo: ModuleType) -> None:
-    """Code that runs beside a compiled region is offered to the compiler too: ours is not for it."""
-    try:
-        rules = dynamo.trace_rules
-        with _compiled_once(rules):
-            for name in _ours():
-                rules.add(name)
-    except Exception:  # noqa: BLE001 - this runs inside the job's import: better a slower compile than a failed one
-        return
-
-
-@contextlib.contextmanager
-def _compiled_once(rules: Any) -> Iterator[None]:
-    """Every name that is added compiles one long pattern of all anew: a second for a hundred of ours."""
-    compile_pattern = getattr(rules, "_recompile_re", None)
-    if compile_pattern is None:  # another torch
-        yield
-        return
-    rules._recompile_re = lambda: None
-    try:
-        yield
-    finally:
-        rules._recompile_re = compile_pattern
-        compile_pattern()
-
-
-def _ours() -> set[str]:
-    """The modules that run beside a job; the other stages as a whole, as each name more makes all the others
-    slower to add."""
-    found = set()
-    for name, module in list(sys.modules.items()):
-        stage = ".".join(name.split(".")[:2])
-        if stage == "findwall.measure":
-            if module is not optimizerhooks and not hasattr(module, "__path__"):
-                found.add(name)
-        elif name.startswith("findwall."):
-            found.add(stage)
-    return found
 
 
 def _wrap_optimizers(torch: Any, relay: Relay) -> None:
     """torch puts its own hooks around step() once a class, when the first of its optimizers is made."""
     optimizer_class = torch.optim.Optimizer
-    watched = functools.partial(watched_step, never_or_when_compiling(torch), relay)
-    hook_step = optimizer_class.profile_hook_step
-    hooked = [
-        known for known in _subclasses(optimizer_class) if hasattr(known.__dict__.get("step"), "hooked")
-    ]
-    if hooked:  # the job made optimizers before
+    passing = functools.partial(pass_step_on, never_or_when_compiling(torch))
+    watched = functools.partial(watched_step, relay)
+
+    def watch(known: Any) -> None:
+        if hasattr(vars(known).get("step"), "hooked") and not REGISTRY.holds(BY, known, "step"):
+            REGISTRY.wrap(BY, known, "step", watched, past_trace=COUNTS, passing=passing)
+
+    hooked = [known for known in _subclasses(optimizer_class) if hasattr(vars(known).get("step"), "hooked")]
+    if any(not REGISTRY.holds(BY, known, "step") for known in hooked):  # the job made optimizers before
         _wrap_scheduled(optimizer_class, watched)
     for known in hooked:
-        known.step = watched(known.step)
-    optimizer_class.profile_hook_step = staticmethod(
-        functools.wraps(hook_step)(lambda step: watched(hook_step(step)))
-    )
-    original = optimizer_class.__init__
+        watch(known)
 
-    @functools.wraps(original)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        relay.sink.optimizer_made()
+    def hooks(original: Call) -> Call:
+        @functools.wraps(original)
+        def hook(self: Any) -> None:
+            original(self)
+            with contextlib.suppress(Exception):  # fail open: a class that refuses is not watched
+                watch(type(self))
 
-    optimizer_class.__init__ = made
+        return hook
+
+    def makes(original: Call) -> Call:
+        @functools.wraps(original)
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            relay.sink.optimizer_made()
+
+        return made
+
+    REGISTRY.wrap(BY, optimizer_class, "_patch_step_function", hooks, past_trace=COUNTS)
+    REGISTRY.wrap(BY, optimizer_class, "__init__", makes)
 
 
 def _subclasses(parent: Any) -> Iterator[Any]:
@@ -158,59 +130,59 @@ def _subclasses(parent: Any) -> Iterator[Any]:
         yield from _subclasses(child)
 
 
-def _wrap_scheduled(optimizer_class: Any, watched: Callable[..., Any]) -> None:
+def _wrap_scheduled(optimizer_class: Any, watched: Callable[[Call], Call]) -> None:
     """A learning-rate schedule gives its optimizer a step() of its own, which calls the class's as it was."""
     for known in gc.get_objects():
-        own = known.__dict__.get("step") if issubclass(type(known), optimizer_class) else None
-        if own is not None:
-            known.step = MethodType(watched(_with_self(own)), known)
+        if issubclass(type(known), optimizer_class) and "step" in known.__dict__:
+            make = functools.partial(_watched_own, weakref.ref(known), watched)
+            REGISTRY.wrap(BY, known, "step", make, past_trace=COUNTS)
 
 
-def _with_self(own: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(own)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return own(*args, **kwargs)
-
-    return step
+def _watched_own(known: weakref.ref[Any], watched: Callable[[Call], Call], own: Call) -> Call:
+    """Who is told of a step is told whose it is: this one's, which nothing here keeps alive."""
+    step = watched(lambda _self, *args, **kwargs: own(*args, **kwargs))
+    return lambda *args, **kwargs: step(known(), *args, **kwargs)
 
 
 def _wrap_scaler(torch: Any, relay: Relay) -> None:
     """A GradScaler that skips a step calls no optimizer: the step was one all the same."""
     scaler_class = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-    original = scaler_class.step
 
-    @functools.wraps(original)
-    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        gate = relay.sink.gate
-        left = gate.left
-        if left:
+    def watched(original: Call) -> Call:
+        @functools.wraps(original)
+        def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            gate = relay.sink.gate
+            left = gate.left
+            if left:
+                result = original(self, optimizer, *args, **kwargs)
+                if gate.left == left and gate.passed(StepEnd.OPTIMIZER, id(optimizer)):
+                    relay.sink.optimizer_ended(optimizer, False)
+                return result
+            before = relay.sink.optimizer_steps()
             result = original(self, optimizer, *args, **kwargs)
-            if gate.left == left and gate.passed(StepEnd.OPTIMIZER, id(optimizer)):
+            if relay.sink.optimizer_steps() == before:
+                relay.sink.optimizer_began(optimizer, False)
                 relay.sink.optimizer_ended(optimizer, False)
             return result
-        before = relay.sink.optimizer_steps()
-        result = original(self, optimizer, *args, **kwargs)
-        if relay.sink.optimizer_steps() == before:
-            relay.sink.optimizer_began(optimizer, False)
-            relay.sink.optimizer_ended(optimizer, False)
-        return result
 
-    scaler_class.step = step
+        return step
+
+    REGISTRY.wrap(BY, scaler_class, "step", watched, past_trace=COUNTS)
 
 
 def _wrap_loader(torch: Any, relay: Relay) -> None:
     module = importlib.import_module("torch.utils.data.dataloader")
-    iterator_class = module._BaseDataLoaderIter
-    iterator_class.__next__ = _timed_next(iterator_class.__next__, relay)
-    loader_class = torch.utils.data.DataLoader
-    loader_class.__iter__ = _timed_start(torch, loader_class.__iter__, relay)
+    start = functools.partial(_timed_start, torch, relay)
+    timed_next = functools.partial(_timed_next, relay)
+    REGISTRY.wrap(BY, module._BaseDataLoaderIter, "__next__", timed_next, past_trace=COUNTS)
+    REGISTRY.wrap(BY, torch.utils.data.DataLoader, "__iter__", start, past_trace=EXPLAINS)
     workers = getattr(module, "_MultiProcessingDataLoaderIter", None)
     if workers is not None:
         # Workers that are not kept are stopped at an epoch's end and waited for.
-        workers._shutdown_workers = _timed_start(torch, workers._shutdown_workers, relay)
+        REGISTRY.wrap(BY, workers, "_shutdown_workers", start, past_trace=EXPLAINS)
 
 
-def _timed_start(torch: Any, original: Callable[[Any], Any], relay: Relay) -> Callable[[Any], Any]:
+def _timed_start(torch: Any, relay: Relay, original: Call) -> Call:
     @functools.wraps(original)
     def call(self: Any) -> Any:
         if relay.sink.off:
@@ -229,7 +201,7 @@ def _timed_start(torch: Any, original: Callable[[Any], Any], relay: Relay) -> Ca
     return call
 
 
-def _timed_next(original: Callable[[Any], Any], relay: Relay) -> Callable[[Any], Any]:
+def _timed_next(relay: Relay, original: Call) -> Call:
     @functools.wraps(original)
     def take(self: Any) -> Any:
         is_first = getattr(self, "_num_yielded", None) == 0
@@ -261,69 +233,67 @@ def _wrap_save(torch: Any, relay: Relay) -> None:
 
 def _wrap_saving(module: Any, name: str, relay: Relay) -> None:
     """Checkpoints are written seldom and take long."""
-    original = getattr(module, name)
 
-    @functools.wraps(original)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        began = perf_counter_ns()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            relay.sink.did_beside(SAVING, perf_counter_ns() - began)
+    def timed(original: Call) -> Call:
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            began = perf_counter_ns()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                relay.sink.did_beside(SAVING, perf_counter_ns() - began)
 
-    setattr(module, name, save)
+        return save
+
+    REGISTRY.wrap(BY, module, name, timed, past_trace=EXPLAINS)
 
 
 def _wrap_evaluation(torch: Any, relay: Relay) -> None:
-    module_class = torch.nn.Module
-    original = module_class.eval
-
-    @functools.wraps(original)
-    def evaluate(self: Any) -> Any:
-        result = original(self)
-        relay.sink.evaluation_began()
-        return result
-
-    module_class.eval = evaluate
+    told = functools.partial(_then, lambda: relay.sink.evaluation_began())
+    REGISTRY.wrap(BY, torch.nn.Module, "eval", told, past_trace=EXPLAINS)
 
 
 def _wrap_replay(torch: Any, relay: Relay) -> None:
     """A whole step inside one CUDA graph calls no optimizer: its replay is the step."""
     graph_class = torch.cuda.CUDAGraph
-    original = graph_class.replay
-    graph_class.capture_begin = _then(
-        graph_class.capture_begin, lambda: relay.sink.gate.open()
-    )  # what is captured must not pass unseen
+    opened = functools.partial(_then, lambda: relay.sink.gate.open())  # captures must not pass unseen
 
-    @functools.wraps(original)
-    def replay(self: Any) -> Any:
-        result = original(self)
-        gate = relay.sink.gate
-        if not gate.left or gate.passed(StepEnd.REPLAY, id(self)):
-            relay.sink.graph_replayed(self)
-        return result
+    def watched(original: Call) -> Call:
+        @functools.wraps(original)
+        def replay(self: Any) -> Any:
+            result = original(self)
+            gate = relay.sink.gate
+            if not gate.left or gate.passed(StepEnd.REPLAY, id(self)):
+                relay.sink.graph_replayed(self)
+            return result
 
-    graph_class.replay = replay
+        return replay
+
+    REGISTRY.wrap(BY, graph_class, "capture_begin", opened, past_trace=COUNTS)
+    REGISTRY.wrap(BY, graph_class, "replay", watched, past_trace=COUNTS)
 
 
 def _watch_profilers(torch: Any, relay: Relay) -> None:
     """Only one profiler session fits in a process, and the job's own comes first."""
-    profile_class = torch.autograd.profiler.profile
-    original = profile_class._prepare_trace
 
-    @functools.wraps(original)
-    def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not relay.sink.off:
-            relay.sink.profiler_wanted()
-        return original(self, *args, **kwargs)
+    def wanted(original: Call) -> Call:
+        @functools.wraps(original)
+        def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not relay.sink.off:
+                relay.sink.profiler_wanted()
+            return original(self, *args, **kwargs)
 
-    profile_class._prepare_trace = prepare
-    outer = torch.profiler.profile
-    outer.start = _then(outer.start, lambda: relay.sink.profiler_opened(True))
-    outer.stop = _then(outer.stop, lambda: relay.sink.profiler_opened(False))
+        return prepare
+
+    profile, outer = torch.autograd.profiler.profile, torch.profiler.profile
+    opened = functools.partial(_then, lambda: relay.sink.profiler_opened(True))
+    closed = functools.partial(_then, lambda: relay.sink.profiler_opened(False))
+    REGISTRY.wrap(BY, profile, "_prepare_trace", wanted, past_trace=PROFILES)
+    REGISTRY.wrap(BY, outer, "start", opened, past_trace=PROFILES)
+    REGISTRY.wrap(BY, outer, "stop", closed, past_trace=PROFILES)
 
 
-def _then(original: Callable[..., Any], tell: Callable[[], None]) -> Callable[..., Any]:
+def _then(tell: Callable[[], None], original: Call) -> Call:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)

@@ -10,13 +10,16 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from findwall.measure.registry import REGISTRY, Put
+
 
 class _AfterImport(MetaPathFinder):
     """Finds one module like everybody else would, and notes when it has been executed."""
 
-    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
-        self.name = name
+    def __init__(self, name: str, by: str, then: Callable[[ModuleType], None]) -> None:
+        self.name, self.by = name, by
         self.then = then
+        self.put: Put | None = None
         self._looking = False
 
     def find_spec(
@@ -39,18 +42,24 @@ class _AfterImport(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             loader.__dict__.pop("exec_module", None)  # two may watch the same import
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
+            if self.put is not None:
+                self.put.undo()
             execute(module)
             self.then(module)
 
         loader.exec_module = exec_module
 
 
-def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
-    """Call `then(module)` once `name` is imported; now, if it already is."""
+def when_imported(name: str, then: Callable[[ModuleType], None], by: str, past_trace: str) -> None:
+    """Call `then(module)` once `name` is imported; now, if it already is. Who asks again is called once."""
     module = sys.modules.get(name)
     if module is not None:
         then(module)
         return
-    sys.meta_path.insert(0, _AfterImport(name, then))
+    for finder in sys.meta_path:
+        if isinstance(finder, _AfterImport) and (finder.name, finder.by) == (name, by):
+            finder.then = then
+            return
+    finder = _AfterImport(name, by, then)
+    what = f"sys.meta_path: waits for {name}"
+    finder.put = REGISTRY.add(by, what, sys.meta_path, finder, first=True, past_trace=past_trace)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from findwall.measure.replaced import is_compiling_of
+from findwall.measure.registry import APPLIED, REGISTRY, STEP_PRE_HOOK
+from findwall.measure.tracing import is_compiling_of
 
 
 class LaidStates:
@@ -31,7 +32,8 @@ class LaidStates:
             self._is_hooked = True
             with suppress(AttributeError):  # an old torch has no such hook
                 optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides it
-                optimizers.register_optimizer_step_pre_hook(self._before_step)
+                hook = optimizers.register_optimizer_step_pre_hook(self._before_step)
+                REGISTRY.hold("laid states", STEP_PRE_HOOK, hook.remove, past_end=APPLIED)
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         if self._compiling():

@@ -14,7 +14,6 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Protocol
@@ -22,9 +21,11 @@ from typing import Any, Protocol
 from findwall.measure.applying import STAND_IN, Effect
 from findwall.measure.places import is_job
 from findwall.measure.read_uses import use_of
-from findwall.measure.replaced import Replaced, is_compiling_of
+from findwall.measure.registry import APPLIED, REGISTRY, STEP_POST_HOOK, Call, called_from, undo_all
 from findwall.measure.skipped_waits import SkippedWaits
+from findwall.measure.tracing import is_compiling_of
 
+BY = "late reads"
 SCALARS = ("item", "__float__", "__int__", "__bool__", "__format__")
 MANY = ("tolist", "cpu")
 # All chosen by hand.
@@ -136,19 +137,21 @@ class LateReads:
         self._sites: dict[tuple[int, int], _Site] = {}
         self._left: dict[str, str] = {}  # lines that are left alone, and why
         self._copies = self._turn = 0
-        self._replaced = Replaced()
-        for name in (*SCALARS, *MANY):
-            self._replaced.put(torch.Tensor, name, functools.partial(self._late, name))
+        self._puts = [
+            REGISTRY.wrap(BY, torch.Tensor, name, functools.partial(self._late, name), past_end=APPLIED)
+            for name in (*SCALARS, *MANY)
+        ]
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides it
-        self._replaced.undo_by(optimizers.register_optimizer_step_post_hook(self._turned).remove)
+        hook = optimizers.register_optimizer_step_post_hook(self._turned)
+        self._puts.append(REGISTRY.hold(BY, STEP_POST_HOOK, hook.remove, past_end=APPLIED))
 
     def remove(self) -> None:
-        self._replaced.remove()
+        undo_all(self._puts)
 
     def _turned(self, *_: Any) -> None:
         self._turn += 1
 
-    def _late(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _late(self, name: str, original: Call) -> Call:
         compiling = is_compiling_of(self._torch)
 
         @functools.wraps(original)
@@ -173,8 +176,8 @@ class LateReads:
 
     def _site(self, name: str, tensor: Any, asks_more: bool) -> _Site | None:
         """Where the job reads what may come late; None: it is read as always."""
-        frame = sys._getframe(2)
-        if type(tensor) not in self._plain or not is_job(frame.f_code.co_filename):
+        frame = called_from(sys._getframe(2))
+        if type(tensor) not in self._plain or frame is None or not is_job(frame.f_code.co_filename):
             return None
         if not self._device.holds(tensor) or asks_more or tensor.numel() == 0:
             return None

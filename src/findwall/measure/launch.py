@@ -25,11 +25,13 @@ from findwall.measure.applying import Effects
 from findwall.measure.hiding import hide_own_modules
 from findwall.measure.membership import this_rank
 from findwall.measure.options import Options, disabled
+from findwall.measure.registry import REGISTRY
 from findwall.measure.secrets import mask_text
 from findwall.measure.session import Session
 from findwall.measure.stderr import say
 from findwall.model.measurement import DIAGNOSIS_FILE
 
+ENDS = "the process leaves as plain Python would, with what a gate decides"
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 # What a gate makes of the run folder of a job that ended well: an exit code, and what to say.
@@ -53,6 +55,7 @@ def launch(
         _leave_to_python(target, arguments, is_module)
     sys.argv[:] = [str(module.__file__) if is_module else target, *arguments]
     atexit.register(_die_if_interrupted)  # first in, so that it runs after the job's own
+    REGISTRY.hold("session", "atexit", None, past_end=ENDS)
     session = None
     if judge is not None:
         atexit.register(_judge_late)  # as above: it runs after the session has closed

@@ -13,8 +13,10 @@ from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders
 from findwall.measure.made import after_made
 from findwall.measure.places import place_now
+from findwall.measure.registry import APPLIED, REGISTRY, Call
 from findwall.model.applied import Place
 
+BY = "loaders beside"
 BESIDE, SHUFFLES = "beside", "shuffles"  # places
 
 
@@ -46,15 +48,17 @@ def note_others(torch: Any, effect: Effect) -> None:
             effect.keep(replace(place, kind=BESIDE, takes=(), given=()))
 
     all_loaders.tell(fed.add)
-    after_made(kind, remember)
-    original = kind.__iter__
+    after_made(BY, kind, remember)
 
-    @functools.wraps(original)
-    def iterate(loader: Any) -> Any:
-        iterator = original(loader)
-        if loader not in fed:
-            with contextlib.suppress(Exception):  # fail open: its line is for a patch alone
-                note(loader)
-        return iterator
+    def watched(original: Call) -> Call:
+        @functools.wraps(original)
+        def iterate(loader: Any) -> Any:
+            iterator = original(loader)
+            if loader not in fed:
+                with contextlib.suppress(Exception):  # fail open: its line is for a patch alone
+                    note(loader)
+            return iterator
 
-    kind.__iter__ = iterate
+        return iterate
+
+    REGISTRY.wrap(BY, kind, "__iter__", watched, past_end=APPLIED)

@@ -15,8 +15,10 @@ from typing import Any
 
 from findwall.measure.modes import Modes
 from findwall.measure.places import passed, place_now
+from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.applied import Place
 
+BY = "loaders that feed"
 _OF_WORKERS = ("num_workers", "persistent_workers", "prefetch_factor", "_iterator")
 Found = Callable[[Any], None]  # with the loader
 Began = Callable[[Any, Any], None]  # with the loader and its iterator
@@ -41,8 +43,8 @@ class Loaders:
         """None of these may raise into the job."""
         if not self._found:
             loader = self._torch.utils.data.DataLoader
-            loader.__iter__ = self._watched(loader.__iter__)
-            loader.__init__ = self._remembered(loader.__init__)
+            REGISTRY.wrap(BY, loader, "__iter__", self._watched, past_end=APPLIED)
+            REGISTRY.wrap(BY, loader, "__init__", self._remembered, past_end=APPLIED)
             self._modes.watch()
         self._found.append(found)
         if began is not None:

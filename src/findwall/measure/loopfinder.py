@@ -21,6 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from findwall.measure.codeloops import Loop, around, loops_of
+from findwall.measure.registry import COUNTS, REGISTRY, Put
 from findwall.measure.stacks import look, threads_take_turns
 
 NS = 1_000_000_000
@@ -122,6 +123,7 @@ class LoopFinder:
         self._count_marks = marks  # of other kinds
         self._files = JobFiles(main_file)
         self._tool: int | None = None
+        self._put: Put | None = None
         self._loops: dict[int, tuple[CodeType, list[Loop]]] = {}  # by the id of the code, kept alive for it
         self._watched: dict[int, CodeType] = {}  # with events on
         self._turns: dict[tuple[int, int], Turns] = {}  # by the id of the code, and the jump
@@ -191,6 +193,7 @@ class LoopFinder:
                 self._monitoring.use_tool_id(tool, TOOL_NAME)
                 self._monitoring.register_callback(tool, self._monitoring.events.JUMP, self._jumped)
                 self._tool = tool
+                self._put = REGISTRY.hold("loops", "sys.monitoring", self._switch_off, past_trace=COUNTS)
                 return True
         return False
 
@@ -316,6 +319,10 @@ class LoopFinder:
             self._free_tool()
 
     def _free_tool(self) -> None:
+        put, self._put = self._put, None
+        if put is not None:
+            put.undo()  # which comes by here
+            return
         tool, self._tool = self._tool, None
         watched, self._watched = list(self._watched.values()), {}
         self._turns, self._loops, self._standing, self._chosen = {}, {}, [], None

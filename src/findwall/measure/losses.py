@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from findwall.measure.registry import COMPARES, REGISTRY
+
 BROKEN = 1e300  # stands for NaN or infinity
 KEPT = 64  # of them: the first steps tell whether two runs do the same
 
@@ -23,8 +25,12 @@ class Losses:
         self._torch = torch
         self._kept: list[Any] = []
         # `Tensor.backward` calls the other one by its module, so this is where both pass.
-        self._original = torch.autograd.backward
-        torch.autograd.backward = self._watched(self._original)
+        self._put = REGISTRY.wrap(
+            "trial losses", torch.autograd, "backward", self._watched, past_trace=COMPARES
+        )
+
+    def remove(self) -> None:
+        self._put.undo()
 
     def _watched(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

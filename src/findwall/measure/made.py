@@ -6,14 +6,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from findwall.measure.registry import APPLIED, REGISTRY, Call
 
-def after_made(kind: Any, then: Callable[[Any], None]) -> None:
-    """Call `then` with every new one of this kind. It may not raise into the job."""
-    original = kind.__init__
 
-    @functools.wraps(original)
-    def make(new: Any, *args: Any, **kwargs: Any) -> None:
-        original(new, *args, **kwargs)
-        then(new)
+def after_made(by: str, kind: Any, then: Callable[[Any], None]) -> None:
+    """Call `then` with every new one of this kind. It may not raise into the job. `by`: the fix it is for."""
 
-    kind.__init__ = make
+    def makes(original: Call) -> Call:
+        @functools.wraps(original)
+        def make(new: Any, *args: Any, **kwargs: Any) -> None:
+            original(new, *args, **kwargs)
+            then(new)
+
+        return make
+
+    REGISTRY.wrap(by, kind, "__init__", makes, past_end=APPLIED)

@@ -27,7 +27,7 @@ class Modes:
         self.has_optimizer = False
 
     def watch(self) -> None:
-        after_made(self._torch.optim.Optimizer, self._note_optimizer)
+        after_made("optimizers and modes", self._torch.optim.Optimizer, self._note_optimizer)
         roots(self._torch).tell(self._note_model)
 
     def _note_optimizer(self, optimizer: Any) -> None:

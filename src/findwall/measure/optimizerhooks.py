@@ -1,7 +1,8 @@
 """The wrap around optimizers' step(), which a compiler may trace: a compiled function may call step() too.
 
 It stands alone in this file because every other module of the measurement is hidden from the compiler, while
-this must be traceable: to a tracer the first line is a constant, and nothing of findwall enters the graph.
+this must be traceable: to a tracer it goes straight to torch's own step(), and nothing of findwall enters the
+graph.
 """
 
 from __future__ import annotations
@@ -11,6 +12,28 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from findwall.measure.gate import Gate
+
+
+class Spot(Protocol):
+    """Where the registry keeps what is to be called."""
+
+    @property
+    def original(self) -> Callable[..., Any]: ...
+    @property
+    def call(self) -> Callable[..., Any]: ...
+
+
+def pass_step_on(compiling: Callable[[], bool], spot: Spot) -> Callable[..., Any]:
+    """What lies in the class's attribute. To a tracer the first line is a constant."""
+    original = spot.original
+
+    @functools.wraps(original)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(*args, **kwargs)
+        return spot.call(*args, **kwargs)
+
+    return step
 
 
 class OptimizerSink(Protocol):
@@ -29,15 +52,11 @@ class Holder(Protocol):
     def sink(self) -> OptimizerSink: ...
 
 
-def watched_step(
-    compiling: Callable[[], bool], relay: Holder, original: Callable[..., Any]
-) -> Callable[..., Any]:
+def watched_step(relay: Holder, original: Callable[..., Any]) -> Callable[..., Any]:
     """This step() of an optimizer's class, with somebody told of it."""
 
     @functools.wraps(original)
     def step(*args: Any, **kwargs: Any) -> Any:
-        if compiling():
-            return original(*args, **kwargs)
         sink = relay.sink
         gate = sink.gate
         if gate.left or gate.inside:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.measure.applying import STAND_IN, Effect
-from findwall.measure.replaced import is_compiling_of
+from findwall.measure.registry import APPLIED, REGISTRY, Call
+from findwall.measure.tracing import is_compiling_of
 
 LEAST_WEIGHTS = 1 << 16  # of a layer: a smaller one is over before it matters. Chosen by hand.
 MOST_LAYERS = 4096  # that are told apart
@@ -29,13 +30,13 @@ class PaddedLinear:
     def __init__(self, torch: Any, padded: Padded, kind: str = "cuda") -> None:
         self._torch, self._home, self._kind = torch, torch.nn.functional, kind
         self._narrow = (torch.float16, torch.bfloat16)
-        self._original = self._home.linear
         self._shapes: dict[tuple[int, ...], None] = {}  # what was padded to what
         self._layers: set[int] = set()  # weights, of what is not compiled
-        self._home.linear = self._made(padded)
+        made = functools.partial(self._made, padded)
+        self._put = REGISTRY.wrap("padding", self._home, "linear", made, past_end=APPLIED)
 
     def remove(self) -> None:
-        self._home.linear = self._original
+        self._put.undo()
 
     def told(self) -> str:
         """Nothing, where no layer was padded."""
@@ -48,8 +49,8 @@ class PaddedLinear:
         how = layers if count else "linear layers were compiled with padding"
         return f"{STAND_IN}: {how} ({', '.join(shapes[:SHAPES_NAMED])}{more}); {COSTS}"
 
-    def _made(self, padded: Padded) -> Callable[..., Any]:
-        torch, original = self._torch, self._original
+    def _made(self, padded: Padded, original: Call) -> Call:
+        torch = self._torch
         pad, compiling = self._home.pad, is_compiling_of(torch)
         number_format, sizes, note = self._format(), _sizes(padded), self._note
         traced = _at_trace(note)

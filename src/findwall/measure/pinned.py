@@ -7,8 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY, Call
 
 LARGE_BYTES = 1 << 20  # smaller ones are staged by the driver without a wait to speak of. Chosen by hand.
+
+
+# Where non_blocking stands among what a call is given; None where it is no copy to a GPU.
+PlaceOf = Callable[[tuple[Any, ...], dict[str, Any]], int | None]
 
 
 class PinnedCopies:
@@ -24,9 +29,10 @@ class PinnedCopies:
         self.count = self.pinned = 0
         self.pins = False
         self._noted: list[Effect] = []
-        tensor = torch.Tensor
-        tensor.to = self._unblocked(tensor.to, self._place_in_to)
-        tensor.cuda = self._unblocked(tensor.cuda, lambda args, kwargs: 1)
+        places: dict[str, PlaceOf] = {"to": self._place_in_to, "cuda": lambda args, kwargs: 1}
+        for name, place_of in places.items():
+            unblocked = functools.partial(self._unblocked, place_of)
+            REGISTRY.wrap("pinned copies", torch.Tensor, name, unblocked, past_end=APPLIED)
 
     def note(self, effect: Effect) -> None:
         """Tell a fix where copies are made."""
@@ -38,9 +44,7 @@ class PinnedCopies:
         copies = f"{self.count} cop{'ies' if self.count > 1 else 'y'} from pinned memory made non-blocking"
         return copies + (f", {self.pinned} of them pinned on the way" if self.pinned else "")
 
-    def _unblocked(
-        self, original: Callable[..., Any], place_of: Callable[[tuple[Any, ...], dict[str, Any]], int | None]
-    ) -> Callable[..., Any]:
+    def _unblocked(self, place_of: PlaceOf, original: Call) -> Call:
         @functools.wraps(original)
         def copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if tensor.is_cuda:  # most calls: casts of what is on the device already

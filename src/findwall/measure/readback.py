@@ -13,14 +13,15 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from findwall.measure.importhook import when_imported
+from findwall.measure.registry import CANNOT, COMPARES, REGISTRY, Call
 from findwall.measure.writes import PARTS, caches, is_for_writing
 from findwall.model.arms import SINCE
 
+BY = "trial files"
 OPENED = 4096  # files that are looked at. Chosen by hand.
 MOST = 10  # paths that are kept. Chosen by hand.
 _CODE = (".py", ".pyc", ".so")
@@ -43,7 +44,8 @@ class ReadBack:
             return None
         read = cls(float(since))
         sys.addaudithook(read._heard)
-        when_imported("safetensors.torch", read._watch)
+        REGISTRY.hold(BY, "sys.addaudithook", None, past_end=CANNOT)
+        when_imported("safetensors.torch", read._watch, BY, COMPARES)
         return read
 
     @property
@@ -74,14 +76,15 @@ class ReadBack:
 
     def _watch(self, module: Any) -> None:
         """It reads past Python."""
-        original: Callable[..., Any] | None = getattr(module, "load_file", None)
-        if original is None:
-            return
 
-        @functools.wraps(original)
-        def load_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):  # a look at a path of any class: fail open
-                self._look(filename)
-            return original(filename, *args, **kwargs)
+        def looks(original: Call) -> Call:
+            @functools.wraps(original)
+            def load_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
+                with contextlib.suppress(Exception):  # a look at a path of any class: fail open
+                    self._look(filename)
+                return original(filename, *args, **kwargs)
 
-        module.load_file = load_file
+            return load_file
+
+        if hasattr(module, "load_file"):
+            REGISTRY.wrap(BY, module, "load_file", looks, past_trace=COMPARES)

@@ -15,6 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from findwall.measure.registry import COUNTS, REGISTRY, Call, Put, called_from, undo_all
+
+BY = "regions"
 DECORATOR_FILE = "_contextlib.py"  # torch's own frame between a decorated function and its caller
 
 
@@ -25,36 +28,26 @@ def watch_regions(torch: Any, thread_id: int, left: Callable[[int], None]) -> Ca
         (torch.inference_mode, torch.is_inference_mode_enabled),
     )
     library = str(Path(torch.__file__).parent)
-    undo = [_wrap_exit(region, still, library, thread_id, left) for region, still in inside]
-
-    def take_off() -> None:
-        for one in undo:
-            one()
-
-    return take_off
+    puts = [_wrap_exit(region, still, library, thread_id, left) for region, still in inside]
+    return lambda: undo_all(puts)
 
 
 def _wrap_exit(
     region: Any, still_inside: Callable[[], bool], library: str, thread_id: int, left: Callable[[int], None]
-) -> Callable[[], None]:
-    original = region.__exit__
+) -> Put:
+    def leaves(original: Call) -> Call:
+        @functools.wraps(original)
+        def leave(self: Any, *exception: Any) -> Any:
+            result = original(self, *exception)
+            if not still_inside() and threading.get_ident() == thread_id:
+                key = place_of(called_from(sys._getframe(1)), library)
+                if key is not None:
+                    left(key)
+            return result
 
-    @functools.wraps(original)
-    def leave(self: Any, *exception: Any) -> Any:
-        result = original(self, *exception)
-        if not still_inside() and threading.get_ident() == thread_id:
-            key = place_of(sys._getframe(1), library)
-            if key is not None:
-                left(key)
-        return result
+        return leave
 
-    region.__exit__ = leave
-
-    def take_off() -> None:
-        if region.__exit__ is leave:
-            region.__exit__ = original
-
-    return take_off
+    return REGISTRY.wrap(BY, region, "__exit__", leaves, past_trace=COUNTS)
 
 
 def place_of(frame: FrameType | None, library: str) -> int | None:

@@ -12,11 +12,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from findwall.measure.registry import REGISTRY, Call, Put
+
+BY = "models called"
+WAITS = "a fix or a trial waits for the first calls of models, and is gone after them"
 SEEN_CALLS = 64  # outermost ones: a model that was not called by then is none of the step's. Chosen by hand.
 MOST_CALLS = 4096  # that somebody who looks at each of them may see. Chosen by hand.
 
 Found = Callable[[Any, tuple[Any, ...]], None]
-Call = Callable[..., Any]
 
 
 class Roots:
@@ -24,7 +27,7 @@ class Roots:
 
     def __init__(self, torch: Any) -> None:
         self._module = torch.nn.Module
-        self._call = torch.nn.Module.__call__
+        self._put: Put | None = None
         self._found: list[Found] = []
         self._outside: list[Found] = []
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -58,16 +61,16 @@ class Roots:
 
     def _watch(self) -> None:
         if not (self._found or self._outside or self._last or self._after or self._each):
-            self._module.__call__ = self._watched()
+            self._put = REGISTRY.wrap(BY, self._module, "__call__", self._watched, past_end=WAITS)
 
-    def _watched(self) -> Callable[..., Any]:
+    def _watched(self, original: Call) -> Call:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             if getattr(self._inside, "yes", False) or self._is_over:
-                return self._call(module, *args, **kwargs)
+                return original(module, *args, **kwargs)
             self._inside.yes = True
             try:
                 self._outermost(module, args)
-                result = self._call(module, *args, **kwargs)
+                result = original(module, *args, **kwargs)
                 for gave in self._after:
                     with contextlib.suppress(Exception):  # a look: it may not break the job
                         gave(result)
@@ -89,8 +92,8 @@ class Roots:
         # A loss is a module as well: only what has parameters is a model.
         if next(module.parameters(), None) is not None:
             self._model(module, args)
-        if self._is_over:
-            self._module.__call__ = self._call
+        if self._is_over and self._put is not None:
+            self._put.undo()
 
     def _model(self, module: Any, args: tuple[Any, ...]) -> None:
         self._each = [calls for calls in self._each if _wants_more(calls, module)]

@@ -17,6 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from findwall.measure.drawing import Drawing
+from findwall.measure.registry import COMPARES, REGISTRY, Call, Make
 
 # Batches whose order is noted, of each of so many loaders. Chosen by hand.
 NOTED, LOADERS = 16, 4
@@ -41,11 +42,14 @@ class Samples:
             fetch = importlib.import_module("torch.utils.data._utils.fetch")
             map_style, stream = fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
             self._worker_info = torch.utils.data.get_worker_info
-            iterator._next_index = self._noting(iterator._next_index)
+            self._wrap(iterator, "_next_index", self._noting)
             for one in (map_style, stream):
-                one.fetch = self._looking(one.fetch, lambda fetcher, _index: fetcher.dataset)
+                self._wrap(one, "fetch", self._looking(lambda fetcher, _index: fetcher.dataset))
             # A stream may draw its order where it begins.
-            stream.__init__ = self._looking(stream.__init__, lambda _fetcher, dataset, *_: dataset)
+            self._wrap(stream, "__init__", self._looking(lambda _fetcher, dataset, *_: dataset))
+
+    def _wrap(self, home: Any, name: str, make: Make) -> None:
+        REGISTRY.wrap("trial samples", home, name, make, past_trace=COMPARES)
 
     @property
     def order(self) -> list[list[int]]:
@@ -62,7 +66,7 @@ class Samples:
         """Whether workers make samples that nobody could look at: they were not forked from this process."""
         return self._asks_workers and not self.draws and not self._shared[_LOOKED]
 
-    def _noting(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _noting(self, original: Call) -> Call:
         @functools.wraps(original)
         def next_index(iterator: Any) -> Any:
             index = original(iterator)
@@ -77,21 +81,24 @@ class Samples:
 
         return next_index
 
-    def _looking(self, original: Callable[..., Any], dataset_of: Callable[..., Any]) -> Callable[..., Any]:
+    def _looking(self, dataset_of: Callable[..., Any]) -> Make:
         """Also in workers, as they are forked with it."""
 
-        @functools.wraps(original)
-        def made(fetcher: Any, *args: Any, **kwargs: Any) -> Any:
-            look = None if self._shared[_DREW] else self._look(dataset_of, fetcher, args)
-            if look is None:
-                return original(fetcher, *args, **kwargs)
-            before = look.stands()
-            result = original(fetcher, *args, **kwargs)
-            if look.drew_since(before):
-                self._shared[_DREW] = 1
-            return result
+        def looked_at(original: Call) -> Call:
+            @functools.wraps(original)
+            def made(fetcher: Any, *args: Any, **kwargs: Any) -> Any:
+                look = None if self._shared[_DREW] else self._look(dataset_of, fetcher, args)
+                if look is None:
+                    return original(fetcher, *args, **kwargs)
+                before = look.stands()
+                result = original(fetcher, *args, **kwargs)
+                if look.drew_since(before):
+                    self._shared[_DREW] = 1
+                return result
 
-        return made
+            return made
+
+        return looked_at
 
     def _look(self, dataset_of: Callable[..., Any], fetcher: Any, args: tuple[Any, ...]) -> Drawing | None:
         """None where enough was seen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from findwall.measure.importhook import when_imported
 from findwall.measure.lookout import Lookout
 from findwall.measure.membership import this_rank
 from findwall.measure.options import Options
+from findwall.measure.registry import REGISTRY
 from findwall.measure.runfolder import RunFolder, open_folder
 from findwall.measure.stages import Warmup
 from findwall.measure.statusline import StatusLine
@@ -34,6 +36,9 @@ from findwall.measure.told import LOOK_S, Told, told_by_others
 from findwall.measure.writes import Writes
 
 OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
+
+WAITS = "the job has not imported torch yet"
+CLOSES = "the run is closed when the job ends, however that is"
 
 _current: Session | None = None
 
@@ -73,12 +78,15 @@ class Session:
             session = cls(script, argv, options, effects)
             _current = session
             watch_forks(lambda: _current)
-            when_imported("torch", session._torch_imported)
+            when_imported("torch", session._torch_imported, "session", WAITS)
             if session.rank.speaks:
                 session._status = StatusLine.begin(lambda: session.engine)
             atexit.register(session.close, "")
+            at_exit = functools.partial(atexit.unregister, session.close)
+            REGISTRY.hold("session", "atexit", at_exit, past_trace=CLOSES)
         except Exception as error:  # noqa: BLE001 - fail open: nothing of ours may keep a job from starting
             say(f"cannot measure this job ({type(error).__name__}: {error}); it runs on without findwall")
+            REGISTRY.job_ended()
             return None
         return session
 
@@ -122,6 +130,7 @@ class Session:
         engine = self.engine
         if engine is not None:
             stops += [engine.abort_window, lambda: engine.broke(error)]
+        stops.append(REGISTRY.job_ended)
         for stop in stops:
             try:
                 stop()
@@ -224,6 +233,7 @@ class Session:
         """What was measured is not what the job is about. `keep`: it stands until there is more."""
         self._again.use()
         engine.start_over(keep)
+        hooks.install(engine.torch, engine)  # some of them went with the first trace
         engine.note(why)
         self._analyst = Analyst(self.options, self.rank)
         if self._status is not None:
@@ -248,6 +258,7 @@ class Session:
             self._stop_threads()
         self._write_effects()
         engine.save(final=True)
+        self._leave_what_stays()
         if self.rank.world_size == 1:
             self._tell_trial()  # else when all ranks have measured
         self._begin_verdict()
@@ -260,6 +271,13 @@ class Session:
                 self._rest(engine)
             else:
                 self._stop()
+
+    def _leave_what_stays(self) -> None:
+        """Nobody counts the steps that follow of a job of several ranks, unless it is stopped at one."""
+        if self.rank.world_size > 1 and not self.options.stop:
+            REGISTRY.job_ended()
+        else:
+            REGISTRY.trace_ended()
 
     def _write_effects(self) -> None:
         """What fixes that were made without an edit did, and what the job wrote where that is asked for: once
@@ -328,6 +346,7 @@ class Session:
         self._hide_status()
         self._closed = self._stop_now = True
         self._switch_off()
+        REGISTRY.job_ended()
 
     def _stop_together(self, engine: Engine) -> None:
         """Several ranks: the one that speaks names the step once its verdict is there, all end at it."""
@@ -361,6 +380,7 @@ class Session:
             self.guard(lambda: self._tell_trial(0.0 if failure else OTHERS_S))
         self._hide_status()
         self._switch_off()
+        REGISTRY.job_ended()
 
     def _close(self, failure: str) -> None:
         engine = self.engine

@@ -9,7 +9,7 @@ from typing import Any
 
 from findwall.measure.loopfinder import OWN
 from findwall.measure.places import is_job
-from findwall.measure.replaced import Replaced
+from findwall.measure.registry import APPLIED, REGISTRY, called_from, undo_all
 
 STREAMS = "the job works on several streams"
 COPIES = "the job copies without waiting"
@@ -22,14 +22,18 @@ class SkippedWaits:
     def __init__(self, torch: Any) -> None:
         self.count = 0
         self.why_not = ""
-        self._replaced = Replaced()
-        self._replaced.put(torch.cuda, "synchronize", self._skipped)
-        self._replaced.put(torch.cuda, "set_stream", self._on_streams)
-        self._replaced.put(torch.Tensor, "copy_", self._copied)
-        self._replaced.put(torch.Tensor, "to", self._taken_out)
+        self._puts = [
+            REGISTRY.wrap("skipped waits", home, name, make, past_end=APPLIED)
+            for home, name, make in (
+                (torch.cuda, "synchronize", self._skipped),
+                (torch.cuda, "set_stream", self._on_streams),
+                (torch.Tensor, "copy_", self._copied),
+                (torch.Tensor, "to", self._taken_out),
+            )
+        ]
 
     def remove(self) -> None:
-        self._replaced.remove()
+        undo_all(self._puts)
 
     def told(self) -> str:
         if not self.count:
@@ -39,7 +43,7 @@ class SkippedWaits:
     def _skipped(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def synchronize(*args: Any, **kwargs: Any) -> None:
-            if self.why_not or not is_job(sys._getframe(1).f_code.co_filename):
+            if self.why_not or not is_job(_file_of_caller()):
                 original(*args, **kwargs)
             else:
                 self.count += 1
@@ -57,7 +61,7 @@ class SkippedWaits:
     def _copied(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def copy_(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if _asked(args, kwargs) and not sys._getframe(1).f_code.co_filename.startswith(OWN):
+            if _asked(args, kwargs) and not _file_of_caller().startswith(OWN):
                 self.why_not = self.why_not or COPIES
             return original(tensor, *args, **kwargs)
 
@@ -74,6 +78,12 @@ class SkippedWaits:
             return result
 
         return to
+
+
+def _file_of_caller() -> str:
+    """Of the function of ours that asks this."""
+    frame = called_from(sys._getframe(2))
+    return "" if frame is None else frame.f_code.co_filename
 
 
 def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from findwall.measure.applying import Effect
+from findwall.measure.registry import APPLIED, REGISTRY, Call
 from findwall.model.machine import Telemetry
 
 
@@ -24,21 +25,24 @@ def with_threads(telemetry: Telemetry, torch: Any) -> Telemetry:
     return replace(telemetry, cpu=cpu and replace(cpu, threads=int(torch.get_num_threads())))
 
 
-def hold_threads(torch: Any, effect: Effect, threads: int) -> None:
+def hold_threads(torch: Any, effect: Effect, fix: str, threads: int) -> None:
     """Set this number, and keep it where the job sets another one. Workers choose for themselves."""
-    set_threads, before, process = torch.set_num_threads, torch.get_num_threads(), os.getpid()
+    before, process = torch.get_num_threads(), os.getpid()
     asked: list[int] = []
 
-    def hold(wanted: int) -> None:
-        if os.getpid() != process:
-            set_threads(wanted)
-            return
-        asked.append(wanted)
-        effect.at("threads", value=str(threads))
-        set_threads(threads)
+    def holds(set_threads: Call) -> Call:
+        def hold(wanted: int) -> None:
+            if os.getpid() != process:
+                set_threads(wanted)
+                return
+            asked.append(wanted)
+            effect.at("threads", value=str(threads))
+            set_threads(threads)
 
-    torch.set_num_threads = hold
-    set_threads(threads)
+        return hold
+
+    torch.set_num_threads(threads)
+    REGISTRY.wrap(f"threads: {fix}", torch, "set_num_threads", holds, past_end=APPLIED)
     effect.at("script", value=str(threads))
     effect.missed(f"torch has {threads} threads here as it is")
 

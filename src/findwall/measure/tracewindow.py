@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 from findwall.measure.captures import CAPTURES
 from findwall.measure.forks import profiler_started
 from findwall.measure.kineto import quiet
+from findwall.measure.registry import REGISTRY, Put, undo_all
 
 # Set by Nsight tools in the processes they watch: CUPTI has one owner.
 TAKEN_BY = {
@@ -66,6 +68,7 @@ class Detaching:
     def __init__(self, torch: Any, job: JobProfilers) -> None:
         version = str(getattr(torch.version, "cuda", None) or "0").split(".")
         numbers = tuple(int(part) for part in version[:2] if part.isdigit())
+        self._puts: list[Put] = []
         self._wanted = numbers >= (12, 6) and not job.seen and TEARDOWN not in os.environ
 
     @property
@@ -76,11 +79,12 @@ class Detaching:
     def begin(self) -> None:
         if self._wanted:
             os.environ[TEARDOWN] = "1"
+            back = functools.partial(os.environ.pop, TEARDOWN, None)
+            self._puts.append(REGISTRY.hold("session", f"os.environ: {TEARDOWN}", back))
 
     def end(self) -> None:
         """As it was for the job, whose own sessions are its own matter."""
-        if self._wanted:
-            os.environ.pop(TEARDOWN, None)
+        undo_all(self._puts)
 
 
 class TraceWindow:

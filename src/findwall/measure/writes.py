@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from findwall.measure.importhook import when_imported
+from findwall.measure.registry import CANNOT, COMPARES, REGISTRY, Call
 from findwall.model.arms import LOOK
 
+BY = "job's writes"
 MOST, MOST_READ = 50, 4096  # paths that are kept. Chosen by hand.
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CACHES = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_HOME", "TORCH_HOME")
@@ -45,8 +47,9 @@ class Writes:
             return None
         writes = cls(Path(folder))
         sys.addaudithook(writes._heard)
-        when_imported("torch", lambda torch: writes._watch(torch, "save", 1))
-        when_imported("safetensors.torch", lambda module: writes._watch(module, "save_file", 1))
+        REGISTRY.hold(BY, "sys.addaudithook", None, past_end=CANNOT)
+        when_imported("torch", lambda torch: writes._watch(torch, "save", 1), BY, COMPARES)
+        when_imported("safetensors.torch", lambda module: writes._watch(module, "save_file", 1), BY, COMPARES)
         return writes
 
     @property
@@ -112,16 +115,18 @@ class Writes:
 
     def _watch(self, module: Any, name: str, position: int) -> None:
         """A function that writes past Python, to the path it is given here."""
-        original: Callable[..., Any] = getattr(module, name)
 
-        @functools.wraps(original)
-        def saved(*args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):  # a look at a path of any class: it may not break the job
-                given = [*args[position : position + 1], kwargs.get("f"), kwargs.get("filename")]
-                self.note(next((one for one in given if one is not None), None))
-            return original(*args, **kwargs)
+        def noted(original: Call) -> Call:
+            @functools.wraps(original)
+            def saved(*args: Any, **kwargs: Any) -> Any:
+                with contextlib.suppress(Exception):  # a look at a path of any class: fail open
+                    given = [*args[position : position + 1], kwargs.get("f"), kwargs.get("filename")]
+                    self.note(next((one for one in given if one is not None), None))
+                return original(*args, **kwargs)
 
-        setattr(module, name, saved)
+            return saved
+
+        REGISTRY.wrap(BY, module, name, noted, past_trace=COMPARES)
 
 
 def is_for_writing(opened: tuple[Any, ...]) -> bool:
