@@ -11,12 +11,11 @@ from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
+from findwall.attribute.setups import set_ups
 from findwall.attribute.without_gradients import beside_gradients
-from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions
-from findwall.examine.remarks import gather_notes
+from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
-from findwall.examine.too_early import TOO_EARLY, too_early
 from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
@@ -291,3 +290,28 @@ def _budget(facts: Facts) -> list[BudgetRow]:
     if unknown > 0:
         rows.append(BudgetRow(None, UNKNOWN, ms(unknown), None, None, None))
     return rows
+
+
+# -- why there is no verdict on a job that still set itself up --------------------------------------------
+
+
+TOO_EARLY = ("start-up", "growing", "too-early")
+
+
+def too_early(facts: Facts, why: str) -> Claim:
+    """What is said of one of TOO_EARLY."""
+    step = ms(facts.step)
+    if why == "growing":
+        figures: dict[str, Figure] = {"spent_ms": facts.spent_ms("recompilation"), "step_ms": step}
+        return Claim("too-early/growing", figures, {"op": set_ups(facts)[0].op})
+    timed = facts.rank.step_times
+    if why == "too-early" and timed is not None and timed.later_s is not None:
+        return Claim("too-early/faster-later", {"step_ms": step, "later_ms": timed.later_s * 1e3})
+    once = facts.whole.left_out.of(*START_UP).length
+    recorded = once + int(facts.whole.steps.lengths.sum())
+    figures = {
+        "once_ms": ms(once),
+        "recorded_ms": ms(recorded),
+        "was_run": facts.reading.source == "measured",
+    }
+    return Claim("too-early/start-up", figures, parts=[what_once(facts)])

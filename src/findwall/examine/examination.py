@@ -9,9 +9,9 @@ from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances, circumstances, circumstances_without_trace
+from findwall.examine.counted_kernels import diagnose_kernels
 from findwall.examine.device import diagnose_device
-from findwall.examine.ncu import diagnose_kernels
-from findwall.examine.without import diagnose_without_device
+from findwall.examine.untraced import diagnose_without_device
 from findwall.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis

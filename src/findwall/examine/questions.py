@@ -7,7 +7,7 @@ import numpy as np
 from findwall.attribute.conditions import FEWEST_STEPS
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
-from findwall.examine.kinds import about_kinds
+from findwall.examine.remarks import about_kinds
 from findwall.model.catalogue import (
     FAIR_PART,
     KERNEL_CLASSES,

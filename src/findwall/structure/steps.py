@@ -17,8 +17,7 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.structure.links import BACKWARD, Links, launches_before, unanswered
-from findwall.structure.period import find_period
-from findwall.structure.recurring import recurring_ranges
+from findwall.structure.recurring import find_period, recurring_ranges
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")

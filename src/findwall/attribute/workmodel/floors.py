@@ -16,8 +16,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.structure.classes import CLASS_INDEX
 from findwall.structure.names import RECURRENT_KERNELS
-from findwall.structure.names.sources import H200, V100_RESNET
-from findwall.structure.names.table import NameRow, NameTable
+from findwall.structure.names.table import H200, V100_RESNET, NameRow, NameTable
 
 I8 = NDArray[np.int8]
 

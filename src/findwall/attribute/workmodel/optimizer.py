@@ -6,8 +6,13 @@ the gradients of the backward pass.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.work import Work
+from findwall.model.events import Kind, Timeline
 
 _FP32_BYTES = 4.0  # assumed of every element; the kernel's own name corrects it
 # op -> (lists read, lists written) an element, and vector operations
@@ -59,3 +64,37 @@ def _traffic(op: str, arguments: Arguments) -> tuple[float, float, float]:
     if op.startswith("_foreach_addcmul"):  # of the gradients with themselves: they are read once
         lists = 2
     return float(max(lists, 1)), 1.0, 20.0 if ("sqrt" in op or "div" in op) else 4.0
+
+
+# -- how many elements the parameters have, by the rows that accumulate their gradients -------------------
+
+
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+def parameter_count(timeline: Timeline, steps: int | None = None) -> float | None:
+    """None without recorded shapes. Every backward pass writes each gradient once.
+
+    The rarest shape (an embedding, a head) occurs once a pass, so its count is the number of passes.
+    """
+    wanted = np.array([name.startswith(_ACCUMULATE) for name in timeline.names], bool)
+    rows = timeline.rows(Kind.OP)
+    rows = rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
+    rows = rows[timeline.events.inputs[rows] >= 0]
+    if len(rows) == 0:
+        return None
+    distinct, counts = np.unique(timeline.events.inputs[rows], return_counts=True)
+    seen: dict[tuple[int, ...], int] = {}
+    for index, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        shape = _shape(timeline, index)
+        seen[shape] = seen.get(shape, 0) + count
+    passes = max(min(seen.values()), steps or 0)
+    total = sum(math.prod(shape) * count for shape, count in seen.items())
+    return total / passes if total else None
+
+
+def _shape(timeline: Timeline, index: int) -> tuple[int, ...]:
+    inputs = timeline.details.inputs_of(index)
+    if inputs is None or not inputs.dims:
+        return (0,)
+    return tuple(extent for extent in inputs.dims[0] if isinstance(extent, int))

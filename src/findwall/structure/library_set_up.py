@@ -1,4 +1,4 @@
-"""Ops in which a library sets itself up for a shape it has not seen: plans, heuristics, autotuning.
+"""Ops in which a library sets itself up: for a shape it has not seen, by trying kernels out, at first calls.
 
 cuDNN attention builds a plan for every new sequence length: tens of milliseconds in which the op is open,
 calls nothing and launches nothing. cuBLAS asks its heuristics for every new shape of a matmul. That is not
@@ -22,8 +22,8 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.model.events import Bool, Inputs, Kind, Timeline
-from findwall.model.intervals import I64, union
+from findwall.model.events import DEVICE_KINDS, Bool, Inputs, Kind, Timeline
+from findwall.model.intervals import I64, Intervals, union
 from findwall.structure.links import NESTING_KINDS, Links
 
 # Both chosen by hand. Between two calls of an op lie microseconds; a plan takes a millisecond or more.
@@ -162,3 +162,128 @@ def _shape(inputs: Inputs) -> str:
     longest = max(map(len, inputs.dims))
     lists = [one for one in inputs.concrete if one.startswith("[") and one.count(",") < longest]
     return repr((inputs.dims, lists))
+
+
+# -- ops that try kernels out: cuDNN's benchmark, a GEMM's autotuning -------------------------------------
+#
+# With `torch.backends.cudnn.benchmark` a convolution runs every kernel it has on the first call with a
+# shape, and waits for each. Such a call launches many times the kernels of the op's other calls, by many
+# names. It is told by that and by the shape: on a later call with the same one it does not try again. All
+# of the call is set-up, on the host and on the device.
+#
+# Where every call has a shape of its own there is no usual call to hold it against. A call then tells it
+# alone: it waits for events, once for each kernel tried, which is how kernels are timed. An op that only
+# works never asks how long it took.
+
+
+# All chosen by hand.
+FEWEST_TRIED = 8  # kernels in one call
+MANY_TIMES = 4  # times the kernels of the op's usual call
+FEWEST_NAMES = 4  # kernels of different names
+FEWEST_TIMED = 3  # waits for an event in one call
+_WAITS_FOR_EVENT = re.compile(r"^(cuda|cu|hip)EventSynchronize")
+
+
+def find_trials(timeline: Timeline, links: Links, mine: Bool) -> I64:
+    """Rows of the ops that try kernels out, in host order."""
+    events = timeline.events
+    kernels = timeline.rows(Kind.KERNEL)
+    kernels = kernels[links.op[kernels] >= 0]
+    kernels = kernels[mine[links.op[kernels]] & (events.kind[links.op[kernels]] == Kind.OP)]
+    ops, inverse = np.unique(links.op[kernels], return_inverse=True)
+    count = np.bincount(inverse.reshape(-1), minlength=len(ops))
+    pairs = np.unique(np.stack([inverse.reshape(-1), events.name[kernels].astype(np.int64)]), axis=1)
+    names = np.bincount(pairs[0], minlength=len(ops))
+    timed = _event_waits(timeline, links, ops)
+    tried = np.zeros(len(ops), bool)
+    for name in np.unique(events.name[ops[(count >= FEWEST_TRIED) & (names >= FEWEST_NAMES)]]).tolist():
+        at = np.flatnonzero(events.name[ops] == name)
+        at = at[np.argsort(events.start[ops[at]], kind="stable")]
+        many = (count[at] >= FEWEST_TRIED) & (names[at] >= FEWEST_NAMES)
+        times = timed[at] >= FEWEST_TIMED
+        few = count[at][~many]
+        # Where every call does it, that is how this op works; unless it times its kernels.
+        many &= times | (count[at] >= MANY_TIMES * float(np.median(few)) if len(few) else False)
+        shape = shapes(timeline, ops[at])
+        tried[at] = many & _is_first(shape) & ~_comes_again(shape, many)
+    found = ops[tried]
+    return found[np.argsort(events.start[found], kind="stable")]
+
+
+def _event_waits(timeline: Timeline, links: Links, ops: I64) -> I64:
+    """How often each of these ops (in order of rows) waits for an event."""
+    calls = timeline.rows(Kind.RUNTIME)
+    if len(ops) == 0 or len(calls) == 0:
+        return np.zeros(len(ops), np.int64)
+    calls = calls[timeline.named(_WAITS_FOR_EVENT, calls)[timeline.events.name[calls]]]
+    of = links.op[calls]
+    found: I64 = np.bincount(np.searchsorted(ops, of[np.isin(of, ops)]), minlength=len(ops))
+    return found
+
+
+def _is_first(shape: I64) -> Bool:
+    """Of calls in order, the first with its shape; all whose shape is not known."""
+    first = np.zeros(len(shape), bool)
+    first[np.unique(shape, return_index=True)[1]] = True
+    return first | (shape < 0)
+
+
+def _comes_again(shape: I64, many: Bool) -> Bool:
+    """Calls whose shape has so many kernels on a later call too: it is no trial then."""
+    found = np.zeros(len(shape), bool)
+    for one in np.unique(shape[many & (shape >= 0)]).tolist():
+        at = np.flatnonzero(shape == one)
+        found[at] = len(at) > 1 and bool(many[at[1:]].any())
+    return found
+
+
+# -- first calls: cuBLAS sets up its handle, cuDNN its plans, NCCL its rings ------------------------------
+#
+# Such a call is open, calls nothing that the trace shows and launches its kernel at last; no later call of
+# the op does. Where later calls with other shapes do, it is the shapes that are set up (see above). An op
+# that is called only once tells nothing by itself: it may work on the host. It counts where other calls of
+# the file are first ones too.
+
+
+def firsts(keys: I64, when: I64) -> Bool:
+    """Of rows with keys, which are the first of theirs."""
+    order = np.argsort(when, kind="stable")
+    first = np.zeros(len(keys), bool)
+    first[order[np.unique(keys[order], return_index=True)[1]]] = True
+    return first
+
+
+def first_set_ups(timeline: Timeline, links: Links, is_cold: bool) -> tuple[I64, I64, I64]:
+    """Ops, starts and ends. `is_cold`: whether other calls of the file are start-up."""
+    events = timeline.events
+    ops = timeline.rows(Kind.OP)
+    first = ops[firsts(events.name[ops].astype(np.int64), events.start[ops])]
+    long = first[events.duration[first] >= PLAN_NS]
+    if len(long):
+        long = long[~timeline.named(WRAPS, long)[events.name[long]]]
+    found: list[tuple[int, int, int]] = []
+    for op in long.tolist():
+        later = np.setdiff1d(ops[events.name[ops] == events.name[op]], [op])
+        silent = _silent(timeline, links, op)
+        if events.duration[later].max(initial=0) < silent.length and (is_cold or len(later)):
+            found += [(op, *one) for one in zip(silent.start.tolist(), silent.end.tolist(), strict=True)]
+    columns = np.array(found, np.int64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
+def _silent(timeline: Timeline, links: Links, op: int) -> Intervals:
+    """Long stretches of an op before its last launch in which nothing that it calls runs, save questions."""
+    events = timeline.events
+    start, end = int(events.start[op]), int(events.end[op])
+    inside = (events.thread == events.thread[op]) & (events.start >= start) & (events.end <= end)
+    inside[op] = False
+    calls = np.unique(links.launch[timeline.rows(*DEVICE_KINDS)])
+    calls = calls[calls >= 0]
+    calls = calls[inside[calls]]
+    inner = np.flatnonzero(inside & events.is_kind(*NESTING_KINDS))
+    if len(calls) == 0 or (events.kind[inner] == Kind.PYTHON).any():
+        return union(calls[:0], calls[:0])
+    inner = inner[~timeline.named(ASKS, inner)[events.name[inner]]]
+    gaps = union(events.start[inner], events.end[inner]).gaps(start, int(events.start[calls].max()))
+    wide = gaps.end - gaps.start >= PLAN_NS
+    return Intervals(gaps.start[wide], gaps.end[wide])
