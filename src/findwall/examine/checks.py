@@ -61,8 +61,7 @@ def checked(document: Diagnosis, job: Circumstances) -> Diagnosis:
     document = _check_verdict(document, job, sound, failed, notes)
     if not failed:
         return document
-    counted = dict(sorted(Counter(failed).items()))
-    quality = msgspec.structs.replace(document.quality, checks_failed=counted)
+    quality = msgspec.structs.replace(document.quality, checks_failed=dict(sorted(Counter(failed).items())))
     return msgspec.structs.replace(document, quality=quality, remarks=[*document.remarks, *notes])
 
 

@@ -157,8 +157,7 @@ def _budget(totals: Totals) -> list[BudgetRow]:
 
 
 def _evidence(one: Judged) -> Evidence:
-    name = one.kernel.name
-    return Evidence(kernel=name, ms=one.total_ns / NS_PER_MS, claim=judged(one, named=True))
+    return Evidence(kernel=one.kernel.name, ms=one.total_ns / NS_PER_MS, claim=judged(one, named=True))
 
 
 def _prescriptions(totals: Totals) -> list[Prescription]:
@@ -169,8 +168,7 @@ def _prescriptions(totals: Totals) -> list[Prescription]:
         longest = totals.of(cause)[0]
         saved, whole = (part / NS_PER_MS for part in (totals.gain[cause] or 0.0, totals.time))
         how = Claim("kernels/saves", {"saves_ms": saved, "total_ms": whole}, parts=[helps(longest)])
-        safety = all_fixes()[fix].safety
-        found.append(Prescription([fix], [cause], Range(), Range(), safety, "", claim=how))
+        found.append(Prescription([fix], [cause], Range(), Range(), all_fixes()[fix].safety, "", claim=how))
     return found
 
 
@@ -339,8 +337,7 @@ def _roof(totals: Totals, beside: str | None = None) -> Wall:
     roof = ROOFS[0] if compute >= bandwidth else ROOFS[1]
     if totals.spent.get(roof, 0.0) < WORTH_IT * totals.time:
         figures: dict[str, Figure] = {"worth_share": WORTH_IT, "total_ms": totals.time / NS_PER_MS}
-        nothing = Claim("kernels/no-roof", figures)
-        return Wall(None, None, between=[], claim=nothing, why_not="no-roof")
+        return Wall(None, None, between=[], claim=Claim("kernels/no-roof", figures), why_not="no-roof")
     figures = {**_fills(totals, roof), "worth_share": WORTH_IT}
     following = None
     if beside is not None:

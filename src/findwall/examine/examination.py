@@ -90,8 +90,7 @@ def _compared(facts: list[Facts]) -> list[Facts]:
     if findings is None:
         return facts
     most = findings.ranks.index(findings.by_wait[0][0])
-    speaker = with_ranks(facts[most], findings, most)
-    return [speaker, *facts[:most], *facts[most + 1 :]]
+    return [with_ranks(facts[most], findings, most), *facts[:most], *facts[most + 1 :]]
 
 
 def _facts(run: Run, rank: Rank, ceilings: Ceilings, step_ms: float | None) -> Facts | None:

@@ -95,8 +95,7 @@ def _matrix(facts: Facts) -> np.ndarray:
 
 def _is_class(facts: Facts, *names: str) -> np.ndarray:
     wanted = [KERNEL_CLASSES.index(name) for name in names]
-    mask: np.ndarray = np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
-    return mask
+    return np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
 
 
 def _matmul(facts: Facts) -> Question:

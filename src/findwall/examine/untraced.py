@@ -276,8 +276,7 @@ def _weighed(verdict: CounterVerdict, whole: Whole, waits: Sequence[Wait]) -> Co
         return verdict
     if verdict.cause not in ROOFS and unknown <= gain:
         return verdict
-    rest = Claim("counters/where-else", whole.figures(unknown))
-    both = Claim("sentences", parts=[verdict.claim, rest])
+    both = Claim("sentences", parts=[verdict.claim, Claim("counters/where-else", whole.figures(unknown))])
     return replace(verdict, cause=None, between=(verdict.cause,), claim=both)
 
 

@@ -105,8 +105,7 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     if early is not None:
         return CounterVerdict(None, (), early, busy), True
     idle = 1.0 if busy is None else 1.0 - busy
-    loader = found.of("loader")
-    knows_loader = found.looks > 0 and loader.high < MAJORITY_SHARE * idle
+    knows_loader = found.looks > 0 and found.of("loader").high < MAJORITY_SHARE * idle
     verdict = judge(rank, WHOLE, _waits(rank, found, idle), knows_loader)
     if verdict is None:
         return _by_lines(rank, found), False
@@ -210,9 +209,7 @@ def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -
         kept = tuple(cause for cause in kept if cause != "host-work")
     if found.of("collective").high >= FAIR_PART:
         kept = (*kept, "exposed-collective", "straggler")
-    every = found.all()
-    where = Claim("watched/host-at", parts=[_place(every)])
-    both = Claim("sentences", parts=[verdict.claim, where])
+    both = Claim("sentences", parts=[verdict.claim, Claim("watched/host-at", parts=[_place(found.all())])])
     return msgspec.structs.replace(verdict, between=kept, claim=both)
 
 

@@ -70,8 +70,7 @@ def _alike_around(position: I64, alike: I64, run: I64) -> I64:
         first -= 1
     while last + 1 < after and alike[last + 1] == alike[last]:
         last += 1
-    found: I64 = first + np.flatnonzero(alike[first : last + 1] == alike[first])
-    return found
+    return first + np.flatnonzero(alike[first : last + 1] == alike[first])
 
 
 def _forward(scores: Scores, several: Bool) -> tuple[Scores, Scores]:

@@ -235,8 +235,7 @@ def side_by_side(names: list[str], kinds: list[int], launches: Launches) -> I64:
 def _distinct(keys: list[Any]) -> tuple[list[Any], I64]:
     """Each distinct key once, and for each key its number."""
     numbers: dict[Any, int] = {}
-    at = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-    return list(numbers), at
+    return list(numbers), np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
 # -- rows for captured ops --------------------------------------------------------------------------------
@@ -318,8 +317,7 @@ class CapturedRows:
         # An op of which a shape is in doubt has no inputs, nor has one around it.
         doubt = {row for row in op[~match.certain].tolist() if row >= 0}
         doubt |= {above for row in doubt for above in links.ancestors(row)}
-        at = np.searchsorted(kept, op)
-        return _Ops(self._rows(capture, kept, doubt), np.where(op >= 0, at, -1))
+        return _Ops(self._rows(capture, kept, doubt), np.where(op >= 0, np.searchsorted(kept, op), -1))
 
     def _rows(self, capture: Timeline, kept: I64, doubt: set[int]) -> dict[str, NDArray[Any]]:
         """Columns of these ops, in the names and inputs of the timeline."""

@@ -86,27 +86,23 @@ def _by_name(timeline: Timeline, names: np.ndarray, pattern: re.Pattern[str]) ->
     hits = np.array(
         [pattern.search(telling_part(timeline.names[int(name)])) is not None for name in distinct], bool
     )
-    marked: Bool = hits[inverse]
-    return marked
+    return hits[inverse]
 
 
 def _by_kernel(timeline: Timeline, names: np.ndarray) -> Bool:
     """By the same table that tells a kernel's class."""
     distinct, inverse = np.unique(names, return_inverse=True)
     told = [COLLECTIVE_KERNELS.read(telling_part(timeline.names[int(name)])) for name in distinct]
-    marked: Bool = np.array([one is not None for one in told], bool)[inverse]
-    return marked
+    return np.array([one is not None for one in told], bool)[inverse]
 
 
 def _with_metadata(timeline: Timeline, rows: I64) -> Bool:
-    extras = timeline.events.extra[rows]
-    distinct, inverse = np.unique(extras, return_inverse=True)
+    distinct, inverse = np.unique(timeline.events.extra[rows], return_inverse=True)
     hits = np.zeros(len(distinct), bool)
     for at, index in enumerate(distinct.tolist()):
         extra = timeline.details.extra_of(index)
         hits[at] = extra is not None and bool(extra.collective)
-    marked: Bool = hits[inverse]
-    return marked
+    return hits[inverse]
 
 
 def _launched_by_collective(timeline: Timeline, links: Links, rows: I64) -> Bool:

@@ -92,8 +92,7 @@ def computing(timeline: Timeline) -> I64:
     computes = np.zeros(len(events), bool)
     computes[ops] = inner[ops] <= MAJORITY_SHARE * events.duration[ops]
     around = nearest(timeline, links.parent, computes)
-    outside = np.where(links.parent >= 0, around[links.parent], -1) < 0
-    ops = ops[computes[ops] & outside[ops]]
+    ops = ops[computes[ops] & (np.where(links.parent >= 0, around[links.parent], -1) < 0)[ops]]
     ranges = timeline.rows(Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
     ranges = rows_matching(timeline, ranges, LOADER)
     loading = union(events.start[ranges], events.end[ranges])

@@ -76,15 +76,13 @@ class Host(msgspec.Struct, frozen=True):
 
     def weight_before(self, at: I64) -> I64:
         """Events recorded until each time, in thousandths."""
-        found: I64 = self.event_weight[np.searchsorted(self.event_time, at, side="left")]
-        return found
+        return self.event_weight[np.searchsorted(self.event_time, at, side="left")]
 
 
 def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Host:
     """Sort the host's time into activities, once. `once`: start-up, which is none of them."""
     events = timeline.events
-    device = timeline.rows(*DEVICE_KINDS)
-    launches = np.unique(links.launch[device])
+    launches = np.unique(links.launch[timeline.rows(*DEVICE_KINDS)])
     launches = launches[launches >= 0]
     threads = np.unique(events.thread[launches])
     mine = np.isin(events.thread, threads) & ~events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
@@ -222,8 +220,7 @@ def _is_upload(timeline: Timeline, links: Links, rows: I64) -> Bool:
     uploads = uploads[uploads >= 0]
     upload_ops = links.op[uploads]
     upload_ops = upload_ops[upload_ops >= 0]
-    mask: Bool = np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], upload_ops))
-    return mask
+    return np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], upload_ops))
 
 
 def _event_weights(timeline: Timeline, mine: Bool) -> tuple[I64, I64]:
@@ -285,5 +282,4 @@ def asked_for(timeline: Timeline, links: Links, questions: I64, rows: I64) -> Bo
     launch = links.launch[rows]
     issued = start[np.maximum(launch, 0)]
     inside = union(start[questions], end[questions]).covered_within(issued, issued + 1) > 0
-    found: Bool = inside & (launch >= 0)
-    return found
+    return inside & (launch >= 0)

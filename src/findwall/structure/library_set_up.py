@@ -77,8 +77,7 @@ def find_plans(timeline: Timeline, links: Links, mine: Bool) -> Plans:
 def _last_launches(timeline: Timeline, links: Links) -> I64:
     """For every host row the start of the last call in it that launches a kernel; -1 where there is none."""
     events = timeline.events
-    kernels = timeline.rows(Kind.KERNEL)
-    calls = np.unique(links.launch[kernels])
+    calls = np.unique(links.launch[timeline.rows(Kind.KERNEL)])
     calls = calls[calls >= 0]
     calls = calls[events.kind[calls] == Kind.RUNTIME]
     found = np.full(len(events), -1, np.int64)
@@ -153,8 +152,7 @@ def shapes(timeline: Timeline, rows: I64) -> I64:
     for one in ids.tolist():
         inputs = timeline.details.inputs_of(one)
         numbers.append(known.setdefault(_shape(inputs), len(known)) if inputs and inputs.dims else -1)
-    found: I64 = np.array(numbers, np.int64)[inverse.reshape(-1)] if len(rows) else rows
-    return found
+    return np.array(numbers, np.int64)[inverse.reshape(-1)] if len(rows) else rows
 
 
 def _shape(inputs: Inputs) -> str:
@@ -217,8 +215,7 @@ def _event_waits(timeline: Timeline, links: Links, ops: I64) -> I64:
         return np.zeros(len(ops), np.int64)
     calls = calls[timeline.named(_WAITS_FOR_EVENT, calls)[timeline.events.name[calls]]]
     of = links.op[calls]
-    found: I64 = np.bincount(np.searchsorted(ops, of[np.isin(of, ops)]), minlength=len(ops))
-    return found
+    return np.bincount(np.searchsorted(ops, of[np.isin(of, ops)]), minlength=len(ops))
 
 
 def _is_first(shape: I64) -> Bool:

@@ -132,8 +132,7 @@ def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
         jump = further
     nearest = jump[:count]
     # A chain that ended on an unwanted root found nothing.
-    result: I64 = np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
-    return result
+    return np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
 
 
 def _backward(timeline: Timeline, parent: I64) -> Bool:
@@ -152,16 +151,14 @@ def _backward(timeline: Timeline, parent: I64) -> Bool:
     ran = np.bincount(events.thread[outermost], minlength=threads)
     engines = np.bincount(events.thread[outermost & nodes], minlength=threads) > MAJORITY_SHARE * ran
     host = events.is_kind(*NESTING_KINDS)
-    found: Bool = (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
-    return found
+    return (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
 
 
 def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
     """Host rows at or below a row whose name starts so."""
     marked = np.array([name.startswith(prefix) for name in timeline.names], bool)
     wanted = marked[timeline.events.name] if len(marked) else np.zeros(0, bool)
-    below: Bool = nearest(timeline, parent, wanted) >= 0
-    return below
+    return nearest(timeline, parent, wanted) >= 0
 
 
 def _forward_ops(timeline: Timeline, parent: I64, backward: Bool) -> I64:
@@ -275,8 +272,7 @@ def unanswered(timeline: Timeline, links: Links) -> I64:
     if len(calls) == 0:
         return calls
     calls = calls[timeline.named(ENQUEUES, calls)[timeline.events.name[calls]]]
-    lost: I64 = calls[~np.isin(calls, links.launch[timeline.rows(*DEVICE_KINDS)])]
-    return lost
+    return calls[~np.isin(calls, links.launch[timeline.rows(*DEVICE_KINDS)])]
 
 
 def launches_before(timeline: Timeline, links: Links) -> I64:

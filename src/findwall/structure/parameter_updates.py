@@ -44,9 +44,7 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
         return none
     last = np.full(int(window.max()) + 1, -1, np.int64)
     np.maximum.at(last, window[changes], timeline.events.start[ops[changes]])
-    updates = ops[on_parameters & (timeline.events.start[ops] <= last[window])]
-    found: Bool = np.isin(links.op[rows], updates)
-    return found
+    return np.isin(links.op[rows], ops[on_parameters & (timeline.events.start[ops] <= last[window])])
 
 
 def parameter_shapes(timeline: Timeline) -> set[Shape]:

@@ -140,8 +140,7 @@ def find_period(timeline: Timeline, links: Links, device: int) -> Period | None:
     rows = every[links.launch[every] >= 0]
     if events.duration[rows].sum() < NEARLY_ALL * events.duration[every].sum():
         return None
-    issued = events.start[links.launch[rows]]
-    order = np.lexsort((events.start[rows], issued))
+    order = np.lexsort((events.start[rows], events.start[links.launch[rows]]))
     period = _smallest_period(events.name[rows[order]])
     if period is None:
         return None

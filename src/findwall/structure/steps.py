@@ -56,8 +56,7 @@ class Steps(msgspec.Struct, frozen=True):
 
     @property
     def lengths(self) -> I64:
-        lengths: I64 = np.diff(self.boundaries)
-        return lengths
+        return np.diff(self.boundaries)
 
 
 class _Markers(msgspec.Struct, frozen=True):
@@ -83,10 +82,8 @@ def busiest_device(timeline: Timeline) -> int:
     rows = timeline.rows(*DEVICE_KINDS)
     if len(rows) == 0:
         return -1
-    devices = timeline.events.device[rows]
-    found, index = np.unique(devices, return_inverse=True)
-    work = np.bincount(index, timeline.events.duration[rows])
-    return int(found[int(np.argmax(work))])
+    found, index = np.unique(timeline.events.device[rows], return_inverse=True)
+    return int(found[int(np.argmax(np.bincount(index, timeline.events.duration[rows])))])
 
 
 def rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
@@ -156,8 +153,7 @@ def _ends_round(timeline: Timeline, calls: I64) -> Bool:
     backward = _backward(timeline)
     ops = np.sort(events.start[backward if len(backward) else timeline.rows(Kind.OP)])
     done = np.searchsorted(ops, events.end[calls[:-1]], side="left")
-    begun = np.searchsorted(ops, events.start[calls[1:]], side="left")
-    return np.append(begun > done, True)
+    return np.append(np.searchsorted(ops, events.start[calls[1:]], side="left") > done, True)
 
 
 def _outside_backward(timeline: Timeline, calls: I64) -> I64:
@@ -233,8 +229,7 @@ def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Mar
 
 def _host_steps(timeline: Timeline, markers: _Markers) -> Steps:
     """Steps of a rank without device events: the host's own ranges."""
-    of_row = np.full(len(timeline.events), -1, np.int64)
-    return _steps(markers, -1, of_row, markers.edges)
+    return _steps(markers, -1, np.full(len(timeline.events), -1, np.int64), markers.edges)
 
 
 def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: int) -> Steps:
@@ -250,8 +245,7 @@ def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: i
         # What the host does after the last kernel delays nothing on the device.
         last = timeline.rows(*DEVICE_KINDS)
         last = last[events.device[last] == device]
-        ends = np.array([events.start.min(), events.end[last].max()])
-        return _steps(markers, device, of_row, ends)
+        return _steps(markers, device, of_row, np.array([events.start.min(), events.end[last].max()]))
     stream = compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
@@ -330,8 +324,7 @@ def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: i
     if markers.found_by == "span":
         of_row[timeline.rows(*DEVICE_KINDS)] = 0
         return of_row
-    issued = events.start[links.launch[rows]]
-    step = np.searchsorted(markers.edges, issued, side="right") - 1
+    step = np.searchsorted(markers.edges, events.start[links.launch[rows]], side="right") - 1
     inside = (step >= 0) & (step < len(markers.labels))
     of_row[rows[inside]] = step[inside]
     return of_row
@@ -342,8 +335,7 @@ def begun(timeline: Timeline, steps: Steps) -> I64:
     rows = timeline.rows(*DEVICE_KINDS)
     rows = rows[(timeline.events.device[rows] == steps.device) & (steps.of_row[rows] >= 0)]
     # A step that only copies, on another stream, has device rows but no boundary.
-    found: I64 = np.unique(steps.of_row[rows[np.isin(timeline.events.start[rows], steps.boundaries)]])
-    return found
+    return np.unique(steps.of_row[rows[np.isin(timeline.events.start[rows], steps.boundaries)]])
 
 
 def compute_stream(timeline: Timeline, rows: I64) -> int:
@@ -365,8 +357,7 @@ def _first_kernels(
     firsts = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(firsts, of_row[mine], events.start[mine])
     has_any = np.isin(np.arange(count), of_row[rows])
-    found = firsts < np.iinfo(np.int64).max
-    return np.sort(firsts[found]), np.flatnonzero(~has_any).tolist()
+    return np.sort(firsts[firsts < np.iinfo(np.int64).max]), np.flatnonzero(~has_any).tolist()
 
 
 def optimizers(timeline: Timeline) -> list[str]:

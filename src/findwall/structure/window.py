@@ -78,8 +78,7 @@ def survey(
     marked = begun(whole.told, whole.steps)
     kept = _rows_of_steps(whole.told, whole.steps, int(marked[cold]), int(marked[-1]))
     rest = _survey(replace(whole.timeline, events=whole.timeline.events.take(kept)), on_cores)
-    lengths = whole.steps.lengths[:cold] / NS_PER_MS
-    return replace(rest, cold_ms=tuple(lengths.tolist()))
+    return replace(rest, cold_ms=tuple((whole.steps.lengths[:cold] / NS_PER_MS).tolist()))
 
 
 def _survey(timeline: Timeline, on_cores: bool) -> Whole:

@@ -175,8 +175,7 @@ def _share_out(
     scale = _list_scale(rows, owned, charged, groups, parameters)
     shares.flops[charged] = figures[inverse, 0] * fraction * scale
     shares.nbytes[charged] = figures[inverse, 1] * fraction * scale
-    casts = np.array([work.cast for work in owned.works], bool)
-    shares.cast[charged] = casts[owned.work[charged]]
+    shares.cast[charged] = np.array([work.cast for work in owned.works], bool)[owned.work[charged]]
 
 
 def _figures(owned: Owners, work: I64, role: I64, cache: Cache) -> tuple[F64, I64]:

@@ -105,8 +105,7 @@ def floors_of(
 
 
 def _ceiling(by_math: dict[str, float], math_index: I8) -> F64:
-    table = np.array([by_math.get(name, np.nan) for name in MATH_TYPES] + [np.nan])
-    return table[math_index]
+    return np.array([by_math.get(name, np.nan) for name in MATH_TYPES] + [np.nan])[math_index]
 
 
 def _is_math(math_index: I8, names: tuple[str, ...]) -> Bool:
@@ -136,8 +135,7 @@ def _misaligned(rows: Rows, works: list[Work], of_work: I64, candidates: Bool, f
     odd = np.array([bool(work.misaligned) for work in works] + [False], bool)[of_work]
     found: Bool = candidates & odd
     for index in np.flatnonzero(found).tolist():
-        name = rows.timeline.names[int(rows.name[index])].lower()
-        aligned = ALIGNED.read(name)
+        aligned = ALIGNED.read(rows.timeline.names[int(rows.name[index])].lower())
         if aligned:
             found[index] = False
         elif aligned is None:

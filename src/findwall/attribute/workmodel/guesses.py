@@ -187,8 +187,7 @@ def fill_from_twins(rows: Rows, shares: Shares, math_index: NDArray[np.int8], al
     if not unknown.any() or not known.any():
         return
     launch = rows.timeline.events.launch[rows.row].astype(np.int64)
-    width = int(launch.max(initial=-1)) + 2
-    exact = rows.name.astype(np.int64) * width + launch + 1
+    exact = rows.name.astype(np.int64) * (int(launch.max(initial=-1)) + 2) + launch + 1
     shapeless = unknown & (launch < 0)
     _match(rows, shares, math_index, np.flatnonzero(unknown & ~shapeless), np.flatnonzero(known), exact)
     by_name = rows.name.astype(np.int64)

@@ -78,8 +78,7 @@ def _embedding(op: str, arguments: Arguments) -> Work | None:
 def _embedding_backward(op: str, arguments: Arguments) -> Work | None:
     """Sorts the indices, then adds each row's gradients; the zeros under them are an op of their own."""
     gradient, index = arguments.needed(0, 1)
-    rows = index.elements
-    touched = rows * float(gradient.dims[-1] * gradient.size)
+    touched = index.elements * float(gradient.dims[-1] * gradient.size)
     vocabulary = arguments.number(2)
     if vocabulary:  # the rows are sorted first, so each is written once
         touched = min(touched, vocabulary * gradient.dims[-1] * gradient.size)

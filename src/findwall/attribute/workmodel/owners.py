@@ -56,8 +56,7 @@ class _Evaluated:
         source = np.where(half, np.maximum(self.links.parent[ops], 0), ops) if half.any() else ops
         inputs: I32 = events.inputs[source]
         width = int(inputs.max(initial=-1)) + 2
-        keys = names.astype(np.int64) * width + inputs + 1
-        distinct, inverse = np.unique(keys, return_inverse=True)
+        distinct, inverse = np.unique(names.astype(np.int64) * width + inputs + 1, return_inverse=True)
         found = [self._one(int(key) // width, int(key) % width - 1) for key in distinct]
         return np.array(found, np.int64)[inverse] if len(found) else np.zeros(0, np.int64)
 
@@ -86,8 +85,7 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
         still = open_rows[work[open_rows] < 0]
         op[still] = _op_above(links, op[still])
         climbed[still] = True
-    unowned = climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)
-    work[unowned] = -1
+    work[climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)] = -1
     op[work < 0] = links.op[rows[work < 0]]
     return Owners(op, work, evaluated.works)
 

@@ -78,8 +78,7 @@ def _samples(measured: Measurement, columns: StepColumns) -> Samples | None:
         return None
     ends = [end / NS_PER_S for end in accumulate(columns.host_ns)]
     at = [_step_at(seconds, ends, measured.first_timed) for seconds in noted.seconds]
-    known = {name: column for name, column in noted.columns.items() if len(column) == len(at)}
-    return Samples(at, known)
+    return Samples(at, {name: column for name, column in noted.columns.items() if len(column) == len(at)})
 
 
 def _step_at(seconds: float, ends: list[float], first: int) -> float:

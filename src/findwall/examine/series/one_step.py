@@ -65,8 +65,7 @@ def one_step(facts: Facts) -> StepTimeline | None:
     device, tracks = _device(facts, window)
     gaps = _gaps(facts, window, names)
     host, threads = _host(facts, window, len(tracks) + 1)
-    parts = [gaps, _shifted(device, 1), host]
-    rows, left_out = _capped(_joined(parts), len(tracks) + 1)
+    rows, left_out = _capped(_joined([gaps, _shifted(device, 1), host]), len(tracks) + 1)
     order = np.lexsort((rows.start, rows.depth, rows.track))
     return _packed(
         rows.take(order), window, [Track("device idle", "idle"), *tracks, *threads], names, kind, left_out
@@ -105,8 +104,7 @@ def _window(facts: Facts, at: int) -> _Window:
 
 def _inside(facts: Facts, rows: I64, window: _Window) -> I64:
     events = facts.timeline.events
-    found: I64 = rows[(events.end[rows] > window.begins) & (events.start[rows] < window.ends)]
-    return found
+    return rows[(events.end[rows] > window.begins) & (events.start[rows] < window.ends)]
 
 
 def _device(facts: Facts, window: _Window) -> tuple[_Rows, list[Track]]:

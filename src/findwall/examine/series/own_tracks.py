@@ -99,8 +99,7 @@ def _gaps(facts: Facts, played: _Played) -> _Slices:
     columns[launching] = columns.get(launching, np.zeros(len(blamed.row))) + blamed.turning
     columns = _as_budgeted(columns, facts.reading.likely.idle)
     counts = np.stack([column[played.order] for column in columns.values()], axis=1)
-    total = np.maximum(counts.sum(axis=1), NOT_ZERO_NS)
-    length = counts * (played.gap / total)[:, None]
+    length = counts * (played.gap / np.maximum(counts.sum(axis=1), NOT_ZERO_NS))[:, None]
     until = np.cumsum(length, axis=1) + (played.start - played.gap)[:, None]
     cause = np.broadcast_to(np.array(list(columns), np.int64), counts.shape)
     found = _Slices((until - length).ravel(), length.ravel(), cause.ravel(), counts.ravel())
