@@ -73,7 +73,9 @@ def diagnose_kernels(run: Run, report: NcuReport, ceilings: Ceilings) -> Diagnos
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), 0),
         machine=msgspec.structs.replace(machine(run, ceilings), device=report.device, count=None),
-        step=_step(total_ms),
+        step=Step(
+            total_ms, None, None, "trace", None, None, None, None, 0, 0, None, KERNELS_ALONE, busy_ms=total_ms
+        ),
         questions=_questions(kernels, totals),
         wall=wall,
         timeline=TimelineSummary(None, total_ms, None, None, None, []),
@@ -94,24 +96,6 @@ def diagnose_kernels(run: Run, report: NcuReport, ceilings: Ceilings) -> Diagnos
             *([Claim("kernels/fewer-figures")] if report.page == "details" else []),
         ],
         counted=[_counted(one) for one in kernels[:KERNELS_LISTED]],
-    )
-
-
-def _step(total_ms: float) -> Step:
-    return Step(
-        ms=total_ms,
-        low_ms=None,
-        high_ms=None,
-        source="trace",
-        median_ms=None,
-        p10_ms=None,
-        p90_ms=None,
-        profiled_ms=None,
-        count=0,
-        discarded=0,
-        stable=None,
-        found_by=KERNELS_ALONE,
-        busy_ms=total_ms,
     )
 
 
@@ -150,14 +134,15 @@ def _budget(totals: Totals) -> list[BudgetRow]:
                 low_ms=None,
                 high_ms=None,
                 recoverable_ms=None if gain is None else gain / NS_PER_MS,
-                evidence=[_evidence(one) for one in totals.of(cause)[:EVIDENCE_ROWS]],
+                evidence=[
+                    Evidence(
+                        kernel=one.kernel.name, ms=one.total_ns / NS_PER_MS, claim=judged(one, named=True)
+                    )
+                    for one in totals.of(cause)[:EVIDENCE_ROWS]
+                ],
             )
         )
     return rows
-
-
-def _evidence(one: Judged) -> Evidence:
-    return Evidence(kernel=one.kernel.name, ms=one.total_ns / NS_PER_MS, claim=judged(one, named=True))
 
 
 def _prescriptions(totals: Totals) -> list[Prescription]:

@@ -54,7 +54,7 @@ NOTHING_SEEN = WatchedRank(0)
 def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
     """What can be said of the job now."""
     job = run.watched or WatchedJob(0, 0.0)
-    seen = [doings((rank.watched or NOTHING_SEEN).stacks, _texts(rank)) for rank in run.ranks]
+    seen = [doings(one.stacks, one.texts) for one in (rank.watched or NOTHING_SEEN for rank in run.ranks)]
     odd = odd_ranks(run.ranks, seen)
     at = next(iter(odd), 0)
     speaker, found = (run.ranks[at], seen[at]) if run.ranks else (Rank(), doings((), {}))
@@ -101,7 +101,7 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     """The verdict, and whether it may be another one once the job has run for a while."""
     gpm = counters_of(rank)
     busy = None if gpm.sm is None else gpm.sm / 100.0
-    early = _stopped(job) or _too_early(job, found)
+    early = _too_early(job, found)
     if early is not None:
         return CounterVerdict(None, (), early, busy), True
     idle = 1.0 if busy is None else 1.0 - busy
@@ -115,12 +115,9 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     return (_narrowed(verdict, rank, found, idle) if verdict.cause is None else verdict), False
 
 
-def _stopped(job: WatchedJob) -> Claim | None:
-    """Its lines are where it was stopped, and say nothing of where it spends its time."""
-    return Claim("watched/stopped") if job.is_stopped else None
-
-
 def _too_early(job: WatchedJob, found: Doings) -> Claim | None:
+    if job.is_stopped:  # its lines are where it was stopped, and say nothing of where it spends its time
+        return Claim("watched/stopped")
     looks = found.looks + found.starting
     if looks and found.starting >= MAJORITY_SHARE * looks:
         return Claim("watched/imports")
@@ -138,7 +135,8 @@ def _waits(rank: Rank, found: Doings, idle: float) -> list[Wait]:
     reads = found.of("reads")
     if rank.device_kind == "gpu" and reads.share:
         # While it reads, the host waits for a device that works: only what idles meanwhile is its doing.
-        waits.append(Wait("host-sync", max(reads.low + idle - 1.0, 0.0), _about_reads(reads)))
+        about = Claim("watched/reads", {"seen_share": reads.share}, parts=[_place(reads)])
+        waits.append(Wait("host-sync", max(reads.low + idle - 1.0, 0.0), about))
     return sorted(waits, key=lambda wait: -wait.share)
 
 
@@ -161,10 +159,6 @@ def _about_loader(rank: Rank, found: Doings) -> Claim:
 def _about_work(work: Doing) -> Claim:
     reads = bool(work.spots) and work.spots[0][0].doing == "reads"
     return Claim("watched/python", {"seen_share": work.share, "reads": reads}, parts=[_place(work)])
-
-
-def _about_reads(reads: Doing) -> Claim:
-    return Claim("watched/reads", {"seen_share": reads.share}, parts=[_place(reads)])
 
 
 def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
@@ -240,10 +234,6 @@ def _devices(run: Run) -> int | None:
     """How many GPUs the ranks use; None where that is not known, or where they use none."""
     used = {rank.watched.gpu for rank in run.ranks if rank.watched is not None and rank.watched.gpu}
     return len(used) or None
-
-
-def _texts(rank: Rank) -> dict[str, str]:
-    return (rank.watched or NOTHING_SEEN).texts
 
 
 def _questions(busy: float | None) -> list[Question]:

@@ -281,6 +281,15 @@ class Timeline(msgspec.Struct, frozen=True, dict=True):
         matches: Bool = found == 1
         return matches
 
+    def bears(self, pattern: re.Pattern[str], rows: I64) -> Bool:
+        """For each of these rows, whether the pattern is found in its name."""
+        return self.named(pattern, rows)[self.events.name[rows]]
+
+    def rows_named(self, pattern: re.Pattern[str], *kinds: Kind) -> I64:
+        """The rows of these kinds in whose name the pattern is found."""
+        rows = self.rows(*kinds)
+        return rows[self.bears(pattern, rows)]
+
     def inputs_of(self, row: int) -> Inputs | None:
         return self.details.inputs_of(int(self.events.inputs[row]))
 

@@ -8,6 +8,7 @@ where more than one op fits equally well, it gets none.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from findwall.structure.classes import op_class
 from findwall.structure.cores import WEIGHTLESS
 from findwall.structure.links import Links, is_launch, link, link_launches
 
+GRAPH_LAUNCH = re.compile("graphlaunch", re.IGNORECASE)
 # Kernels times launches: beyond it, laying them side by side takes hundreds of megabytes. Chosen by hand.
 MOST_PAIRS = 20_000_000
 # Captures laid beside a replay, the likeliest first. Chosen by hand: a server captures dozens of batch sizes.
@@ -34,12 +36,8 @@ _SEVERAL = ("matmul", "conv", "attention", "norm", "reduce", "softmax", "optimiz
 
 def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Device rows that a graph launch issued."""
-    launched = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
     launch = links.launch[rows]
-    found: Bool = launch >= 0
-    if len(launched):
-        found &= launched[timeline.events.name[np.maximum(launch, 0)]]
-    return found
+    return (launch >= 0) & timeline.bears(GRAPH_LAUNCH, np.maximum(launch, 0))
 
 
 def with_captured_ops(
@@ -60,7 +58,7 @@ def with_captured_ops(
     known: dict[tuple[object, ...], Match | None] = {}
     for rows in _replays(timeline, links):
         which = (noted or {}).get(int(events.correlation[rows[0]]))
-        key = (*(column[rows].tobytes() for column in (events.name, events.kind, events.graph_node)), which)
+        key = (*(column[rows].tobytes() for column in (events.name, events.kind)), which)
         if key not in known:
             candidates = every if which is None else found[which] if 0 <= which < len(found) else []
             known[key] = _best(timeline, rows, candidates)
@@ -76,9 +74,7 @@ def noted_replays(timeline: Timeline, replays: Sequence[int]) -> dict[int, int]:
     Where notes and launches differ in number, nobody knows which is which: if some replay a graph whose
     capture was not recorded, it may be any of them.
     """
-    graphs = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
-    calls = timeline.rows(Kind.RUNTIME)
-    calls = calls[graphs[timeline.events.name[calls]]] if len(calls) else calls
+    calls = timeline.rows_named(GRAPH_LAUNCH, Kind.RUNTIME)
     calls = calls[np.argsort(timeline.events.start[calls], kind="stable")]
     launches = timeline.events.correlation[calls].tolist()
     if len(calls) == len(replays):
@@ -125,7 +121,7 @@ def _kernel_of(capture: Timeline, call: int, op: int) -> str:
 def _ops_in_order(capture: Timeline, links: Links) -> Launches:
     """Only ops were recorded: those with no op of the same class inside them, as they began."""
     ops = capture.rows(Kind.OP)
-    ops = ops[[WEIGHTLESS.search(capture.name_of(row)) is None for row in ops.tolist()]] if len(ops) else ops
+    ops = ops[~capture.bears(WEIGHTLESS, ops)]
     ops = ops[np.argsort(capture.events.start[ops], kind="stable")]
     inner = set(ops.tolist())
     for row in ops.tolist():
@@ -153,10 +149,9 @@ def _best(timeline: Timeline, rows: I64, found: list[Launches]) -> Match | None:
     names = [timeline.name_of(row) for row in rows.tolist()]
     kinds = timeline.events.kind[rows].tolist()
     counts = Counter(names)
-    orders = _orders(timeline, rows)
     tried: list[tuple[int, Launches, I64]] = []
     for launches in sorted(found, key=lambda one: _unlike(counts, one))[:CAPTURES_TRIED]:
-        position = _laid_out(names, kinds, launches, orders)
+        position = side_by_side(names, kinds, launches)
         # Launches that no kernel of the replay answers speak against a capture that counted them.
         surplus = len(launches) - int((position >= 0).sum()) if launches.counted else 0
         tried.append((int((position >= 0).sum()) - surplus, launches, position))
@@ -171,30 +166,6 @@ def _best(timeline: Timeline, rows: I64, found: list[Launches]) -> Match | None:
     for other, place in equal[1:]:
         certain &= [_does(launches, a) == _does(other, b) for a, b in zip(position, place, strict=True)]
     return Match(launches, position, certain)
-
-
-def _orders(timeline: Timeline, rows: I64) -> list[I64]:
-    """Orders in which a replay's rows may have been captured: as they ran, and by their nodes' numbers.
-
-    Branches of a graph run side by side; nodes are numbered as they are made. Not every trace has numbers.
-    """
-    node = timeline.events.graph_node[rows]
-    found = [np.arange(len(rows), dtype=np.int64)]
-    if (node >= 0).all() and len(np.unique(node)) == len(node) and (np.diff(node) < 0).any():
-        found.append(np.argsort(node))
-    return found
-
-
-def _laid_out(names: list[str], kinds: list[int], launches: Launches, orders: list[I64]) -> I64:
-    """The rows beside a capture's launches, in the order that fits best."""
-    best = np.full(len(names), -1, np.int64)
-    for order in orders:
-        position = np.full(len(names), -1, np.int64)
-        given = order.tolist()
-        position[order] = side_by_side([names[at] for at in given], [kinds[at] for at in given], launches)
-        if (position >= 0).sum() > (best >= 0).sum():
-            best = position
-    return best
 
 
 def _does(launches: Launches, position: int) -> tuple[str, bytes] | None:
@@ -235,7 +206,8 @@ def side_by_side(names: list[str], kinds: list[int], launches: Launches) -> I64:
 def _distinct(keys: list[Any]) -> tuple[list[Any], I64]:
     """Each distinct key once, and for each key its number."""
     numbers: dict[Any, int] = {}
-    return list(numbers), np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    at = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    return list(numbers), at
 
 
 # -- rows for captured ops --------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def _disjoint(activities: dict[str, Intervals]) -> dict[str, Intervals]:
 
 def rows_matching(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> I64:
     """Of these rows those in whose name the pattern is found."""
-    return rows[timeline.named(pattern, rows)[timeline.events.name[rows]]] if len(rows) else rows
+    return rows[timeline.bears(pattern, rows)]
 
 
 def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> I64:
@@ -170,8 +170,6 @@ def _host_collectives(timeline: Timeline, links: Links, mine: Bool) -> Intervals
 
     Staging their data through the host is part of them.
     """
-    if not timeline.names:
-        return EMPTY
     everywhere = np.ones(len(timeline.events), bool)
     talk = _named(timeline, everywhere, HOST_COLLECTIVE, Kind.ANNOTATION, Kind.OP)
     if len(talk) == 0:
@@ -203,24 +201,18 @@ def _blocking_calls(timeline: Timeline, links: Links, mine: Bool, trying: Interv
     return Blocking(rows, events.start[rows], events.end[rows], owner[order])
 
 
-def _copies(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
-    return rows_matching(timeline, timeline.rows(Kind.MEMCPY), pattern)
-
-
 def _pageable_calls(timeline: Timeline, links: Links, mine: Bool) -> I64:
     """Copy calls that wait although they are called asynchronous: one side is pageable memory."""
-    rows = links.launch[_copies(timeline, PAGEABLE)]
+    rows = links.launch[timeline.rows_named(PAGEABLE, Kind.MEMCPY)]
     rows = rows[rows >= 0]
     return rows[mine[rows]]
 
 
 def _is_upload(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Calls that move data to the device, and the synchronize that belongs to such a copy."""
-    uploads = links.launch[_copies(timeline, UPLOAD)]
+    uploads = links.launch[timeline.rows_named(UPLOAD, Kind.MEMCPY)]
     uploads = uploads[uploads >= 0]
-    upload_ops = links.op[uploads]
-    upload_ops = upload_ops[upload_ops >= 0]
-    return np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], upload_ops))
+    return np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], links.op[uploads]))
 
 
 def _event_weights(timeline: Timeline, mine: Bool) -> tuple[I64, I64]:

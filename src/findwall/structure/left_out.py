@@ -120,14 +120,9 @@ def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
 
 def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
     """The timeline on a clock that stands still while something is left out. Rows keep their numbers."""
-    if len(left_out) == 0:
-        return timeline
     gone = union(left_out.start, left_out.end)
     events = timeline.events
-    start, end = (
-        events.start - gone.covered_before(events.start),
-        events.end - gone.covered_before(events.end),
-    )
+    start, end = (at - gone.covered_before(at) for at in (events.start, events.end))
     return replace(timeline, events=replace(events, start=start, end=end))
 
 
@@ -167,10 +162,7 @@ def _idle_parts(whole: LeftOut, idle: Intervals) -> LeftOut:
 
 
 def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int = 0) -> I64:
-    rows = timeline.rows(Kind.RUNTIME)
-    if len(rows) == 0:
-        return rows
-    rows = rows[timeline.named(pattern, rows)[timeline.events.name[rows]]]
+    rows = timeline.rows_named(pattern, Kind.RUNTIME)
     return rows[timeline.events.duration[rows] > least]
 
 
@@ -202,8 +194,7 @@ def _module_loads(timeline: Timeline, least: int) -> Stretches:
     """Calls that load code, other than for a compiler: what that loads is part of compiling."""
     events = timeline.events
     rows = _calls(timeline, _MODULE, least)
-    ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    ranges = ranges[timeline.named(COMPILE, ranges)[events.name[ranges]]] if len(ranges) else ranges
+    ranges = timeline.rows_named(COMPILE, Kind.ANNOTATION, Kind.OP)
     compiling = union(events.start[ranges], events.end[ranges])
     rows = rows[compiling.covered_within(events.start[rows], events.end[rows]) == 0]
     return rows, events.start[rows], events.end[rows]
@@ -214,8 +205,6 @@ def _contexts(timeline: Timeline, least: int) -> Stretches:
     where it takes longer than all others together: whichever call comes first creates the context."""
     events = timeline.events
     rows = _calls(timeline, _RUNTIME)
-    if len(rows) == 0:
-        return rows, rows, rows
     first = rows[firsts(events.name[rows].astype(np.int64), events.start[rows])]
     name, took = events.name[first], events.duration[first]
     memory = timeline.named(ALLOCATOR, rows)[name]
@@ -237,7 +226,7 @@ def _first_memory(timeline: Timeline, steps: Steps, is_cold: bool) -> Stretches:
         holding = holding[holding >= 0]
         once = len(holding) < len(steps.host) - 1 and len(holding) == holding.max(initial=-1) + 1
     else:
-        gives = timeline.named(FREE, rows)[events.name[rows]] if len(rows) else np.zeros(0, bool)
+        gives = timeline.bears(FREE, rows)
         once = is_cold or int((gives[:-1] & ~gives[1:]).sum()) < FEWEST_REPEATS
     rows = rows if once else _NONE
     return rows, events.start[rows], events.end[rows]
@@ -260,8 +249,7 @@ def _captures(timeline: Timeline) -> Stretches:
 def _first_compiles(timeline: Timeline, least: int) -> Stretches:
     """Ranges in which a function is compiled for the first time; again (0/1, 0/2) is recompilation."""
     events = timeline.events
-    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    rows = rows[timeline.named(_FIRST_COMPILE, rows)[events.name[rows]]] if len(rows) else rows
+    rows = timeline.rows_named(_FIRST_COMPILE, Kind.ANNOTATION, Kind.OP)
     rows = rows[events.duration[rows] > least]
     return rows, events.start[rows], events.end[rows]
 

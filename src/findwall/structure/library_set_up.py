@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Inputs, Kind, Timeline
-from findwall.model.intervals import I64, Intervals, union
+from findwall.model.intervals import I64, union
 from findwall.structure.links import NESTING_KINDS, Links
 
 # Both chosen by hand. Between two calls of an op lie microseconds; a plan takes a millisecond or more.
@@ -44,6 +44,9 @@ ASKS = re.compile(
 )
 
 
+Silence = tuple[int, int, int]  # an op, and from when to when
+
+
 class Plans(msgspec.Struct, frozen=True):
     """Stretches of set-up in host order. All columns have one length."""
 
@@ -55,21 +58,13 @@ class Plans(msgspec.Struct, frozen=True):
         return len(self.row)
 
 
-_NONE = np.empty(0, np.int64)
-NO_PLANS = Plans(_NONE, _NONE, _NONE)
-
-
 def find_plans(timeline: Timeline, links: Links, mine: Bool) -> Plans:
     """Set-up inside the ops of the threads that launch device work."""
     last = _last_launches(timeline, links)
     ops = timeline.rows(Kind.OP)
     ops = ops[mine[ops] & (last[ops] >= 0)]
-    if len(ops):
-        ops = ops[~timeline.named(_NOT_A_LIBRARY_OP, ops)[timeline.events.name[ops]]]
-    silent = _silences(timeline, links, ops, last)
-    silent = _set_up(timeline, ops, silent)
-    if len(silent) == 0:
-        return NO_PLANS
+    ops = ops[~timeline.bears(_NOT_A_LIBRARY_OP, ops)]
+    silent = _set_up(timeline, ops, _silences(timeline, links, ops, last))
     order = np.argsort(silent.start, kind="stable")
     return Plans(silent.row[order], silent.start[order], silent.end[order])
 
@@ -91,29 +86,28 @@ def _last_launches(timeline: Timeline, links: Links) -> I64:
 
 
 def _silences(timeline: Timeline, links: Links, ops: I64, last: I64) -> Plans:
-    """Long stretches of ops before their last launch in which nothing that they call runs, save questions."""
-    events = timeline.events
-    long = ops[last[ops] - events.start[ops] >= PLAN_NS]
-    if len(long) == 0:
-        return NO_PLANS
+    """The silences of these ops; `last`: when each host row launched last."""
+    long = ops[last[ops] - timeline.events.start[ops] >= PLAN_NS]
     inner = timeline.rows(*NESTING_KINDS)
     inner = inner[np.isin(links.parent[inner], long)]
-    inner = inner[~timeline.named(ASKS, inner)[events.name[inner]]] if len(inner) else inner
     inner = inner[np.argsort(links.parent[inner], kind="stable")]
     of = links.parent[inner]
-    found: list[tuple[int, int, int]] = []
+    found: list[Silence] = []
     for op in long.tolist():
         low, high = np.searchsorted(of, [op, op + 1])
-        called = inner[low:high]
-        if (events.kind[called] == Kind.PYTHON).any():
-            continue  # written in Python: what it does between two calls is that
-        silent = union(events.start[called], events.end[called]).gaps(int(events.start[op]), int(last[op]))
-        wide = silent.end - silent.start >= PLAN_NS
-        found += [
-            (op, *one) for one in zip(silent.start[wide].tolist(), silent.end[wide].tolist(), strict=True)
-        ]
-    columns = np.array(found, np.int64).reshape(-1, 3)
-    return Plans(columns[:, 0], columns[:, 1], columns[:, 2])
+        found += _silent(timeline, op, inner[low:high], int(last[op]))
+    return Plans(*np.array(found, np.int64).reshape(-1, 3).T)
+
+
+def _silent(timeline: Timeline, op: int, called: I64, until: int) -> list[Silence]:
+    """Long stretches of an op before its last launch in which nothing that it calls runs, save questions."""
+    events = timeline.events
+    if (events.kind[called] == Kind.PYTHON).any():
+        return []  # written in Python: what it does between two calls is that
+    called = called[~timeline.bears(ASKS, called)]
+    gaps = union(events.start[called], events.end[called]).gaps(int(events.start[op]), until)
+    wide = gaps.end - gaps.start >= PLAN_NS
+    return [(op, *one) for one in zip(gaps.start[wide].tolist(), gaps.end[wide].tolist(), strict=True)]
 
 
 def _set_up(timeline: Timeline, ops: I64, silent: Plans) -> Plans:
@@ -210,11 +204,7 @@ def find_trials(timeline: Timeline, links: Links, mine: Bool) -> I64:
 
 def _event_waits(timeline: Timeline, links: Links, ops: I64) -> I64:
     """How often each of these ops (in order of rows) waits for an event."""
-    calls = timeline.rows(Kind.RUNTIME)
-    if len(ops) == 0 or len(calls) == 0:
-        return np.zeros(len(ops), np.int64)
-    calls = calls[timeline.named(_WAITS_FOR_EVENT, calls)[timeline.events.name[calls]]]
-    of = links.op[calls]
+    of = links.op[timeline.rows_named(_WAITS_FOR_EVENT, Kind.RUNTIME)]
     return np.bincount(np.searchsorted(ops, of[np.isin(of, ops)]), minlength=len(ops))
 
 
@@ -256,31 +246,18 @@ def first_set_ups(timeline: Timeline, links: Links, is_cold: bool) -> tuple[I64,
     ops = timeline.rows(Kind.OP)
     first = ops[firsts(events.name[ops].astype(np.int64), events.start[ops])]
     long = first[events.duration[first] >= PLAN_NS]
-    if len(long):
-        long = long[~timeline.named(WRAPS, long)[events.name[long]]]
-    found: list[tuple[int, int, int]] = []
-    for op in long.tolist():
+    launches = np.unique(links.launch[timeline.rows(*DEVICE_KINDS)])
+    launches = launches[launches >= 0]
+    found: list[Silence] = []
+    for op in long[~timeline.bears(WRAPS, long)].tolist():
+        inside = (events.start >= events.start[op]) & (events.end <= events.end[op])
+        inside &= events.thread == events.thread[op]
+        inside[op] = False
+        until = int(events.start[launches[inside[launches]]].max(initial=events.start[op]))
+        silent = _silent(timeline, op, np.flatnonzero(inside & events.is_kind(*NESTING_KINDS)), until)
         later = np.setdiff1d(ops[events.name[ops] == events.name[op]], [op])
-        silent = _silent(timeline, links, op)
-        if events.duration[later].max(initial=0) < silent.length and (is_cold or len(later)):
-            found += [(op, *one) for one in zip(silent.start.tolist(), silent.end.tolist(), strict=True)]
-    columns = np.array(found, np.int64).reshape(-1, 3)
-    return columns[:, 0], columns[:, 1], columns[:, 2]
-
-
-def _silent(timeline: Timeline, links: Links, op: int) -> Intervals:
-    """Long stretches of an op before its last launch in which nothing that it calls runs, save questions."""
-    events = timeline.events
-    start, end = int(events.start[op]), int(events.end[op])
-    inside = (events.thread == events.thread[op]) & (events.start >= start) & (events.end <= end)
-    inside[op] = False
-    calls = np.unique(links.launch[timeline.rows(*DEVICE_KINDS)])
-    calls = calls[calls >= 0]
-    calls = calls[inside[calls]]
-    inner = np.flatnonzero(inside & events.is_kind(*NESTING_KINDS))
-    if len(calls) == 0 or (events.kind[inner] == Kind.PYTHON).any():
-        return union(calls[:0], calls[:0])
-    inner = inner[~timeline.named(ASKS, inner)[events.name[inner]]]
-    gaps = union(events.start[inner], events.end[inner]).gaps(start, int(events.start[calls].max()))
-    wide = gaps.end - gaps.start >= PLAN_NS
-    return Intervals(gaps.start[wide], gaps.end[wide])
+        took = sum(end - start for _, start, end in silent)
+        if events.duration[later].max(initial=0) < took and (is_cold or len(later)):
+            found += silent
+    rows, start, end = np.array(found, np.int64).reshape(-1, 3).T
+    return rows, start, end

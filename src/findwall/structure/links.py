@@ -268,10 +268,7 @@ LAUNCH_WORDS = ("launch", "memcpy", "memset")
 
 def unanswered(timeline: Timeline, links: Links) -> I64:
     """Launches and copies that have no device row in the file."""
-    calls = timeline.rows(Kind.RUNTIME)
-    if len(calls) == 0:
-        return calls
-    calls = calls[timeline.named(ENQUEUES, calls)[timeline.events.name[calls]]]
+    calls = timeline.rows_named(ENQUEUES, Kind.RUNTIME)
     return calls[~np.isin(calls, links.launch[timeline.rows(*DEVICE_KINDS)])]
 
 

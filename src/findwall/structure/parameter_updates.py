@@ -38,7 +38,7 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
     window = between_passes(timeline, links, ops)
     ops, window = ops[window >= 0], window[window >= 0]
     on_parameters, changed = on_shapes(timeline, ops, parameters)
-    changes = on_parameters & timeline.named(_IN_PLACE, ops)[timeline.events.name[ops]]
+    changes = on_parameters & timeline.bears(_IN_PLACE, ops)
     covered = {shape for shape, changes_it in zip(changed, changes.tolist(), strict=True) if changes_it}
     if not parameters or len(covered) <= MAJORITY_SHARE * len(parameters):
         return none
@@ -49,17 +49,12 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
 
 def parameter_shapes(timeline: Timeline) -> set[Shape]:
     """Shapes of the gradients that are kept; where none are, of the weights that are multiplied with."""
-    rows = timeline.rows(Kind.OP)
-    found = {_dims(inputs, 0) for inputs in _inputs(timeline, rows[_is(timeline, rows, GRADIENT)])}
+    found = {_dims(inputs, 0) for inputs in _inputs(timeline, timeline.rows_named(GRADIENT, Kind.OP))}
     if not any(found):
         for name, argument in _WEIGHT.items():
-            mine = rows[_is(timeline, rows, re.compile(f"^{name}$"))]
+            mine = timeline.rows_named(re.compile(f"^{name}$"), Kind.OP)
             found |= {_dims(inputs, argument) for inputs in _inputs(timeline, mine)}
     return {shape for shape in found if shape and np.prod(shape) > 1}
-
-
-def _is(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> Bool:
-    return timeline.named(pattern, rows)[timeline.events.name[rows]] if len(rows) else np.zeros(0, bool)
 
 
 def _inputs(timeline: Timeline, rows: I64) -> list[Inputs]:
@@ -97,8 +92,7 @@ def _end_of_step(timeline: Timeline, at: int) -> int:
     What follows may be the forward pass of a step that is not all in the file.
     """
     events = timeline.events
-    rows = timeline.rows(Kind.ANNOTATION)
-    rows = rows[_is(timeline, rows, PROFILER_STEP)]
+    rows = timeline.rows_named(PROFILER_STEP, Kind.ANNOTATION)
     rows = rows[(events.start[rows] <= at) & (events.end[rows] >= at)]
     return int(events.end[rows].max()) if len(rows) else at
 

@@ -104,7 +104,7 @@ def inside_one_call(timeline: Timeline, rows: I64, start: I64, end: I64) -> bool
     around = np.flatnonzero(events.thread == events.thread[rows[0]])
     around = around[events.is_kind(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION, Kind.PYTHON)[around]]
     calls = events.is_kind(Kind.OP, Kind.RUNTIME)[around]
-    around = around[calls | timeline.named(_ONE_CALL, around)[events.name[around]]]
+    around = around[calls | timeline.bears(_ONE_CALL, around)]
     # Some recorders write a range twice, as a range and as an op.
     twice = np.isin(events.start[around], start) & np.isin(events.end[around], end)
     around = around[~twice]

@@ -29,7 +29,6 @@ from findwall.structure.steps import (
     Steps,
     begun,
     find_steps,
-    rows_named,
     step_numbers,
 )
 from findwall.units import NS_PER_MS
@@ -166,7 +165,6 @@ def _rows_of_steps(timeline: Timeline, steps: Steps, first: int, last: int) -> I
     keep = ~device & (events.start >= start) & (events.start < end)
     keep |= device & (steps.of_row >= first) & (steps.of_row <= last)
     if steps.found_by == "optimizer":  # the call that ends where the first step begins
-        keep[rows_named(timeline, OPTIMIZER_STEP)] |= (
-            events.end[rows_named(timeline, OPTIMIZER_STEP)] == start
-        )
+        calls = timeline.rows_named(OPTIMIZER_STEP, Kind.ANNOTATION, Kind.OP)
+        keep[calls] |= events.end[calls] == start
     return np.flatnonzero(keep)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Work
+from findwall.attribute.workmodel.arguments import Arguments, Part, Tensor, Work
 
 
 class _Layout(msgspec.Struct, frozen=True):

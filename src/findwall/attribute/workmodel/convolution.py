@@ -10,8 +10,7 @@ import math
 import msgspec
 import numpy as np
 
-from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Work
+from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Part, Tensor, Work
 from findwall.model.events import Inputs, Kind, Timeline
 
 _INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")

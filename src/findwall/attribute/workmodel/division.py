@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from findwall.attribute.workmodel.arguments import Work
 from findwall.attribute.workmodel.kernel_names import elementwise_work, item_size_in_name
 from findwall.attribute.workmodel.owners import Owners
-from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from findwall.attribute.workmodel.arguments import Work
 from findwall.attribute.workmodel.division import Rows, Shares
-from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, WORTH_IT
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64

@@ -30,9 +30,10 @@ _SLICES_BYTES = 2 * 4.0  # an element of two fp32 slices: a product is split in 
 
 
 class _Chain(msgspec.Struct):
-    """The kernels of one stream in order, without what moves no activations."""
+    """The kernels of every stream in order, one stream after the other, without what moves no activations."""
 
     at: I64  # -> Rows
+    stream: I64
     elements: F64  # of elementwise kernels: what they read and write; of norms: the same, once known
     norm_rows: F64  # of row-wise norms
     gemm: Bool
@@ -42,6 +43,13 @@ class _Chain(msgspec.Struct):
     @property
     def norm(self) -> Bool:
         return ~np.isnan(self.norm_rows)
+
+    def before(self, values: F64) -> F64:
+        """What stands before each kernel on its stream; NaN before the first."""
+        return np.where(np.diff(self.stream, prepend=-1) == 0, np.roll(values, 1), np.nan)
+
+    def after(self, values: F64) -> F64:
+        return np.where(np.diff(self.stream, append=-1) == 0, np.roll(values, -1), np.nan)
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -54,35 +62,36 @@ class Device(msgspec.Struct, frozen=True):
 
 
 def fill_from_chain(rows: Rows, shares: Shares, allowed: Bool, device: Device) -> None:
-    """Fill unknown norms, products and attention in place, stream by stream.
+    """Fill unknown norms, products and attention in place.
 
     A guess that would need more than the device has is dropped.
     """
     unknown = np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL) & allowed
-    if not unknown.any():
-        return
-    track = rows.timeline.events.thread[rows.row]
-    for stream in np.unique(track[unknown]).tolist():
-        chain = _chain(rows, np.flatnonzero((track == stream) & (rows.kind == Kind.KERNEL)))
-        if not chain.norm.any():  # nothing here tells how many rows there are
-            continue
+    chain = _chain(rows, unknown)
+    if len(chain.at):
         height, width = _norms(rows, chain)
         _fill(rows, shares, unknown, chain, height, width, device)
 
 
-def _chain(rows: Rows, mine: I64) -> _Chain:
-    mine = mine[rows.class_index[mine] != CLASS_INDEX["copy"]]
-    mine = mine[np.argsort(rows.timeline.events.start[rows.row[mine]], kind="stable")]
-    kinds = rows.class_index[mine]
-    slices = rows.by_name(mine, lambda name: "splitkreduce" in name.lower())
-    by_row = rows.by_name(mine, lambda name: _ROW_A_BLOCK.search(name) is not None)
+def _chain(rows: Rows, unknown: Bool) -> _Chain:
+    """Of the streams with something unknown and a norm: without one nothing tells how many rows there are."""
+    stream = rows.timeline.events.thread[rows.row].astype(np.int64)
+    by_row = rows.by_name(slice(None), lambda name: _ROW_A_BLOCK.search(name) is not None)
+    by_row &= (rows.class_index != CLASS_INDEX["copy"]) & (rows.kind == Kind.KERNEL)
+    norm_rows = np.where(by_row, rows.blocks, np.nan)
+    told = np.intersect1d(stream[unknown], stream[~np.isnan(norm_rows)])
+    mine = (rows.class_index != CLASS_INDEX["copy"]) & (rows.kind == Kind.KERNEL) & np.isin(stream, told)
+    at = np.flatnonzero(mine)
+    at = at[np.lexsort((rows.timeline.events.start[rows.row[at]], stream[at]))]
+    slices = rows.by_name(at, lambda name: "splitkreduce" in name.lower())
     return _Chain(
-        at=mine,
-        elements=_elements(rows, mine),
-        norm_rows=np.where(by_row, rows.blocks[mine], np.nan),
-        gemm=(kinds == CLASS_INDEX["matmul"]) & ~slices,
+        at=at,
+        stream=stream[at],
+        elements=_elements(rows, at),
+        norm_rows=norm_rows[at],
+        gemm=(rows.class_index[at] == CLASS_INDEX["matmul"]) & ~slices,
         slices=slices,
-        attention=kinds == CLASS_INDEX["attention"],
+        attention=rows.class_index[at] == CLASS_INDEX["attention"],
     )
 
 
@@ -97,35 +106,43 @@ def _norms(rows: Rows, chain: _Chain) -> tuple[F64, F64]:
 
     A norm reads what the elementwise kernel before it wrote; norms of the same launch are alike.
     """
-    before = np.concatenate(([np.nan], chain.elements[:-1]))
-    width = before / chain.norm_rows
+    width = chain.before(chain.elements) / chain.norm_rows
     width[~(width == np.floor(width))] = np.nan
-    launch = rows.timeline.events.launch[rows.row[chain.at]]
-    for shape in np.unique(launch[chain.norm]).tolist():
-        alike = chain.norm & (launch == shape)
-        known = width[alike][~np.isnan(width[alike])]
-        if len(known):
-            values, counts = np.unique(known, return_counts=True)
-            width[alike] = values[np.argmax(counts)]
+    launch = rows.timeline.events.launch[rows.row[chain.at]].astype(np.int64)
+    _, alike = np.unique(np.stack([chain.stream, launch])[:, chain.norm], axis=1, return_inverse=True)
+    width[chain.norm] = _usual(width[chain.norm], alike.reshape(-1))
     chain.elements[chain.norm] = (chain.norm_rows * width)[chain.norm]
-    return _carried(chain.norm_rows), _carried(width)
+    return _carried(chain, chain.norm_rows), _carried(chain, width)
 
 
-def _carried(values: F64) -> F64:
-    """Each place's last known value; the first known one before that."""
+def _usual(values: F64, group: I64) -> F64:
+    """For each entry what its group has most often, of equals the least; NaN where none is known."""
+    known = ~np.isnan(values)
+    pairs, counts = np.unique(np.stack([group[known], values[known]]), axis=1, return_counts=True)
+    order = np.lexsort((pairs[1], -counts, pairs[0]))
+    groups, first = np.unique(pairs[0][order], return_index=True)
+    usual = np.full(int(group.max(initial=-1)) + 1, np.nan)
+    usual[groups.astype(np.int64)] = pairs[1][order[first]]
+    return usual[group]
+
+
+def _carried(chain: _Chain, values: F64) -> F64:
+    """Each place's last known value on its stream; the first known one before that."""
     known = np.flatnonzero(~np.isnan(values))
-    if len(known) == 0:
-        return values
-    last = np.searchsorted(known, np.arange(len(values)), "right") - 1
-    return values[known[np.maximum(last, 0)]]
+    after = np.searchsorted(known, np.arange(len(values)), "right")
+    found = np.full(len(values), np.nan)
+    for which in (after, after - 1):  # what stands before comes last, and so counts
+        there = (which >= 0) & (which < len(known))
+        there[there] = chain.stream[known[which[there]]] == chain.stream[there]
+        found[there] = values[known[which[there]]]
+    return found
 
 
 def _fill(
     rows: Rows, shares: Shares, unknown: Bool, chain: _Chain, height: F64, width: F64, device: Device
 ) -> None:
     stream = height * width
-    produced = np.where(chain.attention, stream, chain.elements)
-    given = np.concatenate(([np.nan], produced[:-1]))
+    given = chain.before(np.where(chain.attention, stream, chain.elements))
     following = _following(chain)
     wanted = np.where(np.isnan(following), _tiled(rows, chain, height, device.multiprocessors), following)
     size = rows.by_name(chain.at, lambda name: item_size_in_name(name) or 2, np.float64)
@@ -150,10 +167,8 @@ def _fill(
 
 def _following(chain: _Chain) -> F64:
     """What the next kernel reads, looking past the reduction of a split product."""
-    after = np.concatenate((chain.elements[1:], [np.nan]))
-    second = np.concatenate((after[1:], [np.nan]))
-    skip = np.concatenate((chain.slices[1:], [False]))
-    return np.where(skip, second, after)
+    after = chain.after(chain.elements)
+    return np.where(chain.after(chain.slices.astype(np.float64)) == 1, chain.after(after), after)
 
 
 def _tiled(rows: Rows, chain: _Chain, height: F64, multiprocessors: int) -> F64:

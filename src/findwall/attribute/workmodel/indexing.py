@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Table, Work
+from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Part, Table, Tensor, Work
 
 _SORT_WORDS = (
     "sort",

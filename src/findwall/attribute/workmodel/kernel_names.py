@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.workmodel import matmul, pointwise, reduction
+from findwall.attribute.workmodel.arguments import Work
 from findwall.attribute.workmodel.convolution import without_namespace
-from findwall.attribute.workmodel.work import Work
 from findwall.model.events import Details, Events, Inputs, Kind, Launch, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.classes import classify, math_in_name

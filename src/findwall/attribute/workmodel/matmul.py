@@ -6,8 +6,16 @@ import math
 
 import msgspec
 
-from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Tensor, broadcast
-from findwall.attribute.workmodel.work import Part, Product, Work
+from findwall.attribute.workmodel.arguments import (
+    HALF_BYTES,
+    VECTOR_ELEMENTS,
+    Arguments,
+    Part,
+    Product,
+    Tensor,
+    Work,
+    broadcast,
+)
 
 # op -> positions of (A, B, added matrix or None, whether B is given transposed as in linear)
 _FORMS: dict[str, tuple[int, int, int | None, bool]] = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.arguments import Arguments, Tensor, Work
 
 _WHOLE = frozenset(
     {

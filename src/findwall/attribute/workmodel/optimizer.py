@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from findwall.attribute.workmodel.arguments import Arguments
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.arguments import Arguments, Work
 from findwall.model.events import Kind, Timeline
 
 _FP32_BYTES = 4.0  # assumed of every element; the kernel's own name corrects it

@@ -17,12 +17,11 @@ from findwall.attribute.workmodel import (
     pointwise,
     reduction,
 )
-from findwall.attribute.workmodel.arguments import Arguments
+from findwall.attribute.workmodel.arguments import Arguments, Work
 from findwall.attribute.workmodel.convolution import HALVES, Results, without_namespace
 from findwall.attribute.workmodel.optimizer import is_list_op, optimizer_work
 from findwall.attribute.workmodel.pointwise import compiled_work, is_compiled
 from findwall.attribute.workmodel.serving import is_serving, serving_work
-from findwall.attribute.workmodel.work import Work
 from findwall.model.events import I32, Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.captures import is_replayed

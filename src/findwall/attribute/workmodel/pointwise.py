@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor, broadcast, item_size, promoted
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.arguments import Arguments, Tensor, Work, broadcast, item_size, promoted
 
 # Vector-pipe operations an element: counted by hand from the reasoning above, not calibrated. So are the bare
 # numbers in the table.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor, item_size
-from findwall.attribute.workmodel.work import Part, Work
+from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Part, Tensor, Work, item_size
 
 # op -> position of the reduced axes, None where it always reduces everything
 _REDUCE: dict[str, int | None] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from findwall.attribute.facts import Facts
 from findwall.examine.series.one_step import one_step
 from findwall.model.measurement import Measurement, StepColumns
-from findwall.model.run import Rank, Run
+from findwall.model.run import Run
 from findwall.model.series import Samples, Series, StepSeries, Stretch
 from findwall.readers.run_folder import RUN_FOLDER, measurement_in, run_info
 from findwall.units import NS_PER_S, ms
@@ -30,7 +30,7 @@ def gather(run: Run, facts: Facts | None) -> Series:
     steps = step_series(measured) if measured is not None else None
     return Series(
         timeline=one_step(facts) if facts is not None else None,
-        why_no_timeline="" if facts is not None else _why_no_trace(rank),
+        why_no_timeline="" if facts is not None else f"{NO_TRACE} {rank.why_no_trace}".strip(),
         steps=steps,
         why_no_steps="" if steps is not None else "No step was timed." if folder is not None else NOT_TIMED,
         command=list(info.argv) or [info.script] if info is not None else [],
@@ -38,10 +38,6 @@ def gather(run: Run, facts: Facts | None) -> Series:
         versions={name: version for name, version in run.environment.versions.items() if version},
         rank=rank.number,
     )
-
-
-def _why_no_trace(rank: Rank) -> str:
-    return f"{NO_TRACE} {rank.why_no_trace}".strip()
 
 
 # -- the timed steps of a run in order, and what its machine said meanwhile -------------------------------

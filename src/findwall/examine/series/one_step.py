@@ -65,7 +65,9 @@ def one_step(facts: Facts) -> StepTimeline | None:
     device, tracks = _device(facts, window)
     gaps = _gaps(facts, window, names)
     host, threads = _host(facts, window, len(tracks) + 1)
-    rows, left_out = _capped(_joined([gaps, _shifted(device, 1), host]), len(tracks) + 1)
+    rows, left_out = _capped(
+        _joined([gaps, msgspec.structs.replace(device, track=device.track + 1), host]), len(tracks) + 1
+    )
     order = np.lexsort((rows.start, rows.depth, rows.track))
     return _packed(
         rows.take(order), window, [Track("device idle", "idle"), *tracks, *threads], names, kind, left_out
@@ -213,10 +215,6 @@ def _depths(parent: I64, rows: I64) -> I64:
         depth += open_
         around = np.where(open_, parent[np.maximum(around, 0)], -1)
     return depth
-
-
-def _shifted(rows: _Rows, by: int) -> _Rows:
-    return msgspec.structs.replace(rows, track=rows.track + by)
 
 
 def _joined(parts: list[_Rows]) -> _Rows:
