@@ -10,9 +10,17 @@ from msgspec.structs import replace
 
 from findwall.attribute.counted import FP32_CEILING, TENSOR_CEILING
 from findwall.attribute.places import lines_evidence
-from findwall.examine.questions import counted_busy, is_steady, steadiness
 from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
-from findwall.examine.rows import KERNELS_LISTED, machine, memory, throughput, warnings
+from findwall.examine.rows import (
+    KERNELS_LISTED,
+    counted_busy,
+    is_steady,
+    machine,
+    memory,
+    steadiness,
+    throughput,
+    warnings,
+)
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, plain
 from findwall.model.diagnosis import (

@@ -13,8 +13,7 @@ import msgspec
 
 from findwall.attribute.conditions import holding_down
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
-from findwall.examine.questions import counted_busy
-from findwall.examine.rows import machine, memory
+from findwall.examine.rows import counted_busy, machine, memory
 from findwall.examine.untraced import (
     CounterVerdict,
     Wait,
@@ -247,26 +246,22 @@ def _questions(busy: float | None) -> list[Question]:
 
 
 def _notes(job: WatchedJob, rank: Rank, found: Doings, verdict: CounterVerdict) -> list[Claim]:
-    notes = []
     waited = rank.telemetry.cpu.in_line_share if rank.telemetry.cpu is not None else None
-    if waited is not None and waited >= WORTH_IT:
-        notes.append(Claim("watched/in-line", {"waited_share": waited}))
-    notes += [plain(f"{note}.") for note in rank.telemetry.notes]
-    held = holding_down(rank)
-    if held is not None:
-        notes.append(Claim("watched/held-down", parts=[held]))
-    if rank.telemetry.other_processes:
-        notes.append(Claim("watched/other-processes", {"others": rank.telemetry.other_processes}))
-    if verdict.cause == "host-work":
-        notes.append(Claim("watched/collector"))
-    if job.missed > job.looks:
-        notes.append(Claim("watched/missed", {"missed": job.missed, "looks": job.missed + job.looks}))
-    other = rank.watched.other_thread if rank.watched is not None else ""
-    if other:
-        notes.append(Claim("watched/other-thread", names={"thread": other}))
-    if found.looks and any(is_worker(stack) for stack in (rank.watched or NOTHING_SEEN).stacks):
-        notes.append(Claim("watched/is-worker"))
-    return notes
+    held, others = holding_down(rank), rank.telemetry.other_processes
+    seen = rank.watched or NOTHING_SEEN
+    works = found.looks > 0 and any(is_worker(stack) for stack in seen.stacks)
+    looks: dict[str, Figure] = {"missed": job.missed, "looks": job.missed + job.looks}
+    every = [
+        Claim("watched/in-line", {"waited_share": waited}) if (waited or 0.0) >= WORTH_IT else None,
+        *(plain(f"{note}.") for note in rank.telemetry.notes),
+        Claim("watched/held-down", parts=[held]) if held is not None else None,
+        Claim("watched/other-processes", {"others": others}) if others else None,
+        Claim("watched/collector") if verdict.cause == "host-work" else None,
+        Claim("watched/missed", looks) if job.missed > job.looks else None,
+        Claim("watched/other-thread", names={"thread": seen.other_thread}) if seen.other_thread else None,
+        Claim("watched/is-worker") if works else None,
+    ]
+    return [note for note in every if note is not None]
 
 
 def _row(rank: Rank, found: Doings, odd: Claim | None) -> WatchedRow:

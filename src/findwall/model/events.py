@@ -54,6 +54,11 @@ class Inputs(msgspec.Struct, frozen=True):
     strides: list[list[int | list[int]]] = []
     concrete: list[str] = []
 
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Dims of the tensor at a position; nothing where it is a list or a number, or was not recorded."""
+        dims = self.dims[index] if index < len(self.dims) else []
+        return tuple(extent for extent in dims if isinstance(extent, int))
+
 
 class Launch(msgspec.Struct, frozen=True):
     """How a kernel was launched."""

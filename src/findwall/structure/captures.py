@@ -23,8 +23,9 @@ from findwall.model.intervals import I64
 from findwall.structure.alignment import affinity, align, evenly
 from findwall.structure.classes import op_class
 from findwall.structure.cores import WEIGHTLESS
-from findwall.structure.links import Links, is_launch, link, link_launches
+from findwall.structure.links import ENQUEUES, Links, link, link_launches
 
+_BEGIN, _END = (re.compile(f"{one}capture", re.IGNORECASE) for one in ("begin", "end"))
 GRAPH_LAUNCH = re.compile("graphlaunch", re.IGNORECASE)
 # Kernels times launches: beyond it, laying them side by side takes hundreds of megabytes. Chosen by hand.
 MOST_PAIRS = 20_000_000
@@ -93,11 +94,8 @@ def captured_launches(capture: Timeline) -> list[Launches]:
         return [ops] if len(ops) else []
     answered = np.zeros(len(events), bool)
     answered[links.launch[links.launch >= 0]] = True
-    names = [capture.names[name].lower() for name in events.name[calls].tolist()]
-    issues = np.array([is_launch(name) and "graphlaunch" not in name for name in names], bool)
-    issues &= ~answered[calls]
-    begins = np.flatnonzero(["begincapture" in name for name in names])
-    ends = np.flatnonzero(["endcapture" in name for name in names])
+    issues = capture.bears(ENQUEUES, calls) & ~capture.bears(GRAPH_LAUNCH, calls) & ~answered[calls]
+    begins, ends = (np.flatnonzero(capture.bears(one, calls)) for one in (_BEGIN, _END))
     found = []
     for begin in begins.tolist() or [-1]:
         later = ends[ends > begin]

@@ -29,7 +29,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE
-from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import ALLOCATOR, COMPILE, FREE
@@ -75,9 +75,7 @@ class LeftOut(msgspec.Struct, frozen=True):
         return len(self.start)
 
     def of(self, *reasons: str) -> LeftOut:
-        return self.where(np.isin(self.reason, [REASONS.index(one) for one in reasons]))
-
-    def where(self, wanted: Bool) -> LeftOut:
+        wanted = np.isin(self.reason, [REASONS.index(one) for one in reasons])
         return LeftOut(
             self.start[wanted], self.end[wanted], self.reason[wanted], self.row[wanted], self.hidden
         )

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -46,8 +47,8 @@ class Links(msgspec.Struct, frozen=True):
 
 def link(timeline: Timeline) -> Links:
     """Work out every reference of one timeline, once."""
-    parent = _nest(timeline)
-    launch, ambiguous = _launches(timeline)
+    known = link_launches(timeline)
+    parent, launch = _nest(timeline), known.launch
     nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP, Kind.CAPTURED))
     op = nearest_op.copy()
     device = timeline.rows(*DEVICE_KINDS)
@@ -58,16 +59,8 @@ def link(timeline: Timeline) -> Links:
     captured = _by_external_id(timeline, device, Kind.CAPTURED)
     op[device] = np.where(captured >= 0, captured, op[device])
     backward = _backward(timeline, parent)
-    return Links(
-        parent=parent,
-        launch=launch,
-        op=op,
-        backward=backward,
-        forward=_forward_ops(timeline, parent, backward),
-        kernels_without_launch=_unlaunched(timeline, launch),
-        launches_without_kernel=_unanswered_launches(timeline, launch),
-        ambiguous=ambiguous,
-    )
+    forward = _forward_ops(timeline, parent, backward)
+    return replace(known, parent=parent, op=op, backward=backward, forward=forward)
 
 
 def link_launches(timeline: Timeline) -> Links:
@@ -81,7 +74,7 @@ def link_launches(timeline: Timeline) -> Links:
         backward=np.zeros(len(none), bool),
         forward=none,
         kernels_without_launch=_unlaunched(timeline, launch),
-        launches_without_kernel=_unanswered_launches(timeline, launch),
+        launches_without_kernel=len(unanswered(timeline, launch)) if (launch >= 0).any() else 0,
         ambiguous=ambiguous,
     )
 
@@ -263,19 +256,18 @@ def _by_external_id(timeline: Timeline, orphans: I64, kind: Kind) -> I64:
 
 LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)", re.IGNORECASE)
 ENQUEUES = re.compile(rf"{LAUNCH.pattern}|^(cuda|cu|hip)Mem(cpy|set)", re.IGNORECASE)
-LAUNCH_WORDS = ("launch", "memcpy", "memset")
 
 
-def unanswered(timeline: Timeline, links: Links) -> I64:
+def unanswered(timeline: Timeline, launch: I64) -> I64:
     """Launches and copies that have no device row in the file."""
     calls = timeline.rows_named(ENQUEUES, Kind.RUNTIME)
-    return calls[~np.isin(calls, links.launch[timeline.rows(*DEVICE_KINDS)])]
+    return calls[~np.isin(calls, launch[timeline.rows(*DEVICE_KINDS)])]
 
 
 def launches_before(timeline: Timeline, links: Links) -> I64:
     """Those before the file's first device row: they were cut away."""
     device = timeline.rows(*DEVICE_KINDS)
-    lost = unanswered(timeline, links) if len(device) else device
+    lost = unanswered(timeline, links.launch) if len(device) else device
     return lost[timeline.events.start[lost] < timeline.events.start[device].min()] if len(lost) else lost
 
 
@@ -286,20 +278,3 @@ def _unlaunched(timeline: Timeline, launch: I64) -> int:
     if not launched.any():
         return len(device)
     return int((start[~launched] >= start[launched].min()).sum())
-
-
-def _unanswered_launches(timeline: Timeline, launch: I64) -> int:
-    """Calls that should have put work on the device but whose row is missing."""
-    words = np.array([is_launch(name) for name in timeline.names], bool)
-    calls = timeline.rows(Kind.RUNTIME)
-    calls = calls[words[timeline.events.name[calls]]] if len(calls) else calls
-    if len(timeline.rows(*DEVICE_KINDS)) == 0:
-        return 0
-    answered = np.zeros(len(timeline.events), bool)
-    answered[launch[launch >= 0]] = True
-    return int((~answered[calls]).sum())
-
-
-def is_launch(name: str) -> bool:
-    lowered = name.lower()
-    return any(word in lowered for word in LAUNCH_WORDS) and "hostfunc" not in lowered

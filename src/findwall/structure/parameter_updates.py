@@ -49,23 +49,17 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
 
 def parameter_shapes(timeline: Timeline) -> set[Shape]:
     """Shapes of the gradients that are kept; where none are, of the weights that are multiplied with."""
-    found = {_dims(inputs, 0) for inputs in _inputs(timeline, timeline.rows_named(GRADIENT, Kind.OP))}
+    found = {inputs.shape(0) for inputs in _inputs(timeline, timeline.rows_named(GRADIENT, Kind.OP))}
     if not any(found):
         for name, argument in _WEIGHT.items():
             mine = timeline.rows_named(re.compile(f"^{name}$"), Kind.OP)
-            found |= {_dims(inputs, argument) for inputs in _inputs(timeline, mine)}
+            found |= {inputs.shape(argument) for inputs in _inputs(timeline, mine)}
     return {shape for shape in found if shape and np.prod(shape) > 1}
 
 
 def _inputs(timeline: Timeline, rows: I64) -> list[Inputs]:
     every = (timeline.details.inputs_of(one) for one in np.unique(timeline.events.inputs[rows]).tolist())
     return [one for one in every if one is not None]
-
-
-def _dims(inputs: Inputs, argument: int) -> Shape:
-    """Dims of one tensor; nothing where it is a list or a number."""
-    dims = inputs.dims[argument] if argument < len(inputs.dims) else []
-    return tuple(size for size in dims if isinstance(size, int))
 
 
 def between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
@@ -101,8 +95,8 @@ def on_shapes(timeline: Timeline, ops: I64, wanted: set[Shape]) -> tuple[Bool, l
     """Of each op whether one of its tensors has such a shape, and that of its first: what it would change."""
     ids, inverse = np.unique(timeline.events.inputs[ops], return_inverse=True)
     every = [timeline.details.inputs_of(one) or Inputs() for one in ids.tolist()]
-    on_wanted = [any(_dims(one, at) in wanted for at in range(len(one.dims))) for one in every]
-    firsts = [_dims(one, 0) for one in every]
+    on_wanted = [any(one.shape(at) in wanted for at in range(len(one.dims))) for one in every]
+    firsts = [one.shape(0) for one in every]
     changes = inverse.reshape(-1).tolist()
     return np.array([on_wanted[at] for at in changes], bool), [firsts[at] for at in changes]
 

@@ -278,7 +278,7 @@ def _with_the_last(
     would have launched, or with its own last row. (A profiler's last step is stretched while that stops.)"""
     events = timeline.events
     last, before = np.unique(of_row[rows])[[-1, -2]].tolist()
-    lost = np.searchsorted(markers.edges, events.start[unanswered(timeline, links)], side="right") - 1
+    lost = np.searchsorted(markers.edges, events.start[unanswered(timeline, links.launch)], side="right") - 1
     if (lost == last).sum() > (lost == before).sum():
         return firsts, False
     mine = rows[of_row[rows] == last]

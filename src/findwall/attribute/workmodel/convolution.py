@@ -221,7 +221,7 @@ class Results:
     def _learn(self, inputs: Inputs | None) -> None:
         if inputs is None or len(inputs.dims) < 3:
             return
-        x, gradient, weight = (_extents(inputs, index) for index in range(3))
+        x, gradient, weight = map(inputs.shape, range(3))
         known = self._found.setdefault((x, weight), gradient)
         if known != gradient:  # the same shapes at two strides: it cannot be told which
             self._found[(x, weight)] = None
@@ -232,11 +232,7 @@ class Results:
             return None
         if len(inputs.dims) < 2 or len(inputs.types) < 2:
             return None
-        result = self._found.get((_extents(inputs, 0), _extents(inputs, 1)))
+        result = self._found.get((inputs.shape(0), inputs.shape(1)))
         if result is None:
             return None
         return Inputs(dims=[*inputs.dims[:2], list(result)], types=[*inputs.types[:2], inputs.types[0]])
-
-
-def _extents(inputs: Inputs, index: int) -> tuple[int, ...]:
-    return tuple(extent for extent in inputs.dims[index] if isinstance(extent, int))

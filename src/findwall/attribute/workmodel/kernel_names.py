@@ -107,7 +107,7 @@ _OF_PRODUCT = {"bf16": BF16, "fp16": FP16, "fp32": FP32, "tf32": FP32, "fp64": F
 _NAMED = re.compile(r"(bfloat16|__nv_bfloat16|\bbf16\b)|(c10::half|__half|\bhalf\b)|(\bfloat\b)|(\bdouble\b)")
 # Copies that torch has a kernel of its own for: from fp32 to what it is named after.
 _NARROWING = {"bfloat16_copy_kernel": BF16, "float16_copy_kernel": FP16}
-_PRODUCTS = frozenset(op for op in matmul.OPS if "scaled" not in op and "int" not in op)
+_PRODUCTS = frozenset(op for op in matmul.FORMS if "scaled" not in op and "int" not in op)
 _COPIES = frozenset({"clone", "contiguous", "copy_"})
 _ROWS = frozenset({"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"})
 _SUMS = frozenset({"sum", "mean", "var", "std", "var_mean", "amax", "amin", "norm", "linalg_vector_norm"})

@@ -18,7 +18,7 @@ from findwall.attribute.workmodel.arguments import (
 )
 
 # op -> positions of (A, B, added matrix or None, whether B is given transposed as in linear)
-_FORMS: dict[str, tuple[int, int, int | None, bool]] = {
+FORMS: dict[str, tuple[int, int, int | None, bool]] = {
     "mm": (0, 1, None, False),
     "bmm": (0, 1, None, False),
     "matmul": (0, 1, None, False),
@@ -40,11 +40,10 @@ _FORMS: dict[str, tuple[int, int, int | None, bool]] = {
     "linear": (0, 1, 2, True),
     "cutlass_scaled_mm": (1, 2, None, False),
 }
-OPS = frozenset(_FORMS)
 
 
 def matmul_work(op: str, arguments: Arguments) -> Work | None:
-    left, right, added, transposed = _FORMS[op]
+    left, right, added, transposed = FORMS[op]
     a, b = arguments.needed(left, right, rank=1)
     product = _product(a, b, transposed)
     if product is None:

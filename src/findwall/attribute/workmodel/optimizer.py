@@ -7,6 +7,8 @@ the gradients of the backward pass.
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 
 import numpy as np
 
@@ -68,7 +70,7 @@ def _traffic(op: str, arguments: Arguments) -> tuple[float, float, float]:
 # -- how many elements the parameters have, by the rows that accumulate their gradients -------------------
 
 
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
+_ACCUMULATE = re.compile("^torch::autograd::AccumulateGrad")
 
 
 def parameter_count(timeline: Timeline, steps: int | None = None) -> float | None:
@@ -76,24 +78,11 @@ def parameter_count(timeline: Timeline, steps: int | None = None) -> float | Non
 
     The rarest shape (an embedding, a head) occurs once a pass, so its count is the number of passes.
     """
-    wanted = np.array([name.startswith(_ACCUMULATE) for name in timeline.names], bool)
-    rows = timeline.rows(Kind.OP)
-    rows = rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
-    rows = rows[timeline.events.inputs[rows] >= 0]
-    if len(rows) == 0:
-        return None
-    distinct, counts = np.unique(timeline.events.inputs[rows], return_counts=True)
-    seen: dict[tuple[int, ...], int] = {}
-    for index, count in zip(distinct.tolist(), counts.tolist(), strict=True):
-        shape = _shape(timeline, index)
-        seen[shape] = seen.get(shape, 0) + count
-    passes = max(min(seen.values()), steps or 0)
+    rows = timeline.rows_named(_ACCUMULATE, Kind.OP)
+    seen: Counter[tuple[int, ...]] = Counter()
+    for index, count in zip(*np.unique(timeline.events.inputs[rows], return_counts=True), strict=True):
+        inputs = timeline.details.inputs_of(int(index))
+        if inputs is not None and inputs.dims:
+            seen[inputs.shape(0)] += int(count)
     total = sum(math.prod(shape) * count for shape, count in seen.items())
-    return total / passes if total else None
-
-
-def _shape(timeline: Timeline, index: int) -> tuple[int, ...]:
-    inputs = timeline.details.inputs_of(index)
-    if inputs is None or not inputs.dims:
-        return (0,)
-    return tuple(extent for extent in inputs.dims[0] if isinstance(extent, int))
+    return total / max(min(seen.values()), steps or 0) if total else None

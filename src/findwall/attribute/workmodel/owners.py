@@ -116,19 +116,18 @@ def _shared_with_inner_ops(links: Links, op: I64, work: I64, climbed: np.ndarray
 
 Model = Callable[[str, Arguments], "Work | None"]
 
-_FAMILIES: tuple[tuple[frozenset[str], Model], ...] = (
-    (matmul.OPS, matmul.matmul_work),
-    (convolution.OPS, convolution.convolution_work),
-    (attention.OPS, attention.attention_work),
-    (pointwise.OPS, pointwise.pointwise_work),
-    (movement.OPS, movement.movement_work),
-    (reduction.NORM_OPS, reduction.norm_work),
-    (reduction.OPS, reduction.reduction_work),
-    (indexing.OPS, indexing.indexing_work),
-    (movement.CREATION_OPS, movement.creation_work),
-    (matmul.RECURRENT_OPS, matmul.recurrent_work),
-)
-_MODELS: dict[str, Model] = {op: model for ops, model in reversed(_FAMILIES) for op in ops}
+_MODELS: dict[str, Model] = {
+    **dict.fromkeys(matmul.RECURRENT_OPS, matmul.recurrent_work),
+    **dict.fromkeys(movement.CREATION_OPS, movement.creation_work),
+    **indexing.MODELS,
+    **reduction.MODELS,
+    **dict.fromkeys(reduction.NORM_OPS, reduction.norm_work),
+    **dict.fromkeys(movement.OPS, movement.movement_work),
+    **dict.fromkeys(pointwise.OPS, pointwise.pointwise_work),
+    **dict.fromkeys(attention.FORMS, attention.attention_work),
+    **dict.fromkeys(convolution.OPS, convolution.convolution_work),
+    **dict.fromkeys(matmul.FORMS, matmul.matmul_work),
+}
 # Whose short names mean what torch's mean.
 _NAMESPACES = (
     "aten",

@@ -55,10 +55,6 @@ _POOL = frozenset(
 _POOL_BACKWARD = frozenset(f"{name}_backward" for name in _POOL)
 
 
-def reduction_work(op: str, arguments: Arguments) -> Work | None:
-    return _MODELS[op](op, arguments)
-
-
 def _reduce(op: str, arguments: Arguments) -> Work | None:
     (x,), at = arguments.needed(0), _REDUCE[op]
     kept = _kept(x, arguments, at) if at is not None else 1
@@ -168,7 +164,7 @@ def _pool_backward(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-_MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
+MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
     **dict.fromkeys(_REDUCE, _reduce),
     **dict.fromkeys(_SOFTMAX, _softmax),
     **dict.fromkeys(_SOFTMAX_BACKWARD, _softmax_backward),
@@ -177,7 +173,6 @@ _MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
     **dict.fromkeys(_POOL, _pool),
     **dict.fromkeys(_POOL_BACKWARD, _pool_backward),
 }
-OPS = frozenset(_MODELS)
 
 
 # -- layer, batch, group and RMS norms: a kernel each for the statistics and for applying them ------------

@@ -52,7 +52,6 @@ class _Window(msgspec.Struct, frozen=True):
     begins: int
     ends: int
     step_from: int
-    step_to: int
 
 
 def one_step(facts: Facts) -> StepTimeline | None:
@@ -101,7 +100,7 @@ def _window(facts: Facts, at: int) -> _Window:
     begins, ends = int(facts.steps.boundaries[at]), int(facts.steps.boundaries[at + 1])
     host = int(facts.steps.host[at]) if at < len(facts.steps.host) else begins
     first = host if begins - (ends - begins) < host < begins else begins
-    return _Window(first, max(ends, begins + 1), begins, max(ends, begins + 1))
+    return _Window(first, max(ends, begins + 1), begins)
 
 
 def _inside(facts: Facts, rows: I64, window: _Window) -> I64:
@@ -255,7 +254,7 @@ def _packed(
         unit_ns=int(unit),
         span=int(span // unit),
         step_from=int((window.step_from - window.begins) // unit),
-        step_to=int((window.step_to - window.begins) // unit),
+        step_to=int(span // unit),
         tracks=tracks,
         lanes=lanes,
         names=[names[at] for at in used.tolist()],
