@@ -8,6 +8,7 @@ import numpy as np
 
 from findwall.attribute.conditions import FEWEST_STEPS
 from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
@@ -96,11 +97,8 @@ def _error_of_mean(seconds: np.ndarray, kinds: Sequence[str]) -> float:
     if len(seconds) < 2:
         return 0.0
     names = np.array(kinds) if len(kinds) == len(seconds) else np.zeros(len(seconds))
-    within = 0.0
-    for name in np.unique(names):
-        mine = seconds[names == name]
-        spread = float(mine.std(ddof=1)) if len(mine) > 1 else 0.0
-        within += len(mine) * spread**2
+    parts = [seconds[names == name] for name in np.unique(names)]
+    within = sum(len(mine) * float(mine.std(ddof=1)) ** 2 for mine in parts if len(mine) > 1)
     return float(np.sqrt(within) / len(seconds))
 
 
@@ -263,21 +261,12 @@ def counted_busy(busy: float | None, nothing: Claim) -> Question:
     return Question("busy", _yes(busy >= NEARLY_ALL), busy, claim=Claim("busy/counted", {"busy_share": busy}))  # type: ignore[arg-type]
 
 
-def _matrix(facts: Facts) -> np.ndarray:
-    return _is_class(facts, *MATRIX_CLASSES)
-
-
-def _is_class(facts: Facts, *names: str) -> np.ndarray:
-    wanted = [KERNEL_CLASSES.index(name) for name in names]
-    return np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
-
-
 def _matmul(facts: Facts) -> Question:
     busy = float(facts.own.sum())
     if busy <= 0:
         return Question("matmul", "unknown", None, claim=Claim("matmul/no-work"))
-    value = float(facts.own[_matrix(facts)].sum()) / busy
-    most = value + float(facts.own[_is_class(facts, NO_CLASS)].sum()) / busy
+    value = float(facts.own[of_class(facts, *MATRIX_CLASSES)].sum()) / busy
+    most = value + float(facts.own[of_class(facts, NO_CLASS)].sum()) / busy
     if value < MAJORITY_SHARE <= most:
         nameless = Claim("matmul/unknown", {"unknown_share": most - value})
         return Question("matmul", "unknown", None, claim=nameless)
@@ -286,7 +275,7 @@ def _matmul(facts: Facts) -> Question:
 
 
 def _peak(facts: Facts) -> Question:
-    matrix = _matrix(facts)
+    matrix = of_class(facts, *MATRIX_CLASSES)
     index = facts.atoms.index
     floor = np.fmin(facts.kernels.floor[index], facts.kernels.better_floor[index])
     known = matrix & ~np.isnan(floor)

@@ -18,6 +18,7 @@ from findwall.model.intervals import I64
 
 NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTURED)
 ENGINE = "autograd::engine::evaluate_function"
+ENGINE_RANGE = re.compile(rf"^{ENGINE}")
 # A node of the autograd graph, as it is called where the engine itself is not recorded.
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
 BACKWARD = re.compile(rf"^{ENGINE}|{_NODE.pattern}")  # any row of the engine
@@ -131,12 +132,11 @@ def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
 def _backward(timeline: Timeline, parent: I64) -> Bool:
     """Host rows of the autograd engine: under its ranges; where a trace has none (torch 1.8), under its
     nodes, and the threads that run little else."""
-    below = _under(timeline, parent, ENGINE)
+    events = timeline.events
+    below = nearest(timeline, parent, timeline.named(ENGINE_RANGE)[events.name]) >= 0
     if below.any():
         return below
-    events = timeline.events
-    named = np.array([bool(_NODE.search(name)) for name in timeline.names] or [False], bool)
-    nodes = events.is_kind(Kind.OP) & named[events.name]
+    nodes = events.is_kind(Kind.OP) & timeline.named(_NODE)[events.name]
     if not nodes.any():
         return below
     outermost = events.is_kind(Kind.OP) & (parent < 0)
@@ -145,13 +145,6 @@ def _backward(timeline: Timeline, parent: I64) -> Bool:
     engines = np.bincount(events.thread[outermost & nodes], minlength=threads) > MAJORITY_SHARE * ran
     host = events.is_kind(*NESTING_KINDS)
     return (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
-
-
-def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
-    """Host rows at or below a row whose name starts so."""
-    marked = np.array([name.startswith(prefix) for name in timeline.names], bool)
-    wanted = marked[timeline.events.name] if len(marked) else np.zeros(0, bool)
-    return nearest(timeline, parent, wanted) >= 0
 
 
 def _forward_ops(timeline: Timeline, parent: I64, backward: Bool) -> I64:

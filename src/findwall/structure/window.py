@@ -131,11 +131,9 @@ def representative(whole: Whole, kinds: Sequence[str] = ()) -> Timeline:
 
     `kinds`: of every step found, where they are known. Of several, one of each is in the run.
     """
-    count, events = whole.steps.count, len(whole.told.events)
-    if events <= CLOSE_LOOK_EVENTS or count <= FEWEST_STEPS_KEPT or whole.steps.found_by == "span":
-        return whole.told
-    keep = min(max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // events), count)
-    if keep >= count:
+    count = whole.steps.count
+    keep = max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // max(len(whole.told.events), 1))
+    if keep >= count or whole.steps.found_by == "span":
         return whole.told
     if len(set(kinds[:count])) > 1:
         return _cut(whole.told, whole.steps, *_one_of_each(kinds[:count], keep))

@@ -105,8 +105,6 @@ def _roles(rows: Rows, owned: Owners) -> I64:
     own = rows.kind != Kind.KERNEL
     role[own] = _OWN
     todo = np.flatnonzero((owned.work >= 0) & ~own)
-    if len(todo) == 0:
-        return role
     width = len(rows.timeline.names)
     distinct, first, inverse = np.unique(
         owned.work[todo] * width + rows.name[todo], return_index=True, return_inverse=True
@@ -141,8 +139,6 @@ def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
     """
     has_parts = np.array([bool(work.parts) for work in owned.works] + [False], bool)[owned.work]
     unnamed = (role == _MAIN) & has_parts
-    if not unnamed.any():
-        return
     theirs = np.flatnonzero((role >= _MAIN) & has_parts & np.isin(owned.op, owned.op[unnamed]))
     for mine in _by_op(owned, theirs, rows.timeline.events.start[rows.row[theirs]]):
         parts = owned.works[int(owned.work[mine[0]])].parts
@@ -166,8 +162,6 @@ def _share_out(
     rows: Rows, owned: Owners, role: I64, shares: Shares, parameters: float | None, cache: Cache
 ) -> None:
     charged = np.flatnonzero((role >= _MAIN) | (role == _SLICES))
-    if len(charged) == 0:
-        return
     part = role[charged] + _ROLE_SHIFT
     figures, inverse = _figures(owned, owned.work[charged], role[charged], cache)
     groups = owned.op[charged] * _ROLES + part
@@ -267,8 +261,6 @@ def fill_from_names(rows: Rows, shares: Shares, allowed: Bool) -> None:
 def _transfers(rows: Rows, shares: Shares) -> None:
     """Memcpy and memset move what they say; inside the device a copy reads and writes."""
     own = np.flatnonzero(rows.kind != Kind.KERNEL)
-    if len(own) == 0:
-        return
     nbytes = rows.timeline.events.nbytes[rows.row[own]].astype(np.float64)
     inside = np.array([rows.classes[int(index)] == "copy" for index in rows.class_index[own]], bool)
     nbytes = np.where(inside, 2 * nbytes, nbytes)

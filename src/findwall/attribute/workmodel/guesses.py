@@ -199,8 +199,6 @@ def fill_from_twins(rows: Rows, shares: Shares, math_index: NDArray[np.int8], al
     """Fill unknown work in place from rows of the same name and launch shape."""
     unknown = np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL) & allowed
     known = ~np.isnan(shares.nbytes) & (rows.kind == Kind.KERNEL)
-    if not unknown.any() or not known.any():
-        return
     launch = rows.timeline.events.launch[rows.row].astype(np.int64)
     exact = rows.name.astype(np.int64) * (int(launch.max(initial=-1)) + 2) + launch + 1
     shapeless = unknown & (launch < 0)
