@@ -1,7 +1,7 @@
 """Who launched what: every device row to its runtime call, that call to the op around it.
 
-Correlation id → runtime row → innermost op on the same thread. `External id` is only a last resort:
-in some generations of traces it names another op.
+Correlation id → runtime row → innermost op on the same thread. A trace's `External id` is not asked: in some
+generations it names another op.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ def link(timeline: Timeline) -> Links:
     device = timeline.rows(*DEVICE_KINDS)
     issued = device[launch[device] >= 0]
     op[issued] = nearest_op[launch[issued]]
-    orphans = device[launch[device] < 0]
-    op[orphans] = _by_external_id(timeline, orphans, Kind.OP)
-    captured = _by_external_id(timeline, device, Kind.CAPTURED)
+    captured = _captured_ops(timeline, device)
     op[device] = np.where(captured >= 0, captured, op[device])
     backward = _backward(timeline, parent)
     forward = _forward_ops(timeline, parent, backward)
@@ -232,19 +230,14 @@ def _settle(
             launch[mine] = own[np.maximum(at, 0)]
 
 
-def _by_external_id(timeline: Timeline, orphans: I64, kind: Kind) -> I64:
-    """Ops of device rows whose runtime call does not tell them, by External id alone."""
-    events = timeline.events
-    ops = timeline.rows(kind)
-    ops = ops[events.external[ops] > 0]
-    found = np.full(len(orphans), -1, np.int64)
-    if len(ops) == 0 or len(orphans) == 0:
-        return found
-    ops = ops[np.argsort(events.external[ops], kind="stable")]
-    at = np.minimum(np.searchsorted(events.external[ops], events.external[orphans]), len(ops) - 1)
-    same = (events.external[ops[at]] == events.external[orphans]) & (events.external[orphans] > 0)
-    found[same] = ops[at[same]]
-    return found
+def _captured_ops(timeline: Timeline, device: I64) -> I64:
+    """The captured op that each device row does: the one with its external id; -1 where there is none."""
+    external = timeline.events.external
+    ops = timeline.rows(Kind.CAPTURED)
+    ops = ops[np.argsort(external[ops], kind="stable")]
+    at = np.searchsorted(external[ops], external[device])
+    beside = np.append(ops, -1)[at]
+    return np.where((beside >= 0) & (external[beside] == external[device]), beside, -1)
 
 
 LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)", re.IGNORECASE)
