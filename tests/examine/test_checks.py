@@ -16,7 +16,7 @@ import recordings
 from captures import FIXTURES
 from contradictions import Known, contradictions
 from examples import drawn
-from findwall.examine import claim_checks, figure_checks
+from findwall.examine import checks, figure_checks
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances
 from findwall.model.claims import Claim, advises, promised_ms
@@ -279,7 +279,7 @@ def test_no_check_is_without_its_wrong_document() -> None:
         one.__name__.replace("_", "-")
         for table in (
             *(figure_checks.FIGURES, figure_checks.BESIDE),
-            *(claim_checks.VERDICT, claim_checks.FIX, claim_checks.REFUSAL),
+            *(checks.VERDICT, checks.FIX, checks.REFUSAL),
         )
         for one in table
     }

@@ -358,7 +358,7 @@ def test_a_trace_says_why_there_are_no_timed_steps() -> None:
 
 
 def test_samples_stand_at_the_steps_they_were_taken_in(document: Document) -> None:
-    from findwall.examine.series.steps import step_series
+    from findwall.examine.series.gather import step_series
 
     noted = Noted([0.0, 0.25, 0.9], {"sm_clock_mhz": [1980.0, None, 1200.0], "held_down": [0.0, 0.0, 1.0]})
     count = 10

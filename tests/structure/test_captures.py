@@ -298,15 +298,3 @@ def test_a_served_decode_step_has_the_ops_of_its_capture(shared: Path) -> None:
     kernels = kernel_table(timeline, links, UNKNOWN_CEILINGS)
     products = kernels.class_index == KERNEL_CLASSES.index("matmul")
     assert products.sum() == 145 and kernels.modelled[products].all()
-
-
-def test_branches_that_run_side_by_side_are_matched_by_their_nodes() -> None:
-    """Three products captured on one stream and three norms on another, run in turns."""
-    layers: list[Layer] = [(MM, 1), (MM, 2), (MM, 3), (NORM, 4), (NORM, 5), (NORM, 6)]
-    replay = replay_of([MM[1], NORM[1], MM[1], NORM[1], MM[1], NORM[1]])
-    node = np.full(len(replay.events), -1)
-    node[replay.rows(*DEVICE_KINDS)] = [10, 13, 11, 14, 12, 15]
-    numbered = replace(replay, events=replace(replay.events, graph_node=node))
-    wanted = [(MM[0], 1), (NORM[0], 4), (MM[0], 2), (NORM[0], 5), (MM[0], 3), (NORM[0], 6)]
-    for calls, names in ((True, True), (True, False), (False, False)):
-        assert ops_given(with_captured_ops(numbered, [capture_of(layers, calls, names)])) == wanted

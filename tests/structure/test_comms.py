@@ -53,12 +53,6 @@ def test_known_by_its_metadata(book: Any) -> None:
     assert verdict(book, book.kernel("kernel_17", collective="_allgather_base"))
 
 
-def test_known_by_its_stream(book: Any) -> None:
-    for _ in range(9):
-        book.kernel("ncclDevKernel_SendRecv(x)", stream=20)
-    assert verdict(book, book.kernel("dispatch_17", stream=20))
-
-
 def test_a_copy_inside_a_collective_is_a_copy(book: Any) -> None:
     outer = book.open("c10d::allgather_")
     row = book.op("aten::copy_", [[8], [8]], ["float", "float"], "copy_kernel")

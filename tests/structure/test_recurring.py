@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from examples import drawn
 from findwall.model.events import COLUMN_TYPES, Details, Events, Header, Kind, ReadQuality, Timeline
 from findwall.structure.links import link
-from findwall.structure.period import find_period
-from findwall.structure.recurring import recurring_ranges
+from findwall.structure.recurring import find_period, recurring_ranges
 from findwall.structure.steps import find_steps
 
 Row = tuple[int, int, Kind, str, int]  # start, end, kind, name, correlation

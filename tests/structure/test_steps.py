@@ -7,7 +7,7 @@ import pytest
 
 from findwall.model.events import Kind, Timeline
 from findwall.structure.links import link
-from findwall.structure.period import _smallest_period
+from findwall.structure.recurring import _smallest_period
 from findwall.structure.steps import Steps, find_steps
 from sketch import sketch
 

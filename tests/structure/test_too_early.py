@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from findwall.attribute.setups import grows
-from findwall.examine.too_early import too_early
+from findwall.examine.device import too_early
 from findwall.model.run import StepTimes
 from findwall.report.words import spoken
 from findwall.walls.verdict import decide

@@ -18,7 +18,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.structure.host import rows_matching
-from findwall.structure.own_updates import between_passes, on_shapes, parameter_shapes
+from findwall.structure.parameter_updates import between_passes, on_shapes, parameter_shapes
 from findwall.structure.steps import OPTIMIZER_STEP
 
 # Changes that mix something in: gradients that are zeroed and weights that are clipped are no averages.

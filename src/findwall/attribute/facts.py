@@ -21,7 +21,7 @@ from findwall.attribute.rank_findings import RankFindings
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.taken_away import taken_away
 from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
-from findwall.attribute.workmodel.kernel_types import with_kernel_types
+from findwall.attribute.workmodel.kernel_names import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
@@ -36,9 +36,8 @@ from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
 from findwall.structure.captures import noted_replays, with_captured_ops
 from findwall.structure.cores import core_ceilings, cores_as_device
-from findwall.structure.host import Host, watch_host
+from findwall.structure.host import Host, asked_for, watch_host
 from findwall.structure.links import Links, link
-from findwall.structure.questions import asked_for
 from findwall.structure.queue import Queue, line_up
 from findwall.structure.steps import Steps, find_steps
 from findwall.structure.window import Whole, representative, survey

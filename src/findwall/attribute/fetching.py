@@ -13,7 +13,7 @@ import numpy as np
 from findwall.attribute.fusion import is_fusable
 from findwall.attribute.kernels import KernelTable
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.attribute.workmodel.lookup import op_work
+from findwall.attribute.workmodel.owners import op_work
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64

@@ -14,7 +14,7 @@ import numpy as np
 
 from findwall.attribute.kernels import KernelTable
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.attribute.workmodel.lookup import op_work
+from findwall.attribute.workmodel.owners import op_work
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
 from findwall.attribute.workmodel.floors import MATRIX_INDEX, floors_of
-from findwall.attribute.workmodel.flow import Device, fill_from_chain
+from findwall.attribute.workmodel.guesses import Device, fill_from_chain, fill_from_twins
+from findwall.attribute.workmodel.optimizer import parameter_count
 from findwall.attribute.workmodel.owners import Owners, owners
-from findwall.attribute.workmodel.parameters import parameter_count
 from findwall.attribute.workmodel.recompute import recomputed
-from findwall.attribute.workmodel.twins import fill_from_twins
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
@@ -30,10 +29,9 @@ from findwall.structure.classes import (
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
-from findwall.structure.closures import updates_begin
 from findwall.structure.comms import is_communication
 from findwall.structure.links import Links
-from findwall.structure.own_updates import own_updates
+from findwall.structure.parameter_updates import own_updates, updates_begin
 
 I8 = NDArray[np.int8]
 

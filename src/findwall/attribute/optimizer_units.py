@@ -12,7 +12,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.units import Unit
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.parameters import parameter_count
+from findwall.attribute.workmodel.optimizer import parameter_count
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import Inputs
 from findwall.model.intervals import I64

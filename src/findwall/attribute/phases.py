@@ -9,10 +9,10 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
-from findwall.structure.closures import updates_begin
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import rows_matching
 from findwall.structure.links import nearest
+from findwall.structure.parameter_updates import updates_begin
 from findwall.units import NOT_ZERO_NS
 
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")

@@ -14,7 +14,7 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.kinds import EVEN_SHARE
 from findwall.structure.host import COMPILE
-from findwall.structure.plans import shapes
+from findwall.structure.library_set_up import shapes
 from findwall.units import ms
 
 RECOMPILATION = "recompilation"

@@ -6,7 +6,7 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.lookup import op_work
+from findwall.attribute.workmodel.owners import op_work
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.intervals import I64
 

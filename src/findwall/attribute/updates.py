@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from findwall.attribute.workmodel.lookup import op_work
+from findwall.attribute.workmodel.owners import op_work
 from findwall.model.events import Timeline
 from findwall.model.intervals import I64
 from findwall.structure.steps import optimizers

@@ -13,8 +13,8 @@ import numpy as np
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.arguments import Arguments, is_floating
-from findwall.attribute.workmodel.lookup import op_work
-from findwall.attribute.workmodel.names import item_size_in_name
+from findwall.attribute.workmodel.kernel_names import item_size_in_name
+from findwall.attribute.workmodel.owners import op_work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import F64, I64
 

@@ -31,8 +31,8 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
-from findwall.structure.closures import updates_begin
 from findwall.structure.host import rows_matching
+from findwall.structure.parameter_updates import updates_begin
 from findwall.structure.steps import OPTIMIZER_STEP
 from findwall.units import NOT_ZERO_NS, ms
 

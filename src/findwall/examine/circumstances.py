@@ -67,8 +67,7 @@ def _cores(telemetry: Telemetry) -> int | None:
 
 
 def _copies_tell_memory(facts: Facts) -> bool:
-    rows = np.concatenate([uploaded(facts), downloaded(facts)])
-    return bool(matching(facts, rows, TELLS_MEMORY).any())
+    return bool(matching(facts, np.concatenate([uploaded(facts), downloaded(facts)]), TELLS_MEMORY).any())
 
 
 def _longest_small(facts: Facts) -> float:
@@ -81,8 +80,7 @@ def _lowest_at_roof(facts: Facts) -> float | None:
     atoms = atoms[facts.atoms.own[atoms] > 0]
     if len(atoms) == 0:
         return None
-    reached = facts.atoms.floor[atoms] / facts.atoms.own[atoms]
-    return float(np.nan_to_num(reached).min())
+    return float(np.nan_to_num(facts.atoms.floor[atoms] / facts.atoms.own[atoms]).min())
 
 
 def _least(facts: Facts) -> float:

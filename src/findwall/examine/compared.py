@@ -25,7 +25,7 @@ from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import CONTENDED
 from findwall.report.names import clean
 from findwall.units import format_ms
-from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, Comparison, prove_alike, verdict
+from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, prove_alike, verdict
 
 TIMED = ("measured", "given")  # sources of a step that no profiler stretched
 # Of the step; chosen by hand. Twice what a trial asks for: there arms take turns, here one side was measured
@@ -150,13 +150,8 @@ def _proven(samples: list[list[float]], ms: float, share: float) -> StepChange:
     """Every run is one sample: processes differ by more than their steps show."""
     found = prove_alike(samples[0], samples[1])
     assert found is not None
-    low, high = _as_change(found)
+    low, high = 1 / found.high - 1, 1 / found.low - 1  # a speed-up's interval as one of the step's change
     return StepChange(verdict(found, LEAST_CHANGE), "runs", ms, share, low, high, LEAST_CHANGE)
-
-
-def _as_change(found: Comparison) -> tuple[float, float]:
-    """The interval of a speed-up as one of the step's change."""
-    return 1 / found.high - 1, 1 / found.low - 1
 
 
 def _from_steps(

@@ -11,12 +11,18 @@ from findwall.attribute.mfu import utilisation
 from findwall.attribute.overview import device_times, peak_memory
 from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
+from findwall.attribute.setups import set_ups
 from findwall.attribute.without_gradients import beside_gradients
-from findwall.examine.kinds import elapsed_shares, kind_rows
-from findwall.examine.questions import answer_questions
-from findwall.examine.remarks import gather_notes
-from findwall.examine.rows import kernel_rows, machine, memory, step_of, throughput, warnings
-from findwall.examine.too_early import TOO_EARLY, too_early
+from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
+from findwall.examine.rows import (
+    answer_questions,
+    kernel_rows,
+    machine,
+    memory,
+    step_of,
+    throughput,
+    warnings,
+)
 from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
@@ -166,34 +172,32 @@ def _unexplained(facts: Facts) -> Claim:
 
 def _undecided(facts: Facts, verdict: Verdict) -> Claim:
     """Why there is no verdict, and what to do to get one."""
-    reading, why, header = facts.reading, verdict.why_not, facts.timeline.header
-    step: dict[str, Figure] = {"step_ms": ms(facts.step)}
+    reading, why, recorder = facts.reading, verdict.why_not, facts.timeline.header.recorder
     if why in TOO_EARLY:
         return too_early(facts, why)
     if why == "unexplained":
         return _unexplained(facts)
-    if why == "dilation":
-        between: dict[str, Figure] = {f"cause{at}": cause for at, cause in enumerate(verdict.between, 1)}
-        ends = {"short_ms": ms(reading.short.step), "long_ms": ms(reading.long.step)}
-        return Claim("undecided/dilation", {**between, **ends})
-    if why == "unnamed-host":
-        figures = {**step, "spent_ms": facts.spent_ms("host-work"), "recorder": header.recorder}
-        return Claim("undecided/unnamed-host", figures)
-    if why == "no-shapes":
-        return Claim(
-            "undecided/no-shapes", {**step, "busy_ms": ms(reading.likely.busy), "recorder": header.recorder}
-        )
-    if why == "contended":
-        waited = {"waited_share": in_line_share(facts.rank)}
-        return Claim("undecided/contended", {**waited, "cause": verdict.seeming})
-    if why == "small-kernels":
-        return Claim("undecided/small-kernels", {**step, "spent_ms": facts.spent_ms("launch-bound")})
-    if why == NO_ROOF:  # nothing worth it and no roof either: what fills the step
-        spent = facts.spent()
-        cause = next(iter(spent.ranked()))
-        figures = {**step, "spent_ms": ms(spent[cause]), "cause": cause, "worth_share": WORTH_IT}
-        return Claim("undecided/no-roof", figures)
-    return Claim("undecided/ceilings") if why == "ceilings" else _no_floor(facts)
+    fills = next(iter(facts.spent().ranked()), UNKNOWN)  # the step, where nothing is worth it
+    step = ms(facts.step)
+    figures: dict[str, dict[str, Figure]] = {
+        "dilation": {
+            **{f"cause{at}": cause for at, cause in enumerate(verdict.between, 1)},
+            "short_ms": ms(reading.short.step),
+            "long_ms": ms(reading.long.step),
+        },
+        "unnamed-host": {"step_ms": step, "spent_ms": facts.spent_ms("host-work"), "recorder": recorder},
+        "no-shapes": {"step_ms": step, "busy_ms": ms(reading.likely.busy), "recorder": recorder},
+        "contended": {"waited_share": in_line_share(facts.rank), "cause": verdict.seeming},
+        "small-kernels": {"step_ms": step, "spent_ms": facts.spent_ms("launch-bound")},
+        NO_ROOF: {
+            "step_ms": step,
+            "spent_ms": ms(facts.spent()[fills]),
+            "cause": fills,
+            "worth_share": WORTH_IT,
+        },
+        "ceilings": {},
+    }
+    return Claim(f"undecided/{why}", figures[why]) if why in figures else _no_floor(facts)
 
 
 def _no_floor(facts: Facts) -> Claim:
@@ -291,3 +295,28 @@ def _budget(facts: Facts) -> list[BudgetRow]:
     if unknown > 0:
         rows.append(BudgetRow(None, UNKNOWN, ms(unknown), None, None, None))
     return rows
+
+
+# -- why there is no verdict on a job that still set itself up --------------------------------------------
+
+
+TOO_EARLY = ("start-up", "growing", "too-early")
+
+
+def too_early(facts: Facts, why: str) -> Claim:
+    """What is said of one of TOO_EARLY."""
+    step = ms(facts.step)
+    if why == "growing":
+        figures: dict[str, Figure] = {"spent_ms": facts.spent_ms("recompilation"), "step_ms": step}
+        return Claim("too-early/growing", figures, {"op": set_ups(facts)[0].op})
+    timed = facts.rank.step_times
+    if why == "too-early" and timed is not None and timed.later_s is not None:
+        return Claim("too-early/faster-later", {"step_ms": step, "later_ms": timed.later_s * 1e3})
+    once = facts.whole.left_out.of(*START_UP).length
+    recorded = once + int(facts.whole.steps.lengths.sum())
+    figures = {
+        "once_ms": ms(once),
+        "recorded_ms": ms(recorded),
+        "was_run": facts.reading.source == "measured",
+    }
+    return Claim("too-early/start-up", figures, parts=[what_once(facts)])

@@ -9,9 +9,9 @@ from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances, circumstances, circumstances_without_trace
+from findwall.examine.counted_kernels import diagnose_kernels
 from findwall.examine.device import diagnose_device
-from findwall.examine.ncu import diagnose_kernels
-from findwall.examine.without import diagnose_without_device
+from findwall.examine.untraced import diagnose_without_device
 from findwall.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
@@ -90,8 +90,7 @@ def _compared(facts: list[Facts]) -> list[Facts]:
     if findings is None:
         return facts
     most = findings.ranks.index(findings.by_wait[0][0])
-    speaker = with_ranks(facts[most], findings, most)
-    return [speaker, *facts[:most], *facts[most + 1 :]]
+    return [with_ranks(facts[most], findings, most), *facts[:most], *facts[most + 1 :]]
 
 
 def _facts(run: Run, rank: Rank, ceilings: Ceilings, step_ms: float | None) -> Facts | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from findwall.model.diagnosis import Diagnosis, Memory, Mfu, Step, TimelineSummary
+from findwall.model.diagnosis import Diagnosis, Memory, Mfu, TimelineSummary
 from findwall.units import format_ms
 
 # Chosen by hand, not calibrated.
@@ -148,10 +148,6 @@ def _is_time(value: float | None) -> bool:
     return value is None or 0 <= value < math.inf
 
 
-def _no_step(step: Step) -> Step:
-    return msgspec.structs.replace(step, **dict.fromkeys(_STEP_TIMES))
-
-
 def _without_shares(document: Diagnosis) -> Diagnosis:
     def kept(value: float | None) -> float | None:
         return value if _is_share(value) else None
@@ -180,7 +176,9 @@ FIGURES: dict[FigureCheck, Callable[[Diagnosis], Diagnosis]] = {
     no_cause_gives_back_more_than_it_takes: lambda one: msgspec.structs.replace(one, budget=[]),
     no_phase_is_negative: lambda one: msgspec.structs.replace(one, phases=[], modules=[]),
     shares_are_shares: _without_shares,
-    step_is_a_time: lambda one: msgspec.structs.replace(one, step=_no_step(one.step), budget=[], phases=[]),
+    step_is_a_time: lambda one: msgspec.structs.replace(
+        one, step=msgspec.structs.replace(one.step, **dict.fromkeys(_STEP_TIMES)), budget=[], phases=[]
+    ),
     budget_bounds_hold_their_rows: lambda one: msgspec.structs.replace(
         one,
         budget=[msgspec.structs.replace(row, low_ms=None, high_ms=None) for row in one.budget],

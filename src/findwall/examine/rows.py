@@ -1,4 +1,4 @@
-"""Rows of the document that need no judgement: machine, step, kernels, memory, throughput."""
+"""Rows of the document that need no judgement: machine, step, questions, kernels, memory, throughput."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from findwall.attribute.conditions import FEWEST_STEPS
+from findwall.attribute.device_kind import on_cores
+from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
-from findwall.examine.questions import is_steady
-from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF
-from findwall.model.diagnosis import KernelRow, Machine, Memory, Step, Throughput
+from findwall.examine.remarks import about_kinds
+from findwall.model.catalogue import (
+    FAIR_PART,
+    KERNEL_CLASSES,
+    MAJORITY_SHARE,
+    MATRIX_CLASSES,
+    NEAR,
+    NEARLY_ALL,
+    WALL_OF,
+)
+from findwall.model.claims import Claim, Figure
+from findwall.model.diagnosis import KernelRow, Machine, Memory, Question, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.run import Rank, Run
 from findwall.units import GIB, ms
@@ -21,14 +33,16 @@ NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 tim
 
 
 def machine(run: Run, ceilings: Ceilings) -> Machine:
-    figures: dict[str, object] = {f"{math}_tflops": flops / 1e12 for math, flops in ceilings.flops.items()}
-    figures |= {f"{math}_spec_tflops": flops / 1e12 for math, flops in ceilings.spec_flops.items()}
-    figures["memory_gbps"] = ceilings.bandwidth / 1e9 if ceilings.bandwidth else None
-    figures["memory_spec_gbps"] = ceilings.spec_bandwidth / 1e9 if ceilings.spec_bandwidth else None
-    figures["source"] = ceilings.source
-    figures["origin"] = ceilings.origin or None
-    figures["device"] = ceilings.device or None  # that they are of; a file may hold another one's
-    figures["doubt"] = ceilings.doubt or None
+    figures: dict[str, object] = {
+        **{f"{math}_tflops": flops / 1e12 for math, flops in ceilings.flops.items()},
+        **{f"{math}_spec_tflops": flops / 1e12 for math, flops in ceilings.spec_flops.items()},
+        "memory_gbps": ceilings.bandwidth / 1e9 if ceilings.bandwidth else None,
+        "memory_spec_gbps": ceilings.spec_bandwidth / 1e9 if ceilings.spec_bandwidth else None,
+        "source": ceilings.source,
+        "origin": ceilings.origin or None,
+        "device": ceilings.device or None,  # that they are of; a file may hold another one's
+        "doubt": ceilings.doubt or None,
+    }
     return Machine(run.device_name, _count(run), figures)
 
 
@@ -83,11 +97,8 @@ def _error_of_mean(seconds: np.ndarray, kinds: Sequence[str]) -> float:
     if len(seconds) < 2:
         return 0.0
     names = np.array(kinds) if len(kinds) == len(seconds) else np.zeros(len(seconds))
-    within = 0.0
-    for name in np.unique(names):
-        mine = seconds[names == name]
-        spread = float(mine.std(ddof=1)) if len(mine) > 1 else 0.0
-        within += len(mine) * spread**2
+    parts = [seconds[names == name] for name in np.unique(names)]
+    within = sum(len(mine) * float(mine.std(ddof=1)) ** 2 for mine in parts if len(mine) > 1)
     return float(np.sqrt(within) / len(seconds))
 
 
@@ -176,3 +187,108 @@ def _sentence(rank: Rank, found: Finding, causes: Sequence[str]) -> str:
     if found.id != CONTENDED or not touched:
         return found.sentence
     return f"{found.sentence.removesuffix('.')}, so part of {listed(touched)} may be their doing."
+
+
+# -- the four questions, always asked and answered in this order, each with its number --------------------
+
+
+NO_CLASS = "other"  # of kernels: neither name nor op says what they do
+
+
+def answer_questions(facts: Facts) -> list[Question]:
+    return [_stable(facts), _busy(facts), _matmul(facts), _peak(facts)]
+
+
+def _yes(condition: bool) -> str:
+    return "yes" if condition else "no"
+
+
+def is_steady(seconds: np.ndarray) -> bool | None:
+    """Whether steps take about as long as each other; None: too few alike ones were seen to say so."""
+    value = spread(seconds)
+    if value is None or (value <= FAIR_PART and len(seconds) < FEWEST_STEPS):
+        return None
+    return value <= FAIR_PART
+
+
+def spread(seconds: np.ndarray) -> float | None:
+    """(p90 - p10) / median; None from fewer than two steps."""
+    if len(seconds) < 2:
+        return None
+    low, middle, high = np.percentile(seconds, [10, 50, 90])
+    return float((high - low) / middle) if middle > 0 else None
+
+
+def _stable(facts: Facts) -> Question:
+    timed = facts.rank.step_times
+    measured = timed is not None and len(timed.seconds) > 1
+    seconds = np.array(timed.seconds) if measured and timed is not None else facts.whole.steps.lengths / 1e9
+    told = about_kinds(facts.rank, facts)
+    if told and len(seconds) > 1:
+        kinds = Claim("stable/kinds", {"kinds": len(told) + 1}, parts=told[:1])
+        return Question("stable", "no", spread(seconds), claim=kinds)
+    return steadiness(seconds, profiled=not measured)
+
+
+def steadiness(seconds: np.ndarray, profiled: bool = False) -> Question:
+    """The first of the questions, of steps that are all of one kind."""
+    value, steady = spread(seconds), is_steady(seconds)
+    if value is None:
+        return Question(
+            "stable", "unknown", None, claim=Claim("stable/one-step" if len(seconds) else "stable/none")
+        )
+    figures = {"spread_share": value, "steps": len(seconds), "profiled": profiled, "few": steady is None}
+    answer = "unknown" if steady is None else _yes(steady)
+    return Question("stable", answer, value, claim=Claim("stable/spread", {**figures}))  # type: ignore[arg-type]
+
+
+def _busy(facts: Facts) -> Question:
+    shares = [
+        scenario.busy / scenario.step if scenario.step > 0 else 0.0 for scenario in facts.reading.scenarios
+    ]
+    likely, low, high = shares[1], min(shares), max(shares)
+    figures: dict[str, Figure] = {"on_cores": on_cores(facts), "low_share": low, "high_share": high}
+    if _yes(low >= NEARLY_ALL) != _yes(high >= NEARLY_ALL):
+        return Question("busy", "unknown", likely, claim=Claim("busy/hidden", figures))
+    figures |= {"busy_share": likely, "idle_ms": ms(facts.step - facts.reading.likely.busy)}
+    return Question("busy", _yes(likely >= NEARLY_ALL), likely, claim=Claim("busy/works", figures))  # type: ignore[arg-type]
+
+
+def counted_busy(busy: float | None, nothing: Claim) -> Question:
+    """The second of them, by counters alone."""
+    if busy is None:
+        return Question("busy", "unknown", None, claim=nothing)
+    return Question("busy", _yes(busy >= NEARLY_ALL), busy, claim=Claim("busy/counted", {"busy_share": busy}))  # type: ignore[arg-type]
+
+
+def _matmul(facts: Facts) -> Question:
+    busy = float(facts.own.sum())
+    if busy <= 0:
+        return Question("matmul", "unknown", None, claim=Claim("matmul/no-work"))
+    value = float(facts.own[of_class(facts, *MATRIX_CLASSES)].sum()) / busy
+    most = value + float(facts.own[of_class(facts, NO_CLASS)].sum()) / busy
+    if value < MAJORITY_SHARE <= most:
+        nameless = Claim("matmul/unknown", {"unknown_share": most - value})
+        return Question("matmul", "unknown", None, claim=nameless)
+    part = Claim("matmul/share", {"matmul_share": value})
+    return Question("matmul", _yes(value >= MAJORITY_SHARE), value, claim=part)  # type: ignore[arg-type]
+
+
+def _peak(facts: Facts) -> Question:
+    matrix = of_class(facts, *MATRIX_CLASSES)
+    index = facts.atoms.index
+    floor = np.fmin(facts.kernels.floor[index], facts.kernels.better_floor[index])
+    known = matrix & ~np.isnan(floor)
+    time = float(facts.kernels.duration[index][known].sum())
+    if not float(facts.kernels.duration[index][matrix].sum()):
+        return Question("peak", "unknown", None, claim=Claim("peak/no-matmuls"))
+    if time < MAJORITY_SHARE * float(facts.kernels.duration[index][matrix].sum()):
+        blind = Claim("peak/unknown", {"ceilings_known": facts.ceilings.known})
+        return Question("peak", "unknown", None, claim=blind)
+    value = float(floor[known].sum()) / time
+    figures: dict[str, Figure] = {
+        "reached_share": value,
+        "on_cores": on_cores(facts),
+        "source": "doubtful" if facts.ceilings.doubt else facts.ceilings.source,
+    }
+    return Question("peak", _yes(value >= NEAR), value, claim=Claim("peak/reached", figures))  # type: ignore[arg-type]

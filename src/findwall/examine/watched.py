@@ -6,21 +6,22 @@ and a share counts as large as the looks prove it to be, which is less than what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
+
 import msgspec
 
 from findwall.attribute.conditions import holding_down
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
-from findwall.examine.counters import (
+from findwall.examine.rows import counted_busy, machine, memory
+from findwall.examine.untraced import (
     CounterVerdict,
     Wait,
     Whole,
     counters_of,
     judge,
 )
-from findwall.examine.odd_rank import TOLD, odd_ranks
-from findwall.examine.questions import counted_busy
-from findwall.examine.rows import machine, memory
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WALL_OF, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, known, lines, plain
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -52,7 +53,7 @@ NOTHING_SEEN = WatchedRank(0)
 def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
     """What can be said of the job now."""
     job = run.watched or WatchedJob(0, 0.0)
-    seen = [doings((rank.watched or NOTHING_SEEN).stacks, _texts(rank)) for rank in run.ranks]
+    seen = [doings(one.stacks, one.texts) for one in (rank.watched or NOTHING_SEEN for rank in run.ranks)]
     odd = odd_ranks(run.ranks, seen)
     at = next(iter(odd), 0)
     speaker, found = (run.ranks[at], seen[at]) if run.ranks else (Rank(), doings((), {}))
@@ -99,12 +100,11 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     """The verdict, and whether it may be another one once the job has run for a while."""
     gpm = counters_of(rank)
     busy = None if gpm.sm is None else gpm.sm / 100.0
-    early = _stopped(job) or _too_early(job, found)
+    early = _too_early(job, found)
     if early is not None:
         return CounterVerdict(None, (), early, busy), True
     idle = 1.0 if busy is None else 1.0 - busy
-    loader = found.of("loader")
-    knows_loader = found.looks > 0 and loader.high < MAJORITY_SHARE * idle
+    knows_loader = found.looks > 0 and found.of("loader").high < MAJORITY_SHARE * idle
     verdict = judge(rank, WHOLE, _waits(rank, found, idle), knows_loader)
     if verdict is None:
         return _by_lines(rank, found), False
@@ -114,12 +114,9 @@ def _judge(job: WatchedJob, rank: Rank, found: Doings) -> tuple[CounterVerdict, 
     return (_narrowed(verdict, rank, found, idle) if verdict.cause is None else verdict), False
 
 
-def _stopped(job: WatchedJob) -> Claim | None:
-    """Its lines are where it was stopped, and say nothing of where it spends its time."""
-    return Claim("watched/stopped") if job.is_stopped else None
-
-
 def _too_early(job: WatchedJob, found: Doings) -> Claim | None:
+    if job.is_stopped:  # its lines are where it was stopped, and say nothing of where it spends its time
+        return Claim("watched/stopped")
     looks = found.looks + found.starting
     if looks and found.starting >= MAJORITY_SHARE * looks:
         return Claim("watched/imports")
@@ -137,7 +134,8 @@ def _waits(rank: Rank, found: Doings, idle: float) -> list[Wait]:
     reads = found.of("reads")
     if rank.device_kind == "gpu" and reads.share:
         # While it reads, the host waits for a device that works: only what idles meanwhile is its doing.
-        waits.append(Wait("host-sync", max(reads.low + idle - 1.0, 0.0), _about_reads(reads)))
+        about = Claim("watched/reads", {"seen_share": reads.share}, parts=[_place(reads)])
+        waits.append(Wait("host-sync", max(reads.low + idle - 1.0, 0.0), about))
     return sorted(waits, key=lambda wait: -wait.share)
 
 
@@ -160,10 +158,6 @@ def _about_loader(rank: Rank, found: Doings) -> Claim:
 def _about_work(work: Doing) -> Claim:
     reads = bool(work.spots) and work.spots[0][0].doing == "reads"
     return Claim("watched/python", {"seen_share": work.share, "reads": reads}, parts=[_place(work)])
-
-
-def _about_reads(reads: Doing) -> Claim:
-    return Claim("watched/reads", {"seen_share": reads.share}, parts=[_place(reads)])
 
 
 def _by_lines(rank: Rank, found: Doings) -> CounterVerdict:
@@ -208,9 +202,7 @@ def _narrowed(verdict: CounterVerdict, rank: Rank, found: Doings, idle: float) -
         kept = tuple(cause for cause in kept if cause != "host-work")
     if found.of("collective").high >= FAIR_PART:
         kept = (*kept, "exposed-collective", "straggler")
-    every = found.all()
-    where = Claim("watched/host-at", parts=[_place(every)])
-    both = Claim("sentences", parts=[verdict.claim, where])
+    both = Claim("sentences", parts=[verdict.claim, Claim("watched/host-at", parts=[_place(found.all())])])
     return msgspec.structs.replace(verdict, between=kept, claim=both)
 
 
@@ -243,10 +235,6 @@ def _devices(run: Run) -> int | None:
     return len(used) or None
 
 
-def _texts(rank: Rank) -> dict[str, str]:
-    return (rank.watched or NOTHING_SEEN).texts
-
-
 def _questions(busy: float | None) -> list[Question]:
     nothing = Claim("nothing/from-outside")
     return [
@@ -258,26 +246,22 @@ def _questions(busy: float | None) -> list[Question]:
 
 
 def _notes(job: WatchedJob, rank: Rank, found: Doings, verdict: CounterVerdict) -> list[Claim]:
-    notes = []
     waited = rank.telemetry.cpu.in_line_share if rank.telemetry.cpu is not None else None
-    if waited is not None and waited >= WORTH_IT:
-        notes.append(Claim("watched/in-line", {"waited_share": waited}))
-    notes += [plain(f"{note}.") for note in rank.telemetry.notes]
-    held = holding_down(rank)
-    if held is not None:
-        notes.append(Claim("watched/held-down", parts=[held]))
-    if rank.telemetry.other_processes:
-        notes.append(Claim("watched/other-processes", {"others": rank.telemetry.other_processes}))
-    if verdict.cause == "host-work":
-        notes.append(Claim("watched/collector"))
-    if job.missed > job.looks:
-        notes.append(Claim("watched/missed", {"missed": job.missed, "looks": job.missed + job.looks}))
-    other = rank.watched.other_thread if rank.watched is not None else ""
-    if other:
-        notes.append(Claim("watched/other-thread", names={"thread": other}))
-    if found.looks and any(is_worker(stack) for stack in (rank.watched or NOTHING_SEEN).stacks):
-        notes.append(Claim("watched/is-worker"))
-    return notes
+    held, others = holding_down(rank), rank.telemetry.other_processes
+    seen = rank.watched or NOTHING_SEEN
+    works = found.looks > 0 and any(is_worker(stack) for stack in seen.stacks)
+    looks: dict[str, Figure] = {"missed": job.missed, "looks": job.missed + job.looks}
+    every = [
+        Claim("watched/in-line", {"waited_share": waited}) if (waited or 0.0) >= WORTH_IT else None,
+        *(plain(f"{note}.") for note in rank.telemetry.notes),
+        Claim("watched/held-down", parts=[held]) if held is not None else None,
+        Claim("watched/other-processes", {"others": others}) if others else None,
+        Claim("watched/collector") if verdict.cause == "host-work" else None,
+        Claim("watched/missed", looks) if job.missed > job.looks else None,
+        Claim("watched/other-thread", names={"thread": seen.other_thread}) if seen.other_thread else None,
+        Claim("watched/is-worker") if works else None,
+    ]
+    return [note for note in every if note is not None]
 
 
 def _row(rank: Rank, found: Doings, odd: Claim | None) -> WatchedRow:
@@ -325,3 +309,67 @@ def _lines(rank: Rank, found: Doings) -> list[WatchedLine]:
         WatchedLine("worker", spot.doing, spot.place, spot.function, share, spot.inside)
         for spot, share in made.all().spots[:LINES_LISTED]
     ]
+
+
+# -- the rank that is not like the others: the one to look at ---------------------------------------------
+
+
+FEWEST_RANKS = 3  # of two, nobody can say which is the odd one
+
+# What a rank may do far more often than the others.
+TOLD = ("ops", "stalls", "python", "loader", "collective", "reads", "waits")
+
+
+def odd_ranks(ranks: Sequence[Rank], seen: Sequence[Doings]) -> dict[int, Claim]:
+    """By their place in the list, those that differ from all others together, and in what."""
+    if len(ranks) < FEWEST_RANKS:
+        return {}
+    found = {}
+    for at in range(len(ranks)):
+        why = _by_clock(ranks, at) or _by_looks(seen, at) or _by_counters(ranks, at)
+        if why is not None:
+            found[at] = why
+    # Where many differ there is no rule to differ from.
+    return found if len(found) < MAJORITY_SHARE * len(ranks) else {}
+
+
+def _by_clock(ranks: Sequence[Rank], at: int) -> Claim | None:
+    clocks = [rank.telemetry.sm_clock_mhz for rank in ranks]
+    own = clocks[at]
+    others = [clock.mean for number, clock in enumerate(clocks) if clock is not None and number != at]
+    if own is None or not others or own.mean >= NEARLY_ALL * median(others):
+        return None
+    return Claim("odd/clock", {"own_mhz": own.mean, "others_mhz": median(others)})
+
+
+def _by_looks(seen: Sequence[Doings], at: int) -> Claim | None:
+    """Something that it does, or leaves, far more often than the middle of the others, beyond chance."""
+    others = [one for number, one in enumerate(seen) if number != at and one.looks]
+    if not seen[at].looks or not others:
+        return None
+    for doing in sorted(TOLD, key=lambda name: -seen[at].of(name).share):
+        own = seen[at].of(doing)
+        every = sorted((one.of(doing) for one in others), key=lambda one: one.share)
+        usual = every[(len(every) - 1) // 2 : len(every) // 2 + 1]  # of an even number, the two in the middle
+        if all(_is_apart(own, one) for one in usual):
+            figures: dict[str, Figure] = {
+                "doing": doing,
+                "own_share": own.share,
+                "others_share": usual[0].share,
+            }
+            return Claim("odd/looks", figures, places=lines(own.spots[0][0].place if own.spots else None))
+    return None
+
+
+def _is_apart(own: Doing, other: Doing) -> bool:
+    beyond_chance = own.low > other.high or own.high < other.low
+    return beyond_chance and abs(own.share - other.share) >= FAIR_PART
+
+
+def _by_counters(ranks: Sequence[Rank], at: int) -> Claim | None:
+    busy = [rank.telemetry.gpm.sm if rank.telemetry.gpm is not None else None for rank in ranks]
+    own = busy[at]
+    others = [share for number, share in enumerate(busy) if share is not None and number != at]
+    if own is None or not others or abs(own - median(others)) < 100 * FAIR_PART:
+        return None
+    return Claim("odd/counters", {"own": own, "others": median(others)})

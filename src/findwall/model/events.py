@@ -54,6 +54,11 @@ class Inputs(msgspec.Struct, frozen=True):
     strides: list[list[int | list[int]]] = []
     concrete: list[str] = []
 
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Dims of the tensor at a position; nothing where it is a list or a number, or was not recorded."""
+        dims = self.dims[index] if index < len(self.dims) else []
+        return tuple(extent for extent in dims if isinstance(extent, int))
+
 
 class Launch(msgspec.Struct, frozen=True):
     """How a kernel was launched."""
@@ -280,6 +285,15 @@ class Timeline(msgspec.Struct, frozen=True, dict=True):
             found[name] = pattern.search(self.names[name]) is not None
         matches: Bool = found == 1
         return matches
+
+    def bears(self, pattern: re.Pattern[str], rows: I64) -> Bool:
+        """For each of these rows, whether the pattern is found in its name."""
+        return self.named(pattern, rows)[self.events.name[rows]]
+
+    def rows_named(self, pattern: re.Pattern[str], *kinds: Kind) -> I64:
+        """The rows of these kinds in whose name the pattern is found."""
+        rows = self.rows(*kinds)
+        return rows[self.bears(pattern, rows)]
 
     def inputs_of(self, row: int) -> Inputs | None:
         return self.details.inputs_of(int(self.events.inputs[row]))

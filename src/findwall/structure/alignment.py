@@ -1,12 +1,15 @@
-"""Two sequences side by side: which entry of the second each entry of the first is, where only one can be."""
+"""A replayed graph's kernels beside the launches of its capture: which is which, where only one can be."""
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
 
-from findwall.model.events import Bool
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
+from findwall.structure.classes import classify, op_class
 
 Scores = NDArray[np.int32]
 STAY_COST = 1  # a second kernel of the same op counts a little less than the first of the next one
@@ -67,8 +70,7 @@ def _alike_around(position: I64, alike: I64, run: I64) -> I64:
         first -= 1
     while last + 1 < after and alike[last + 1] == alike[last]:
         last += 1
-    found: I64 = first + np.flatnonzero(alike[first : last + 1] == alike[first])
-    return found
+    return first + np.flatnonzero(alike[first : last + 1] == alike[first])
 
 
 def _forward(scores: Scores, several: Bool) -> tuple[Scores, Scores]:
@@ -102,3 +104,45 @@ def _one_way(scores: Scores, at: Scores, best: Scores, several: Bool) -> I64:
         shared = row > 0 and several[place] and before == at[row - 1, place] - STAY_COST
         stays = place if shared and before > best[row, place] else -1
     return chosen
+
+
+# -- how well a kernel fits a captured launch -------------------------------------------------------------
+
+
+NO_FIT = -(1 << 20)  # outweighs what any sequence of fits can add
+SAME_NAME = 8  # the capture names the kernel
+SAME_CLASS = 4
+IN_NAME = 2  # more, where the op's name is part of the kernel's: `mul` in MulFunctor
+BY_PLACE = 1  # a kernel whose name says nothing, at the place of a launch that was counted
+_FEWEST_LETTERS = 3  # of an op's name: shorter ones are part of any kernel's
+# What an op's library launches beside kernels of the op's own class.
+_BESIDE = {"conv": ("matmul", "copy")}
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def affinity(kernel: str, kind: int, op: str | None, captured: str, counted: bool) -> int:
+    """Of a kernel to what was captured: an op, a kernel's name ("" unknown), and whether it was a launch."""
+    if captured:
+        return SAME_NAME if captured == kernel else NO_FIT
+    if op is None:
+        return NO_FIT
+    told = classify(kernel, None, Kind(kind))
+    wanted = op_class(op)
+    named = IN_NAME if _stem(op) in kernel.lower() else 0
+    if kind != Kind.KERNEL:
+        moves = wanted == "copy" or (kind == Kind.MEMSET and _stem(op) in ("zero", "fill"))
+        return SAME_CLASS if moves else NO_FIT
+    if told == "other":
+        return (BY_PLACE if counted else NO_FIT) if not named else IN_NAME
+    if wanted is None:
+        return IN_NAME if named else NO_FIT
+    if told == wanted or told in _BESIDE.get(wanted, ()):
+        return SAME_CLASS + named
+    return NO_FIT
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _stem(op: str) -> str:
+    """`add` of `aten::add_`; of short names something that is in no kernel's name."""
+    name = op.rpartition("::")[2].strip("_").lower()
+    return name if len(name) >= _FEWEST_LETTERS else "\0"

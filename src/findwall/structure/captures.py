@@ -8,21 +8,25 @@ where more than one op fits equally well, it gets none.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.events import COLUMN_TYPES, DEVICE_KINDS, Bool, Events, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.structure.affinity import affinity
-from findwall.structure.alignment import align, evenly
-from findwall.structure.captured_rows import CapturedRows, Launches, Match
+from findwall.structure.alignment import affinity, align, evenly
 from findwall.structure.classes import op_class
 from findwall.structure.cores import WEIGHTLESS
-from findwall.structure.links import Links, is_launch, link, link_launches
+from findwall.structure.links import ENQUEUES, Links, link, link_launches
 
+_BEGIN, _END = (re.compile(f"{one}capture", re.IGNORECASE) for one in ("begin", "end"))
+GRAPH_LAUNCH = re.compile("graphlaunch", re.IGNORECASE)
 # Kernels times launches: beyond it, laying them side by side takes hundreds of megabytes. Chosen by hand.
 MOST_PAIRS = 20_000_000
 # Captures laid beside a replay, the likeliest first. Chosen by hand: a server captures dozens of batch sizes.
@@ -33,12 +37,8 @@ _SEVERAL = ("matmul", "conv", "attention", "norm", "reduce", "softmax", "optimiz
 
 def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Device rows that a graph launch issued."""
-    launched = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
     launch = links.launch[rows]
-    found: Bool = launch >= 0
-    if len(launched):
-        found &= launched[timeline.events.name[np.maximum(launch, 0)]]
-    return found
+    return (launch >= 0) & timeline.bears(GRAPH_LAUNCH, np.maximum(launch, 0))
 
 
 def with_captured_ops(
@@ -59,7 +59,7 @@ def with_captured_ops(
     known: dict[tuple[object, ...], Match | None] = {}
     for rows in _replays(timeline, links):
         which = (noted or {}).get(int(events.correlation[rows[0]]))
-        key = (*(column[rows].tobytes() for column in (events.name, events.kind, events.graph_node)), which)
+        key = (*(column[rows].tobytes() for column in (events.name, events.kind)), which)
         if key not in known:
             candidates = every if which is None else found[which] if 0 <= which < len(found) else []
             known[key] = _best(timeline, rows, candidates)
@@ -75,9 +75,7 @@ def noted_replays(timeline: Timeline, replays: Sequence[int]) -> dict[int, int]:
     Where notes and launches differ in number, nobody knows which is which: if some replay a graph whose
     capture was not recorded, it may be any of them.
     """
-    graphs = np.array(["graphlaunch" in name.lower() for name in timeline.names], bool)
-    calls = timeline.rows(Kind.RUNTIME)
-    calls = calls[graphs[timeline.events.name[calls]]] if len(calls) else calls
+    calls = timeline.rows_named(GRAPH_LAUNCH, Kind.RUNTIME)
     calls = calls[np.argsort(timeline.events.start[calls], kind="stable")]
     launches = timeline.events.correlation[calls].tolist()
     if len(calls) == len(replays):
@@ -96,11 +94,8 @@ def captured_launches(capture: Timeline) -> list[Launches]:
         return [ops] if len(ops) else []
     answered = np.zeros(len(events), bool)
     answered[links.launch[links.launch >= 0]] = True
-    names = [capture.names[name].lower() for name in events.name[calls].tolist()]
-    issues = np.array([is_launch(name) and "graphlaunch" not in name for name in names], bool)
-    issues &= ~answered[calls]
-    begins = np.flatnonzero(["begincapture" in name for name in names])
-    ends = np.flatnonzero(["endcapture" in name for name in names])
+    issues = capture.bears(ENQUEUES, calls) & ~capture.bears(GRAPH_LAUNCH, calls) & ~answered[calls]
+    begins, ends = (np.flatnonzero(capture.bears(one, calls)) for one in (_BEGIN, _END))
     found = []
     for begin in begins.tolist() or [-1]:
         later = ends[ends > begin]
@@ -124,7 +119,7 @@ def _kernel_of(capture: Timeline, call: int, op: int) -> str:
 def _ops_in_order(capture: Timeline, links: Links) -> Launches:
     """Only ops were recorded: those with no op of the same class inside them, as they began."""
     ops = capture.rows(Kind.OP)
-    ops = ops[[WEIGHTLESS.search(capture.name_of(row)) is None for row in ops.tolist()]] if len(ops) else ops
+    ops = ops[~capture.bears(WEIGHTLESS, ops)]
     ops = ops[np.argsort(capture.events.start[ops], kind="stable")]
     inner = set(ops.tolist())
     for row in ops.tolist():
@@ -152,10 +147,9 @@ def _best(timeline: Timeline, rows: I64, found: list[Launches]) -> Match | None:
     names = [timeline.name_of(row) for row in rows.tolist()]
     kinds = timeline.events.kind[rows].tolist()
     counts = Counter(names)
-    orders = _orders(timeline, rows)
     tried: list[tuple[int, Launches, I64]] = []
     for launches in sorted(found, key=lambda one: _unlike(counts, one))[:CAPTURES_TRIED]:
-        position = _laid_out(names, kinds, launches, orders)
+        position = side_by_side(names, kinds, launches)
         # Launches that no kernel of the replay answers speak against a capture that counted them.
         surplus = len(launches) - int((position >= 0).sum()) if launches.counted else 0
         tried.append((int((position >= 0).sum()) - surplus, launches, position))
@@ -170,30 +164,6 @@ def _best(timeline: Timeline, rows: I64, found: list[Launches]) -> Match | None:
     for other, place in equal[1:]:
         certain &= [_does(launches, a) == _does(other, b) for a, b in zip(position, place, strict=True)]
     return Match(launches, position, certain)
-
-
-def _orders(timeline: Timeline, rows: I64) -> list[I64]:
-    """Orders in which a replay's rows may have been captured: as they ran, and by their nodes' numbers.
-
-    Branches of a graph run side by side; nodes are numbered as they are made. Not every trace has numbers.
-    """
-    node = timeline.events.graph_node[rows]
-    found = [np.arange(len(rows), dtype=np.int64)]
-    if (node >= 0).all() and len(np.unique(node)) == len(node) and (np.diff(node) < 0).any():
-        found.append(np.argsort(node))
-    return found
-
-
-def _laid_out(names: list[str], kinds: list[int], launches: Launches, orders: list[I64]) -> I64:
-    """The rows beside a capture's launches, in the order that fits best."""
-    best = np.full(len(names), -1, np.int64)
-    for order in orders:
-        position = np.full(len(names), -1, np.int64)
-        given = order.tolist()
-        position[order] = side_by_side([names[at] for at in given], [kinds[at] for at in given], launches)
-        if (position >= 0).sum() > (best >= 0).sum():
-            best = position
-    return best
 
 
 def _does(launches: Launches, position: int) -> tuple[str, bytes] | None:
@@ -236,3 +206,143 @@ def _distinct(keys: list[Any]) -> tuple[list[Any], I64]:
     numbers: dict[Any, int] = {}
     at = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
     return list(numbers), at
+
+
+# -- rows for captured ops --------------------------------------------------------------------------------
+#
+# Those that replays do get rows in the timeline that replays them. They are of no time: on a thread of
+# their own they only nest as the ops did.
+
+
+CAPTURED_THREAD = "captured"
+
+
+class Launches(msgspec.Struct, frozen=True):
+    """What one capture launched, in order."""
+
+    timeline: Timeline
+    links: Links
+    op: I64  # row in the capture's timeline; -1 where no op stood around the launch
+    kernel: tuple[str, ...]  # names; "" where the file does not say
+    counted: bool  # an entry is a launch; else it is an op that may have launched none, one or several
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A replay and the capture it fits best."""
+
+    launches: Launches
+    position: I64  # of each row: its launch; -1 none
+    certain: Bool  # of each row: every capture that fits as well gives it the same inputs
+
+
+class _Ops(msgspec.Struct, frozen=True):
+    """The captured ops of one match, the same for each of its replays."""
+
+    columns: dict[str, NDArray[Any]]
+    at: I64  # of each row of the replay: which of the ops it does; -1 none
+
+
+class CapturedRows:
+    """Gathers the rows of captured ops."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._names = {name: at for at, name in enumerate(timeline.names)}
+        self._inputs = {raw: at for at, raw in enumerate(timeline.details.inputs)}
+        self._external = timeline.events.external.copy()
+        self._next = max(int(self._external.max(initial=0)), 0) + 1
+        self._ticks = 0
+        self._ops: dict[int, _Ops] = {}  # by the identity of the match
+        self._columns: dict[str, list[NDArray[Any]]] = {}
+
+    def add(self, rows: I64, match: Match) -> None:
+        """The ops of one replay, and those around them."""
+        ops = self._ops.get(id(match))
+        if ops is None:
+            ops = self._ops[id(match)] = self._ops_of(match)
+        count = len(ops.columns["name"])
+        number = np.arange(self._next, self._next + count, dtype=np.int64)
+        changed: dict[str, Any] = {
+            "start": ops.columns["start"] + self._ticks,
+            "end": ops.columns["end"] + self._ticks,
+            "correlation": np.full(count, self._timeline.events.correlation[rows[0]]),
+            "external": number,
+        }
+        for name in COLUMN_TYPES:
+            self._columns.setdefault(name, []).append(changed.get(name, ops.columns[name]))
+        self._external[rows[ops.at >= 0]] = number[ops.at[ops.at >= 0]]
+        self._next += count
+        self._ticks += 2 * count
+
+    def _ops_of(self, match: Match) -> _Ops:
+        capture, links = match.launches.timeline, match.launches.links
+        op = np.where(match.position >= 0, match.launches.op[np.maximum(match.position, 0)], -1)
+        wanted = {row for row in op.tolist() if row >= 0}
+        around = {above for row in wanted for above in links.ancestors(row)}
+        is_op = capture.events.kind == Kind.OP
+        kept = np.array(sorted(wanted | {row for row in around if is_op[row]}), np.int64)
+        # An op of which a shape is in doubt has no inputs, nor has one around it.
+        doubt = {row for row in op[~match.certain].tolist() if row >= 0}
+        doubt |= {above for row in doubt for above in links.ancestors(row)}
+        return _Ops(self._rows(capture, kept, doubt), np.where(op >= 0, np.searchsorted(kept, op), -1))
+
+    def _rows(self, capture: Timeline, kept: I64, doubt: set[int]) -> dict[str, NDArray[Any]]:
+        """Columns of these ops, in the names and inputs of the timeline."""
+        events = capture.events
+        names = [
+            self._names.setdefault(name, len(self._names)) for name in map(capture.name_of, kept.tolist())
+        ]
+        inputs = []
+        for row, index in zip(kept.tolist(), events.inputs[kept].tolist(), strict=True):
+            raw = capture.details.inputs[index] if index >= 0 and row not in doubt else None
+            inputs.append(-1 if raw is None else self._inputs.setdefault(raw, len(self._inputs)))
+        start, end = _nested(events.start[kept], events.end[kept], events.thread[kept])
+        known: dict[str, Any] = {
+            "start": start,
+            "end": end,
+            "kind": Kind.CAPTURED,
+            "name": names,
+            "process": max(len(self._timeline.processes) - 1, 0),
+            "thread": len(self._timeline.threads),
+            "inputs": inputs,
+        }
+        columns = {name: np.empty(len(kept), dtype) for name, dtype in COLUMN_TYPES.items()}
+        for name, column in columns.items():
+            column[:] = known.get(name, -1)
+        return columns
+
+    def timeline(self) -> Timeline:
+        before = self._timeline
+        if not self._ticks:
+            return before
+        own = replace(before.events, external=self._external)
+        columns = {
+            name: np.concatenate([getattr(own, name), *parts]) for name, parts in self._columns.items()
+        }
+        details = replace(before.details, inputs=list(self._inputs), _inputs={})
+        return replace(
+            before,
+            events=Events(**columns),
+            names=list(self._names),
+            threads=[*before.threads, (max(len(before.processes) - 1, 0), CAPTURED_THREAD)],
+            details=details,
+        )
+
+
+def _nested(start: I64, end: I64, thread: NDArray[Any]) -> tuple[I64, I64]:
+    """Times of a nanosecond a beginning and an ending, that nest as these do; threads one after another."""
+    order = np.lexsort((-end, start, thread))
+    opened, closed = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
+    tick = 0
+    inside: list[int] = []
+    for row in order.tolist():
+        while inside and (thread[inside[-1]] != thread[row] or end[inside[-1]] <= start[row]):
+            closed[inside.pop()] = (tick := tick + 1)
+        opened[row] = (tick := tick + 1)
+        inside.append(row)
+    for row in reversed(inside):
+        closed[row] = (tick := tick + 1)
+    return opened, closed

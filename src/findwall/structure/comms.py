@@ -7,6 +7,7 @@ annotation that launched the row, and the stream it runs on count too.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -32,30 +33,22 @@ _COLLECTIVE = re.compile(
 )
 # Collectives that run on the host, on threads of their own: the device sees their copies, if anything.
 HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):", re.IGNORECASE)
-# Of a stream's rows: where this share is known to be communication, its nameless rows are too.
-# Chosen by hand, not calibrated.
-_COMMUNICATION_STREAM_SHARE = 0.8
 
 
 def is_communication(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """For each of these device rows, whether it is communication."""
-    if len(rows) == 0:
-        return np.zeros(0, bool)
     events = timeline.events
-    found = _by_kernel(timeline, events.name[rows])
-    found &= events.kind[rows] == Kind.KERNEL
-    found |= _with_metadata(timeline, rows)
-    found |= _launched_by_collective(timeline, links, rows)
-    found |= is_transport(timeline, links, rows)
-    return found | _on_their_stream(timeline, links, rows, found)
+    by_kernel = _by_name(timeline, events.name[rows], COLLECTIVE_KERNELS.read)
+    found: Bool = by_kernel & (events.kind[rows] == Kind.KERNEL)
+    found |= _with_metadata(timeline, rows) | _launched_by_collective(timeline, links, rows)
+    return found | is_transport(timeline, links, rows)
 
 
 def is_transport(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Copies with which a collective takes device data through the host's memory, as gloo does."""
     found: Bool = timeline.events.kind[rows] == Kind.MEMCPY
     copies = np.flatnonzero(found)
-    names = timeline.events.name[rows[copies]]
-    across = _by_name(timeline, names, UPLOAD) | _by_name(timeline, names, DOWNLOAD)
+    across = timeline.bears(UPLOAD, rows[copies]) | timeline.bears(DOWNLOAD, rows[copies])
     found[copies] = across & inside_collective(timeline, links, links.launch[rows[copies]])
     return found
 
@@ -64,7 +57,7 @@ def inside_collective(timeline: Timeline, links: Links, calls: I64) -> Bool:
     """Whether each host row lies in a collective, however deep; not so where there is no row (-1)."""
     events = timeline.events
     found = np.zeros(len(calls), bool)
-    collective = np.array([_COLLECTIVE.search(name) is not None for name in timeline.names], bool)
+    collective = timeline.named(_COLLECTIVE)
     if len(calls) == 0 or not collective.any():
         return found
     at = np.where(calls >= 0, links.parent[np.maximum(calls, 0)], -1)
@@ -81,32 +74,17 @@ def inside_collective(timeline: Timeline, links: Links, calls: I64) -> Bool:
     return found
 
 
-def _by_name(timeline: Timeline, names: np.ndarray, pattern: re.Pattern[str]) -> Bool:
+def _by_name(timeline: Timeline, names: np.ndarray, told: Callable[[str], object | None]) -> Bool:
+    """Whether each of these names tells something, its parameter list left out."""
     distinct, inverse = np.unique(names, return_inverse=True)
-    hits = np.array(
-        [pattern.search(telling_part(timeline.names[int(name)])) is not None for name in distinct], bool
-    )
-    marked: Bool = hits[inverse]
-    return marked
-
-
-def _by_kernel(timeline: Timeline, names: np.ndarray) -> Bool:
-    """By the same table that tells a kernel's class."""
-    distinct, inverse = np.unique(names, return_inverse=True)
-    told = [COLLECTIVE_KERNELS.read(telling_part(timeline.names[int(name)])) for name in distinct]
-    marked: Bool = np.array([one is not None for one in told], bool)[inverse]
-    return marked
+    hits = [told(telling_part(timeline.names[int(name)])) is not None for name in distinct]
+    return np.array(hits, bool)[inverse]
 
 
 def _with_metadata(timeline: Timeline, rows: I64) -> Bool:
-    extras = timeline.events.extra[rows]
-    distinct, inverse = np.unique(extras, return_inverse=True)
-    hits = np.zeros(len(distinct), bool)
-    for at, index in enumerate(distinct.tolist()):
-        extra = timeline.details.extra_of(index)
-        hits[at] = extra is not None and bool(extra.collective)
-    marked: Bool = hits[inverse]
-    return marked
+    distinct, inverse = np.unique(timeline.events.extra[rows], return_inverse=True)
+    every = [timeline.details.extra_of(one) for one in distinct.tolist()]
+    return np.array([one is not None and bool(one.collective) for one in every], bool)[inverse]
 
 
 def _launched_by_collective(timeline: Timeline, links: Links, rows: I64) -> Bool:
@@ -117,27 +95,9 @@ def _launched_by_collective(timeline: Timeline, links: Links, rows: I64) -> Bool
     events = timeline.events
     found = np.zeros(len(rows), bool)
     with_op = links.op[rows] >= 0
-    if with_op.any():
-        found[with_op] = _by_name(timeline, events.name[links.op[rows[with_op]]], _OP)
+    found[with_op] = _by_name(timeline, events.name[links.op[rows[with_op]]], _OP.search)
     around = np.where(links.launch[rows] >= 0, links.parent[np.maximum(links.launch[rows], 0)], -1)
     annotated = around >= 0
     annotated[annotated] = events.kind[around[annotated]] == Kind.ANNOTATION
-    if annotated.any():
-        found[annotated] |= _by_name(timeline, events.name[around[annotated]], _OP)
-    return found
-
-
-def _on_their_stream(timeline: Timeline, links: Links, rows: I64, known: Bool) -> Bool:
-    """Rows with no op of their own on a stream that otherwise carries communication only."""
-    found = np.zeros(len(rows), bool)
-    if not known.any():
-        return found
-    events = timeline.events
-    nameless = (links.op[rows] < 0) & (events.graph_node[rows] < 0) & (events.kind[rows] == Kind.KERNEL)
-    nameless &= links.launch[rows] >= 0
-    track = events.thread[rows]
-    for stream in np.unique(track[known]).tolist():
-        here = track == stream
-        if known[here].mean() >= _COMMUNICATION_STREAM_SHARE:
-            found |= here & nameless
+    found[annotated] |= _by_name(timeline, events.name[around[annotated]], _OP.search)
     return found

@@ -19,7 +19,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.model.machine import Ceilings
-from findwall.structure.host import LOADER, rows_matching
+from findwall.structure.host import LOADER
 from findwall.structure.links import link, nearest
 
 # Ops that only make a view or take memory: they neither work nor keep the op around them from being one.
@@ -83,19 +83,15 @@ def computing(timeline: Timeline) -> I64:
     events = timeline.events
     links = link(timeline)
     ops = timeline.rows(Kind.OP)
-    if len(ops) == 0:
-        return ops
-    ops = ops[~timeline.named(WEIGHTLESS, ops)[events.name[ops]] & (events.end[ops] > events.start[ops])]
+    ops = ops[~timeline.bears(WEIGHTLESS, ops) & (events.end[ops] > events.start[ops])]
     inner = np.zeros(len(events), np.int64)
     above = np.where(links.parent[ops] >= 0, links.op[links.parent[ops]], -1)
     np.add.at(inner, above[above >= 0], events.duration[ops[above >= 0]])
     computes = np.zeros(len(events), bool)
     computes[ops] = inner[ops] <= MAJORITY_SHARE * events.duration[ops]
     around = nearest(timeline, links.parent, computes)
-    outside = np.where(links.parent >= 0, around[links.parent], -1) < 0
-    ops = ops[computes[ops] & outside[ops]]
-    ranges = timeline.rows(Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
-    ranges = rows_matching(timeline, ranges, LOADER)
+    ops = ops[computes[ops] & (np.where(links.parent >= 0, around[links.parent], -1) < 0)[ops]]
+    ranges = timeline.rows_named(LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
     loading = union(events.start[ranges], events.end[ranges])
     inside = loading.covered_within(events.start[ops], events.start[ops] + 1) > 0
     return ops[~inside]

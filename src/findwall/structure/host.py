@@ -14,10 +14,8 @@ from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, union
 from findwall.structure.comms import HOST_COLLECTIVE, inside_collective
 from findwall.structure.copies import PAGEABLE, UPLOAD
+from findwall.structure.library_set_up import Plans, find_plans, find_trials
 from findwall.structure.links import Links
-from findwall.structure.plans import Plans, find_plans
-from findwall.structure.questions import find_questions
-from findwall.structure.trials import find_trials
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(
@@ -78,15 +76,13 @@ class Host(msgspec.Struct, frozen=True):
 
     def weight_before(self, at: I64) -> I64:
         """Events recorded until each time, in thousandths."""
-        found: I64 = self.event_weight[np.searchsorted(self.event_time, at, side="left")]
-        return found
+        return self.event_weight[np.searchsorted(self.event_time, at, side="left")]
 
 
 def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Host:
     """Sort the host's time into activities, once. `once`: start-up, which is none of them."""
     events = timeline.events
-    device = timeline.rows(*DEVICE_KINDS)
-    launches = np.unique(links.launch[device])
+    launches = np.unique(links.launch[timeline.rows(*DEVICE_KINDS)])
     launches = launches[launches >= 0]
     threads = np.unique(events.thread[launches])
     mine = np.isin(events.thread, threads) & ~events.is_kind(*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.SYNC)
@@ -140,7 +136,7 @@ def _disjoint(activities: dict[str, Intervals]) -> dict[str, Intervals]:
 
 def rows_matching(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> I64:
     """Of these rows those in whose name the pattern is found."""
-    return rows[timeline.named(pattern, rows)[timeline.events.name[rows]]] if len(rows) else rows
+    return rows[timeline.bears(pattern, rows)]
 
 
 def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> I64:
@@ -174,8 +170,6 @@ def _host_collectives(timeline: Timeline, links: Links, mine: Bool) -> Intervals
 
     Staging their data through the host is part of them.
     """
-    if not timeline.names:
-        return EMPTY
     everywhere = np.ones(len(timeline.events), bool)
     talk = _named(timeline, everywhere, HOST_COLLECTIVE, Kind.ANNOTATION, Kind.OP)
     if len(talk) == 0:
@@ -207,25 +201,18 @@ def _blocking_calls(timeline: Timeline, links: Links, mine: Bool, trying: Interv
     return Blocking(rows, events.start[rows], events.end[rows], owner[order])
 
 
-def _copies(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
-    return rows_matching(timeline, timeline.rows(Kind.MEMCPY), pattern)
-
-
 def _pageable_calls(timeline: Timeline, links: Links, mine: Bool) -> I64:
     """Copy calls that wait although they are called asynchronous: one side is pageable memory."""
-    rows = links.launch[_copies(timeline, PAGEABLE)]
+    rows = links.launch[timeline.rows_named(PAGEABLE, Kind.MEMCPY)]
     rows = rows[rows >= 0]
     return rows[mine[rows]]
 
 
 def _is_upload(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Calls that move data to the device, and the synchronize that belongs to such a copy."""
-    uploads = links.launch[_copies(timeline, UPLOAD)]
+    uploads = links.launch[timeline.rows_named(UPLOAD, Kind.MEMCPY)]
     uploads = uploads[uploads >= 0]
-    upload_ops = links.op[uploads]
-    upload_ops = upload_ops[upload_ops >= 0]
-    mask: Bool = np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], upload_ops))
-    return mask
+    return np.isin(rows, uploads) | ((links.op[rows] >= 0) & np.isin(links.op[rows], links.op[uploads]))
 
 
 def _event_weights(timeline: Timeline, mine: Bool) -> tuple[I64, I64]:
@@ -234,3 +221,57 @@ def _event_weights(timeline: Timeline, mine: Bool) -> tuple[I64, I64]:
     rows = rows[np.argsort(timeline.events.start[rows], kind="stable")]
     weight = np.where(timeline.events.kind[rows] == Kind.PYTHON, PYTHON_FRAME_WEIGHT, OP_WEIGHT)
     return timeline.events.start[rows], np.concatenate([[0], np.cumsum(weight)]).astype(np.int64)
+
+
+# -- ops that run only so that the host can look: `if torch.isnan(x).any():` ------------------------------
+#
+# What a comparison says is read by the host with `item` or `is_nonzero`, and nothing else uses it. A step
+# that does not look does not compare either, so these ops go with the wait behind them. A reduction to a
+# number (`loss.mean().item()`) is not one of them: the number may be used on the device too.
+
+
+READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense|equal|allclose)$")
+COMPARES = re.compile(
+    r"^aten::(isnan|isinf|isfinite|isposinf|isneginf|isclose|any|all|eq|ne|gt|ge|lt|le"
+    r"|logical_(and|or|xor|not)|bitwise_(and|or|xor|not))$"
+)
+
+
+def find_questions(timeline: Timeline, links: Links, mine: Bool, waits: I64) -> I64:
+    """The reads that some calls wait in, and the comparisons right before each, in host order."""
+    events = timeline.events
+    reads, compares = timeline.named(READS), timeline.named(COMPARES)
+    if len(waits) == 0 or not reads.any():
+        return np.empty(0, np.int64)
+    found: set[int] = set()
+    asking = {row for wait in waits.tolist() for row in _outermost_read(links, wait, reads[events.name])}
+    ops = np.flatnonzero(mine & events.is_kind(Kind.OP))
+    ops = ops[np.lexsort((events.start[ops], links.parent[ops], events.thread[ops]))]
+    place = {row: at for at, row in enumerate(ops.tolist())}
+    for row in asking:
+        found.add(row)
+        at = place.get(row, 0) - 1
+        while at >= 0 and _siblings(timeline, links, int(ops[at]), row) and compares[events.name[ops[at]]]:
+            found.add(int(ops[at]))
+            at -= 1
+    rows = np.array(sorted(found), np.int64)
+    return rows[np.argsort(events.start[rows], kind="stable")]
+
+
+def _outermost_read(links: Links, wait: int, reads: Bool) -> list[int]:
+    """`is_nonzero` calls `item`: the one that was asked. Empty where the call waits for something else."""
+    return [row for row in links.ancestors(wait) if reads[row]][-1:]
+
+
+def _siblings(timeline: Timeline, links: Links, one: int, other: int) -> bool:
+    same_thread = timeline.events.thread[one] == timeline.events.thread[other]
+    return bool(same_thread and links.parent[one] == links.parent[other])
+
+
+def asked_for(timeline: Timeline, links: Links, questions: I64, rows: I64) -> Bool:
+    """Which device rows were launched inside these ops."""
+    start, end = timeline.events.start, timeline.events.end
+    launch = links.launch[rows]
+    issued = start[np.maximum(launch, 0)]
+    inside = union(start[questions], end[questions]).covered_within(issued, issued + 1) > 0
+    return inside & (launch >= 0)

@@ -31,11 +31,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE, WORTH_IT
-from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
+from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.structure.copies import PAGEABLE
-from findwall.structure.first_calls import first_set_ups, firsts
 from findwall.structure.host import ALLOCATOR, COMPILE, FREE
+from findwall.structure.library_set_up import first_set_ups, firsts
 from findwall.structure.links import LAUNCH, Links, launches_before
 from findwall.structure.recurring import FEWEST_REPEATS
 from findwall.structure.steps import Steps, compute_stream, step_numbers
@@ -77,9 +77,7 @@ class LeftOut(msgspec.Struct, frozen=True):
         return len(self.start)
 
     def of(self, *reasons: str) -> LeftOut:
-        return self.where(np.isin(self.reason, [REASONS.index(one) for one in reasons]))
-
-    def where(self, wanted: Bool) -> LeftOut:
+        wanted = np.isin(self.reason, [REASONS.index(one) for one in reasons])
         return LeftOut(
             self.start[wanted], self.end[wanted], self.reason[wanted], self.row[wanted], self.hidden
         )
@@ -126,14 +124,9 @@ def find_left_out(timeline: Timeline, links: Links, steps: Steps) -> LeftOut:
 
 def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
     """The timeline on a clock that stands still while something is left out. Rows keep their numbers."""
-    if len(left_out) == 0:
-        return timeline
     gone = union(left_out.start, left_out.end)
     events = timeline.events
-    start, end = (
-        events.start - gone.covered_before(events.start),
-        events.end - gone.covered_before(events.end),
-    )
+    start, end = (at - gone.covered_before(at) for at in (events.start, events.end))
     return replace(timeline, events=replace(events, start=start, end=end))
 
 
@@ -173,10 +166,7 @@ def _idle_parts(whole: LeftOut, idle: Intervals) -> LeftOut:
 
 
 def _calls(timeline: Timeline, pattern: re.Pattern[str], least: int = 0) -> I64:
-    rows = timeline.rows(Kind.RUNTIME)
-    if len(rows) == 0:
-        return rows
-    rows = rows[timeline.named(pattern, rows)[timeline.events.name[rows]]]
+    rows = timeline.rows_named(pattern, Kind.RUNTIME)
     return rows[timeline.events.duration[rows] > least]
 
 
@@ -208,8 +198,7 @@ def _module_loads(timeline: Timeline, least: int) -> Stretches:
     """Calls that load code, other than for a compiler: what that loads is part of compiling."""
     events = timeline.events
     rows = _calls(timeline, _MODULE, least)
-    ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    ranges = ranges[timeline.named(COMPILE, ranges)[events.name[ranges]]] if len(ranges) else ranges
+    ranges = timeline.rows_named(COMPILE, Kind.ANNOTATION, Kind.OP)
     compiling = union(events.start[ranges], events.end[ranges])
     rows = rows[compiling.covered_within(events.start[rows], events.end[rows]) == 0]
     return rows, events.start[rows], events.end[rows]
@@ -220,8 +209,6 @@ def _contexts(timeline: Timeline, least: int) -> Stretches:
     where it takes longer than all others together: whichever call comes first creates the context."""
     events = timeline.events
     rows = _calls(timeline, _RUNTIME)
-    if len(rows) == 0:
-        return rows, rows, rows
     first = rows[firsts(events.name[rows].astype(np.int64), events.start[rows])]
     name, took = events.name[first], events.duration[first]
     memory = timeline.named(ALLOCATOR, rows)[name]
@@ -243,7 +230,7 @@ def _first_memory(timeline: Timeline, steps: Steps, is_cold: bool) -> Stretches:
         holding = holding[holding >= 0]
         once = len(holding) < len(steps.host) - 1 and len(holding) == holding.max(initial=-1) + 1
     else:
-        gives = timeline.named(FREE, rows)[events.name[rows]] if len(rows) else np.zeros(0, bool)
+        gives = timeline.bears(FREE, rows)
         once = is_cold or int((gives[:-1] & ~gives[1:]).sum()) < FEWEST_REPEATS
     rows = rows if once else _NONE
     return rows, events.start[rows], events.end[rows]
@@ -266,8 +253,7 @@ def _captures(timeline: Timeline) -> Stretches:
 def _first_compiles(timeline: Timeline, least: int) -> Stretches:
     """Ranges in which a function is compiled for the first time; again (0/1, 0/2) is recompilation."""
     events = timeline.events
-    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    rows = rows[timeline.named(_FIRST_COMPILE, rows)[events.name[rows]]] if len(rows) else rows
+    rows = timeline.rows_named(_FIRST_COMPILE, Kind.ANNOTATION, Kind.OP)
     rows = rows[events.duration[rows] > least]
     return rows, events.start[rows], events.end[rows]
 

@@ -1,7 +1,7 @@
 """Who launched what: every device row to its runtime call, that call to the op around it.
 
-Correlation id → runtime row → innermost op on the same thread. `External id` is only a last resort:
-in some generations of traces it names another op.
+Correlation id → runtime row → innermost op on the same thread. A trace's `External id` is not asked: in some
+generations it names another op.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
@@ -17,6 +18,7 @@ from findwall.model.intervals import I64
 
 NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTURED)
 ENGINE = "autograd::engine::evaluate_function"
+ENGINE_RANGE = re.compile(rf"^{ENGINE}")
 # A node of the autograd graph, as it is called where the engine itself is not recorded.
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
 BACKWARD = re.compile(rf"^{ENGINE}|{_NODE.pattern}")  # any row of the engine
@@ -46,28 +48,18 @@ class Links(msgspec.Struct, frozen=True):
 
 def link(timeline: Timeline) -> Links:
     """Work out every reference of one timeline, once."""
-    parent = _nest(timeline)
-    launch, ambiguous = _launches(timeline)
+    known = link_launches(timeline)
+    parent, launch = _nest(timeline), known.launch
     nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP, Kind.CAPTURED))
     op = nearest_op.copy()
     device = timeline.rows(*DEVICE_KINDS)
     issued = device[launch[device] >= 0]
     op[issued] = nearest_op[launch[issued]]
-    orphans = device[launch[device] < 0]
-    op[orphans] = _by_external_id(timeline, orphans, Kind.OP)
-    captured = _by_external_id(timeline, device, Kind.CAPTURED)
+    captured = _captured_ops(timeline, device)
     op[device] = np.where(captured >= 0, captured, op[device])
     backward = _backward(timeline, parent)
-    return Links(
-        parent=parent,
-        launch=launch,
-        op=op,
-        backward=backward,
-        forward=_forward_ops(timeline, parent, backward),
-        kernels_without_launch=_unlaunched(timeline, launch),
-        launches_without_kernel=_unanswered_launches(timeline, launch),
-        ambiguous=ambiguous,
-    )
+    forward = _forward_ops(timeline, parent, backward)
+    return replace(known, parent=parent, op=op, backward=backward, forward=forward)
 
 
 def link_launches(timeline: Timeline) -> Links:
@@ -81,7 +73,7 @@ def link_launches(timeline: Timeline) -> Links:
         backward=np.zeros(len(none), bool),
         forward=none,
         kernels_without_launch=_unlaunched(timeline, launch),
-        launches_without_kernel=_unanswered_launches(timeline, launch),
+        launches_without_kernel=len(unanswered(timeline, launch)) if (launch >= 0).any() else 0,
         ambiguous=ambiguous,
     )
 
@@ -132,19 +124,17 @@ def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
         jump = further
     nearest = jump[:count]
     # A chain that ended on an unwanted root found nothing.
-    result: I64 = np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
-    return result
+    return np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
 
 
 def _backward(timeline: Timeline, parent: I64) -> Bool:
     """Host rows of the autograd engine: under its ranges; where a trace has none (torch 1.8), under its
     nodes, and the threads that run little else."""
-    below = _under(timeline, parent, ENGINE)
+    events = timeline.events
+    below = nearest(timeline, parent, timeline.named(ENGINE_RANGE)[events.name]) >= 0
     if below.any():
         return below
-    events = timeline.events
-    named = np.array([bool(_NODE.search(name)) for name in timeline.names] or [False], bool)
-    nodes = events.is_kind(Kind.OP) & named[events.name]
+    nodes = events.is_kind(Kind.OP) & timeline.named(_NODE)[events.name]
     if not nodes.any():
         return below
     outermost = events.is_kind(Kind.OP) & (parent < 0)
@@ -152,16 +142,7 @@ def _backward(timeline: Timeline, parent: I64) -> Bool:
     ran = np.bincount(events.thread[outermost], minlength=threads)
     engines = np.bincount(events.thread[outermost & nodes], minlength=threads) > MAJORITY_SHARE * ran
     host = events.is_kind(*NESTING_KINDS)
-    found: Bool = (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
-    return found
-
-
-def _under(timeline: Timeline, parent: I64, prefix: str) -> Bool:
-    """Host rows at or below a row whose name starts so."""
-    marked = np.array([name.startswith(prefix) for name in timeline.names], bool)
-    wanted = marked[timeline.events.name] if len(marked) else np.zeros(0, bool)
-    below: Bool = nearest(timeline, parent, wanted) >= 0
-    return below
+    return (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
 
 
 def _forward_ops(timeline: Timeline, parent: I64, backward: Bool) -> I64:
@@ -249,40 +230,30 @@ def _settle(
             launch[mine] = own[np.maximum(at, 0)]
 
 
-def _by_external_id(timeline: Timeline, orphans: I64, kind: Kind) -> I64:
-    """Ops of device rows whose runtime call does not tell them, by External id alone."""
-    events = timeline.events
-    ops = timeline.rows(kind)
-    ops = ops[events.external[ops] > 0]
-    found = np.full(len(orphans), -1, np.int64)
-    if len(ops) == 0 or len(orphans) == 0:
-        return found
-    ops = ops[np.argsort(events.external[ops], kind="stable")]
-    at = np.minimum(np.searchsorted(events.external[ops], events.external[orphans]), len(ops) - 1)
-    same = (events.external[ops[at]] == events.external[orphans]) & (events.external[orphans] > 0)
-    found[same] = ops[at[same]]
-    return found
+def _captured_ops(timeline: Timeline, device: I64) -> I64:
+    """The captured op that each device row does: the one with its external id; -1 where there is none."""
+    external = timeline.events.external
+    ops = timeline.rows(Kind.CAPTURED)
+    ops = ops[np.argsort(external[ops], kind="stable")]
+    at = np.searchsorted(external[ops], external[device])
+    beside = np.append(ops, -1)[at]
+    return np.where((beside >= 0) & (external[beside] == external[device]), beside, -1)
 
 
 LAUNCH = re.compile(r"^(cuda|cu|hip)\w*Launch(?!HostFunc)", re.IGNORECASE)
 ENQUEUES = re.compile(rf"{LAUNCH.pattern}|^(cuda|cu|hip)Mem(cpy|set)", re.IGNORECASE)
-LAUNCH_WORDS = ("launch", "memcpy", "memset")
 
 
-def unanswered(timeline: Timeline, links: Links) -> I64:
+def unanswered(timeline: Timeline, launch: I64) -> I64:
     """Launches and copies that have no device row in the file."""
-    calls = timeline.rows(Kind.RUNTIME)
-    if len(calls) == 0:
-        return calls
-    calls = calls[timeline.named(ENQUEUES, calls)[timeline.events.name[calls]]]
-    lost: I64 = calls[~np.isin(calls, links.launch[timeline.rows(*DEVICE_KINDS)])]
-    return lost
+    calls = timeline.rows_named(ENQUEUES, Kind.RUNTIME)
+    return calls[~np.isin(calls, launch[timeline.rows(*DEVICE_KINDS)])]
 
 
 def launches_before(timeline: Timeline, links: Links) -> I64:
     """Those before the file's first device row: they were cut away."""
     device = timeline.rows(*DEVICE_KINDS)
-    lost = unanswered(timeline, links) if len(device) else device
+    lost = unanswered(timeline, links.launch) if len(device) else device
     return lost[timeline.events.start[lost] < timeline.events.start[device].min()] if len(lost) else lost
 
 
@@ -293,20 +264,3 @@ def _unlaunched(timeline: Timeline, launch: I64) -> int:
     if not launched.any():
         return len(device)
     return int((start[~launched] >= start[launched].min()).sum())
-
-
-def _unanswered_launches(timeline: Timeline, launch: I64) -> int:
-    """Calls that should have put work on the device but whose row is missing."""
-    words = np.array([is_launch(name) for name in timeline.names], bool)
-    calls = timeline.rows(Kind.RUNTIME)
-    calls = calls[words[timeline.events.name[calls]]] if len(calls) else calls
-    if len(timeline.rows(*DEVICE_KINDS)) == 0:
-        return 0
-    answered = np.zeros(len(timeline.events), bool)
-    answered[launch[launch >= 0]] = True
-    return int((~answered[calls]).sum())
-
-
-def is_launch(name: str) -> bool:
-    lowered = name.lower()
-    return any(word in lowered for word in LAUNCH_WORDS) and "hostfunc" not in lowered

@@ -43,8 +43,7 @@ class Queue(msgspec.Struct, frozen=True):
     def positions(self, rows: I64) -> I64:
         """Where rows of this queue stand in it."""
         order = np.argsort(self.row, kind="stable")
-        found: I64 = order[np.searchsorted(self.row[order], rows)]
-        return found
+        return order[np.searchsorted(self.row[order], rows)]
 
 
 def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = None) -> Queue:
@@ -99,8 +98,7 @@ def _counted(timeline: Timeline, steps: Steps) -> tuple[I64, bool]:
     found = begun(timeline, steps)
     if steps.found_by != "span" and (steps.closed or len(found) > steps.count):
         return found[: steps.count], True
-    rows = device_rows(timeline, steps.device)
-    of_row = steps.of_row[rows]
+    of_row = steps.of_row[device_rows(timeline, steps.device)]
     return np.unique(of_row[of_row >= 0])[-max(steps.count, 1) :], False
 
 
@@ -115,8 +113,7 @@ def _rows_of(timeline: Timeline, steps: Steps, used: I64, repeats: bool) -> I64:
             mine &= ~_of_a_step_before(timeline, rows, counted)
         mine |= counted
     rows = rows[mine]
-    found: I64 = rows[np.lexsort((events.end[rows], events.start[rows]))]
-    return found
+    return rows[np.lexsort((events.end[rows], events.start[rows]))]
 
 
 def _of_a_step_before(timeline: Timeline, rows: I64, counted: Bool) -> Bool:

@@ -1,9 +1,9 @@
-"""Steps that a job marks itself: a range that recurs and holds what is launched.
+"""Steps that no profiler marks: a range of the job's own that recurs, or a sequence of kernels that does.
 
-Layers, parameters and requests may be ranges too, and may be numbered. Steps hold nearly all that the device
-does in the whole recording, and nearly all of the host's time from its first launch to its last; no number
-that they bear comes twice; and none of them is a part of one execution: of an op, of a graph's launch, of a
-module's call or of an optimizer's step.
+A range that recurs and holds what is launched may be a step. Layers, parameters and requests may be ranges
+too, and may be numbered. Steps hold nearly all that the device does in the whole recording, and nearly all of
+the host's time from its first launch to its last; no number that they bear comes twice; and none of them is a
+part of one execution: of an op, of a graph's launch, of a module's call or of an optimizer's step.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def inside_one_call(timeline: Timeline, rows: I64, start: I64, end: I64) -> bool
     around = np.flatnonzero(events.thread == events.thread[rows[0]])
     around = around[events.is_kind(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION, Kind.PYTHON)[around]]
     calls = events.is_kind(Kind.OP, Kind.RUNTIME)[around]
-    around = around[calls | timeline.named(_ONE_CALL, around)[events.name[around]]]
+    around = around[calls | timeline.bears(_ONE_CALL, around)]
     # Some recorders write a range twice, as a range and as an op.
     twice = np.isin(events.start[around], start) & np.isin(events.end[around], end)
     around = around[~twice]
@@ -114,3 +114,66 @@ def inside_one_call(timeline: Timeline, rows: I64, start: I64, end: I64) -> bool
     reach = np.maximum.accumulate(events.end[around])
     at = np.searchsorted(events.start[around], start, side="right") - 1
     return bool(((at >= 0) & (reach[at] >= end)).any())
+
+
+# -- steps from the kernels alone: the sequence that repeats, in launch order -----------------------------
+#
+# A model's layers repeat too. A true step repeats *everything*: each kernel name must occur equally often
+# in every repeat, or the repeat is a layer and not a step. Nor does a step begin inside an op, a graph's
+# launch or an optimizer's step that another one began in.
+
+
+PLACE_KERNELS = 64  # looked at at either end, before all are
+
+
+class Period(msgspec.Struct, frozen=True):
+    begins: I64  # host time of each repeat's first launch
+    ends: I64  # and when its last one returned
+    kernels: int  # in one of them
+
+
+def find_period(timeline: Timeline, links: Links, device: int) -> Period | None:
+    """The repeats of the whole sequence; None where it has none, or where they are no steps."""
+    events = timeline.events
+    every = timeline.rows(Kind.KERNEL)
+    every = every[events.device[every] == device]
+    rows = every[links.launch[every] >= 0]
+    if events.duration[rows].sum() < NEARLY_ALL * events.duration[every].sum():
+        return None
+    order = np.lexsort((events.start[rows], events.start[links.launch[rows]]))
+    period = _smallest_period(events.name[rows[order]])
+    if period is None:
+        return None
+    repeats = len(rows) // period
+    # A partial step at the front is an earlier step's tail.
+    calls = links.launch[rows[order]][len(rows) - repeats * period :]
+    begins, ends = events.start[calls[::period]], events.end[calls[period - 1 :: period]]
+    if inside_one_call(timeline, calls[::period], begins[:-1], begins[1:]):
+        return None
+    return Period(begins, ends, period)
+
+
+def _smallest_period(sequence: I64) -> int | None:
+    length = len(sequence)
+    counts = np.unique(sequence, return_counts=True)[1]
+    if len(counts) < 2:
+        return None  # one and the same kernel over and over: nothing says where a step begins
+    # A step that occurs R times leaves every name a multiple of R, give or take the cut ends.
+    most = int(counts.min()) + 1
+    periods = np.arange(1, length // FEWEST_REPEATS + 1)
+    periods = _likely_periods(sequence, periods[length // periods <= most])
+    order = np.lexsort((-periods, -(length // periods)))  # most repeats first
+    for period in map(int, periods[order]):
+        if np.array_equal(sequence[period:], sequence[: length - period]):
+            return period
+    return None
+
+
+def _likely_periods(sequence: I64, periods: I64) -> I64:
+    """Those at which both ends of the sequence repeat: of hundreds of thousands hardly one is left."""
+    length = len(sequence)
+    for at in range(min(PLACE_KERNELS, length - int(periods.max(initial=0)))):
+        here = sequence[periods + at] == sequence[at]
+        there = sequence[length - 1 - at - periods] == sequence[length - 1 - at]
+        periods = periods[here & there]
+    return periods

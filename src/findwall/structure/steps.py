@@ -17,8 +17,7 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.structure.links import BACKWARD, Links, launches_before, unanswered
-from findwall.structure.period import find_period
-from findwall.structure.recurring import recurring_ranges
+from findwall.structure.recurring import find_period, recurring_ranges
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
@@ -37,7 +36,6 @@ class Steps(msgspec.Struct, frozen=True):
     device: int  # -1 when there are no device events
     boundaries: I64  # device times: n + 1 of them for n steps
     host: I64  # host start of every step found, and the end of the last
-    host_ms: tuple[float, ...]  # length of each host range
     of_row: I64  # device rows: the step that launched it, -1 none
     without_device_work: tuple[str, ...]
     notes: tuple[str, ...]
@@ -57,15 +55,13 @@ class Steps(msgspec.Struct, frozen=True):
 
     @property
     def lengths(self) -> I64:
-        lengths: I64 = np.diff(self.boundaries)
-        return lengths
+        return np.diff(self.boundaries)
 
 
 class _Markers(msgspec.Struct, frozen=True):
     found_by: str
     edges: I64  # host times: n + 1 for n steps
     labels: tuple[str, ...]
-    lengths: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -74,8 +70,8 @@ def find_steps(timeline: Timeline, links: Links) -> Steps:
     device = busiest_device(timeline)
     markers = _profiler_steps(timeline) or _optimizer_steps(timeline) or _recurring(timeline, links, device)
     markers = markers or _period(timeline, links, device) or _span(timeline)
-    if device < 0:
-        return _host_steps(timeline, markers)
+    if device < 0:  # the host's own ranges
+        return _steps(markers, -1, np.full(len(timeline.events), -1, np.int64), markers.edges)
     return _device_steps(timeline, links, markers, device)
 
 
@@ -84,20 +80,12 @@ def busiest_device(timeline: Timeline) -> int:
     rows = timeline.rows(*DEVICE_KINDS)
     if len(rows) == 0:
         return -1
-    devices = timeline.events.device[rows]
-    found, index = np.unique(devices, return_inverse=True)
-    work = np.bincount(index, timeline.events.duration[rows])
-    return int(found[int(np.argmax(work))])
-
-
-def rows_named(timeline: Timeline, pattern: re.Pattern[str]) -> I64:
-    wanted = np.array([bool(pattern.match(name)) for name in timeline.names], bool)
-    rows = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    return rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
+    found, index = np.unique(timeline.events.device[rows], return_inverse=True)
+    return int(found[int(np.argmax(np.bincount(index, timeline.events.duration[rows])))])
 
 
 def _profiler_steps(timeline: Timeline) -> _Markers | None:
-    rows = rows_named(timeline, PROFILER_STEP)
+    rows = timeline.rows_named(PROFILER_STEP, Kind.ANNOTATION, Kind.OP)
     if len(rows) == 0:
         return None
     events = timeline.events
@@ -105,7 +93,7 @@ def _profiler_steps(timeline: Timeline) -> _Markers | None:
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     edges = np.append(events.start[rows], events.end[rows[-1]])
     labels = tuple(timeline.name_of(row) for row in rows.tolist())
-    return _Markers("ProfilerStep", edges, labels, tuple(events.duration[rows].tolist()))
+    return _Markers("ProfilerStep", edges, labels)
 
 
 def step_numbers(timeline: Timeline) -> I64:
@@ -125,13 +113,11 @@ def _one_process(timeline: Timeline, rows: I64) -> I64:
 
 def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     """A step ends where its optimizer call ends. Several optimizers: the last of the round counts."""
-    rows = rows_named(timeline, OPTIMIZER_STEP)
-    if len(rows) < 2:
-        return None
-    rows = _outside_backward(timeline, _one_process(timeline, rows))
+    rows = _outside_backward(timeline, timeline.rows_named(OPTIMIZER_STEP, Kind.ANNOTATION, Kind.OP))
     if len(rows) < 2:
         return None
     events = timeline.events
+    rows = _one_process(timeline, rows)
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     names, counts = np.unique(events.name[rows], return_counts=True)
     rarest = names[counts == counts.min()]
@@ -145,7 +131,7 @@ def _optimizer_steps(timeline: Timeline) -> _Markers | None:
     labels = tuple(f"step {index}" for index in range(len(edges) - 1))
     several = f", {every} per step because what they train alternates" if every > 1 else ""
     note = f"No ProfilerStep ranges: the optimizer's calls tell the steps apart{several}."
-    return _Markers("optimizer", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+    return _Markers("optimizer", edges, labels, (note,))
 
 
 def _ends_round(timeline: Timeline, calls: I64) -> Bool:
@@ -154,29 +140,23 @@ def _ends_round(timeline: Timeline, calls: I64) -> Bool:
     Where the trace has no backward pass any op counts.
     """
     events = timeline.events
-    backward = _backward(timeline)
+    backward = timeline.rows_named(BACKWARD, Kind.OP)
     ops = np.sort(events.start[backward if len(backward) else timeline.rows(Kind.OP)])
     done = np.searchsorted(ops, events.end[calls[:-1]], side="left")
-    begun = np.searchsorted(ops, events.start[calls[1:]], side="left")
-    return np.append(begun > done, True)
+    return np.append(np.searchsorted(ops, events.start[calls[1:]], side="left") > done, True)
 
 
 def _outside_backward(timeline: Timeline, calls: I64) -> I64:
     """Calls that no gradient's hook makes: an optimizer of one parameter, called inside the backward pass,
     ends no step."""
     events = timeline.events
-    rows, inside = _backward(timeline), np.zeros(len(calls), bool)
+    rows, inside = timeline.rows_named(BACKWARD, Kind.OP), np.zeros(len(calls), bool)
     for thread in np.unique(events.thread[calls]).tolist():
         mine = rows[events.thread[rows] == thread]
         open_then = union(events.start[mine], events.end[mine])
         within = open_then.covered_within(events.start[calls], events.end[calls]) >= events.duration[calls]
         inside |= (events.thread[calls] == thread) & within
     return calls[~inside]
-
-
-def _backward(timeline: Timeline) -> I64:
-    rows = timeline.rows(Kind.OP)
-    return rows[timeline.named(BACKWARD, rows)[timeline.events.name[rows]]] if len(rows) else rows
 
 
 def _calls_a_step(timeline: Timeline, calls: I64) -> int:
@@ -186,7 +166,7 @@ def _calls_a_step(timeline: Timeline, calls: I64) -> int:
     makes none. Only an alternation seen twice over, without an exception, is believed.
     """
     events = timeline.events
-    rows = rows_named(timeline, GRADIENT)
+    rows = timeline.rows_named(GRADIENT, Kind.ANNOTATION, Kind.OP)
     rows = rows[events.process[rows] == events.process[calls[0]]]
     before = np.searchsorted(events.end[calls], events.start[rows], side="right")  # which call they precede
     order = np.lexsort((events.inputs[rows], before))
@@ -209,7 +189,7 @@ def _recurring(timeline: Timeline, links: Links, device: int) -> _Markers | None
     edges = np.append(start, end[-1] + int(np.median(start[1:] - end[:-1])))  # where the next would begin
     labels = tuple(timeline.name_of(row) for row in rows.tolist())
     note = f"Steps are the {len(rows)} ranges from {labels[0]} to {labels[-1]}, which the job marks itself."
-    return _Markers("range", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+    return _Markers("range", edges, labels, (note,))
 
 
 def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
@@ -221,7 +201,7 @@ def _period(timeline: Timeline, links: Links, device: int) -> _Markers | None:
     repeats = len(found.begins)
     labels = tuple(f"repeat {index}" for index in range(repeats))
     note = f"No step markers: steps are the {repeats} repeats of a sequence of {found.kernels} kernels."
-    return _Markers("period", edges, labels, tuple(np.diff(edges).tolist()), (note,))
+    return _Markers("period", edges, labels, (note,))
 
 
 def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Markers:
@@ -229,30 +209,23 @@ def _span(timeline: Timeline, why: str = "No steps could be told apart") -> _Mar
     start = int(events.start.min()) if len(events) else 0
     end = int(events.end.max()) if len(events) else 0
     note = f"{why}: the whole span counts as one step."
-    return _Markers("span", np.array([start, end]), ("span",), (end - start,), (note,))
-
-
-def _host_steps(timeline: Timeline, markers: _Markers) -> Steps:
-    """Steps of a rank without device events: the host's own ranges."""
-    of_row = np.full(len(timeline.events), -1, np.int64)
-    return _steps(markers, -1, of_row, markers.edges)
+    return _Markers("span", np.array([start, end]), ("span",), (note,))
 
 
 def _device_steps(timeline: Timeline, links: Links, markers: _Markers, device: int) -> Steps:
     events = timeline.events
-    of_row = _step_of_rows(timeline, links, markers, device)
+    of_row = _step_of_rows(timeline, links, markers)
     rows = np.flatnonzero(of_row >= 0)
     rows = rows[events.device[rows] == device]
     if len(rows) == 0 and markers.found_by != "span":
         # Markers are of no use where nothing on the device can be traced back to one.
         markers = _span(timeline, "No device work can be linked to the host's steps")
-        of_row = _step_of_rows(timeline, links, markers, device)
+        of_row = _step_of_rows(timeline, links, markers)
     if markers.found_by == "span":
         # What the host does after the last kernel delays nothing on the device.
         last = timeline.rows(*DEVICE_KINDS)
         last = last[events.device[last] == device]
-        ends = np.array([events.start.min(), events.end[last].max()])
-        return _steps(markers, device, of_row, ends)
+        return _steps(markers, device, of_row, np.array([events.start.min(), events.end[last].max()]))
     stream = compute_stream(timeline, rows)
     firsts, empty = _first_kernels(timeline, rows, of_row, stream, len(markers.labels))
     missing = tuple(markers.labels[step] for step in empty)
@@ -291,7 +264,6 @@ def _steps(
         device=device,
         boundaries=boundaries,
         host=markers.edges,
-        host_ms=tuple(length / 1e6 for length in markers.lengths),
         of_row=of_row,
         without_device_work=missing,
         notes=tuple(markers.notes if notes is None else notes),
@@ -306,7 +278,7 @@ def _with_the_last(
     would have launched, or with its own last row. (A profiler's last step is stretched while that stops.)"""
     events = timeline.events
     last, before = np.unique(of_row[rows])[[-1, -2]].tolist()
-    lost = np.searchsorted(markers.edges, events.start[unanswered(timeline, links)], side="right") - 1
+    lost = np.searchsorted(markers.edges, events.start[unanswered(timeline, links.launch)], side="right") - 1
     if (lost == last).sum() > (lost == before).sum():
         return firsts, False
     mine = rows[of_row[rows] == last]
@@ -322,17 +294,16 @@ def _cut_into(timeline: Timeline, links: Links, markers: _Markers, of_rows: I64)
     return bool(((lost >= markers.edges[step]) & (lost < markers.edges[step + 1])).any())
 
 
-def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers, device: int) -> I64:
+def _step_of_rows(timeline: Timeline, links: Links, markers: _Markers) -> I64:
     """The step in whose host range each device row was launched."""
     events = timeline.events
     of_row = np.full(len(events), -1, np.int64)
     rows = timeline.rows(*DEVICE_KINDS)
-    rows = rows[links.launch[rows] >= 0]
     if markers.found_by == "span":
-        of_row[timeline.rows(*DEVICE_KINDS)] = 0
+        of_row[rows] = 0
         return of_row
-    issued = events.start[links.launch[rows]]
-    step = np.searchsorted(markers.edges, issued, side="right") - 1
+    rows = rows[links.launch[rows] >= 0]
+    step = np.searchsorted(markers.edges, events.start[links.launch[rows]], side="right") - 1
     inside = (step >= 0) & (step < len(markers.labels))
     of_row[rows[inside]] = step[inside]
     return of_row
@@ -343,8 +314,7 @@ def begun(timeline: Timeline, steps: Steps) -> I64:
     rows = timeline.rows(*DEVICE_KINDS)
     rows = rows[(timeline.events.device[rows] == steps.device) & (steps.of_row[rows] >= 0)]
     # A step that only copies, on another stream, has device rows but no boundary.
-    found: I64 = np.unique(steps.of_row[rows[np.isin(timeline.events.start[rows], steps.boundaries)]])
-    return found
+    return np.unique(steps.of_row[rows[np.isin(timeline.events.start[rows], steps.boundaries)]])
 
 
 def compute_stream(timeline: Timeline, rows: I64) -> int:
@@ -366,8 +336,7 @@ def _first_kernels(
     firsts = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(firsts, of_row[mine], events.start[mine])
     has_any = np.isin(np.arange(count), of_row[rows])
-    found = firsts < np.iinfo(np.int64).max
-    return np.sort(firsts[found]), np.flatnonzero(~has_any).tolist()
+    return np.sort(firsts[firsts < np.iinfo(np.int64).max]), np.flatnonzero(~has_any).tolist()
 
 
 def optimizers(timeline: Timeline) -> list[str]:

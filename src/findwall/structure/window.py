@@ -29,7 +29,6 @@ from findwall.structure.steps import (
     Steps,
     begun,
     find_steps,
-    rows_named,
     step_numbers,
 )
 from findwall.units import NS_PER_MS
@@ -78,8 +77,7 @@ def survey(
     marked = begun(whole.told, whole.steps)
     kept = _rows_of_steps(whole.told, whole.steps, int(marked[cold]), int(marked[-1]))
     rest = _survey(replace(whole.timeline, events=whole.timeline.events.take(kept)), on_cores)
-    lengths = whole.steps.lengths[:cold] / NS_PER_MS
-    return replace(rest, cold_ms=tuple(lengths.tolist()))
+    return replace(rest, cold_ms=tuple((whole.steps.lengths[:cold] / NS_PER_MS).tolist()))
 
 
 def _survey(timeline: Timeline, on_cores: bool) -> Whole:
@@ -133,11 +131,9 @@ def representative(whole: Whole, kinds: Sequence[str] = ()) -> Timeline:
 
     `kinds`: of every step found, where they are known. Of several, one of each is in the run.
     """
-    count, events = whole.steps.count, len(whole.told.events)
-    if events <= CLOSE_LOOK_EVENTS or count <= FEWEST_STEPS_KEPT or whole.steps.found_by == "span":
-        return whole.told
-    keep = min(max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // events), count)
-    if keep >= count:
+    count = whole.steps.count
+    keep = max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // max(len(whole.told.events), 1))
+    if keep >= count or whole.steps.found_by == "span":
         return whole.told
     if len(set(kinds[:count])) > 1:
         return _cut(whole.told, whole.steps, *_one_of_each(kinds[:count], keep))
@@ -167,7 +163,6 @@ def _rows_of_steps(timeline: Timeline, steps: Steps, first: int, last: int) -> I
     keep = ~device & (events.start >= start) & (events.start < end)
     keep |= device & (steps.of_row >= first) & (steps.of_row <= last)
     if steps.found_by == "optimizer":  # the call that ends where the first step begins
-        keep[rows_named(timeline, OPTIMIZER_STEP)] |= (
-            events.end[rows_named(timeline, OPTIMIZER_STEP)] == start
-        )
+        calls = timeline.rows_named(OPTIMIZER_STEP, Kind.ANNOTATION, Kind.OP)
+        keep[calls] |= events.end[calls] == start
     return np.flatnonzero(keep)

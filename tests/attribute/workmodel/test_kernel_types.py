@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.attribute.workmodel.kernel_types import with_kernel_types
+from findwall.attribute.workmodel.kernel_names import with_kernel_types
 from findwall.model.events import Inputs, Kind
 from findwall.readers.nsys import read_export
 from findwall.structure.links import link

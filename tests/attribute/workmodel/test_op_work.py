@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.attribute.workmodel import Work, op_work
-from findwall.attribute.workmodel.lookup import _MODELS
+from findwall.attribute.workmodel.owners import _MODELS
 from findwall.model.events import Inputs
 
 BF16, FP32 = "c10::BFloat16", "float"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Work
+from findwall.attribute.workmodel.arguments import Arguments, Part, Tensor, Work
 
 
 class _Layout(msgspec.Struct, frozen=True):
@@ -21,7 +20,7 @@ class _Layout(msgspec.Struct, frozen=True):
     backward: bool = False
 
 
-_FORMS: dict[str, _Layout] = {
+FORMS: dict[str, _Layout] = {
     "scaled_dot_product_attention": _Layout(0, 5, True),
     "_scaled_dot_product_attention_math": _Layout(0, 5, True),
     "_scaled_dot_product_flash_attention": _Layout(0, 4, True),
@@ -45,11 +44,10 @@ _FORMS: dict[str, _Layout] = {
     "mha_bwd": _Layout(1, -1, False, True),
     "memory_efficient_attention": _Layout(0, -1, False),
 }
-OPS = frozenset(_FORMS)
 
 
 def attention_work(op: str, arguments: Arguments) -> Work | None:
-    form = _FORMS[op]
+    form = FORMS[op]
     q, k, v = arguments.needed(form.q, form.q + 1, form.q + 2)
     if len(q.dims) != 4:  # packed sequences are [tokens, heads, size]: each attends within its own
         return None

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 
-from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Work
+from findwall.attribute.workmodel.arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Part, Tensor, Work
+from findwall.model.events import Inputs, Kind, Timeline
 
 _INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")
 _WEIGHT_WORDS = ("wgrad", "bwd_weight", "backward_filter", "igemm_wrw", "_wrw_")
@@ -195,3 +196,43 @@ def _misaligned(x: Tensor, weight: Tensor) -> tuple[str, ...]:
     if weight.dims[0] % VECTOR_ELEMENTS:
         found.append(f"K:{weight.dims[0]}")
     return tuple(found)
+
+
+# -- traces without scalars: a result is read off its gradient in the backward pass -----------------------
+
+
+def without_namespace(name: str) -> str:
+    return name.rsplit("::", 1)[-1]
+
+
+class Results:
+    """Shapes (x, weight) to the one result they give anywhere in the trace."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._found: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = {}
+        wanted = [at for at, name in enumerate(timeline.names) if without_namespace(name) in WHOLE_BACKWARD]
+        if not wanted:
+            return
+        rows = timeline.rows(Kind.OP)
+        rows = rows[np.isin(timeline.events.name[rows], wanted)]
+        for index in np.unique(timeline.events.inputs[rows]).tolist():
+            self._learn(timeline.details.inputs_of(index))
+
+    def _learn(self, inputs: Inputs | None) -> None:
+        if inputs is None or len(inputs.dims) < 3:
+            return
+        x, gradient, weight = map(inputs.shape, range(3))
+        known = self._found.setdefault((x, weight), gradient)
+        if known != gradient:  # the same shapes at two strides: it cannot be told which
+            self._found[(x, weight)] = None
+
+    def completed(self, op_name: str, inputs: Inputs | None) -> Inputs | None:
+        """A forward convolution's inputs with its result after them, where that is known."""
+        if inputs is None or inputs.concrete or without_namespace(op_name) not in FORWARD:
+            return None
+        if len(inputs.dims) < 2 or len(inputs.types) < 2:
+            return None
+        result = self._found.get((inputs.shape(0), inputs.shape(1)))
+        if result is None:
+            return None
+        return Inputs(dims=[*inputs.dims[:2], list(result)], types=[*inputs.types[:2], inputs.types[0]])

@@ -13,10 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from findwall.attribute.workmodel.names import elementwise_work, item_size_in_name
+from findwall.attribute.workmodel.arguments import Work
+from findwall.attribute.workmodel.kernel_names import elementwise_work, item_size_in_name
 from findwall.attribute.workmodel.owners import Owners
-from findwall.attribute.workmodel.savings import products_saved, savings
-from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
@@ -106,8 +105,6 @@ def _roles(rows: Rows, owned: Owners) -> I64:
     own = rows.kind != Kind.KERNEL
     role[own] = _OWN
     todo = np.flatnonzero((owned.work >= 0) & ~own)
-    if len(todo) == 0:
-        return role
     width = len(rows.timeline.names)
     distinct, first, inverse = np.unique(
         owned.work[todo] * width + rows.name[todo], return_index=True, return_inverse=True
@@ -142,8 +139,6 @@ def _name_unnamed_parts(rows: Rows, owned: Owners, role: I64) -> None:
     """
     has_parts = np.array([bool(work.parts) for work in owned.works] + [False], bool)[owned.work]
     unnamed = (role == _MAIN) & has_parts
-    if not unnamed.any():
-        return
     theirs = np.flatnonzero((role >= _MAIN) & has_parts & np.isin(owned.op, owned.op[unnamed]))
     for mine in _by_op(owned, theirs, rows.timeline.events.start[rows.row[theirs]]):
         parts = owned.works[int(owned.work[mine[0]])].parts
@@ -167,8 +162,6 @@ def _share_out(
     rows: Rows, owned: Owners, role: I64, shares: Shares, parameters: float | None, cache: Cache
 ) -> None:
     charged = np.flatnonzero((role >= _MAIN) | (role == _SLICES))
-    if len(charged) == 0:
-        return
     part = role[charged] + _ROLE_SHIFT
     figures, inverse = _figures(owned, owned.work[charged], role[charged], cache)
     groups = owned.op[charged] * _ROLES + part
@@ -176,8 +169,7 @@ def _share_out(
     scale = _list_scale(rows, owned, charged, groups, parameters)
     shares.flops[charged] = figures[inverse, 0] * fraction * scale
     shares.nbytes[charged] = figures[inverse, 1] * fraction * scale
-    casts = np.array([work.cast for work in owned.works], bool)
-    shares.cast[charged] = casts[owned.work[charged]]
+    shares.cast[charged] = np.array([work.cast for work in owned.works], bool)[owned.work[charged]]
 
 
 def _figures(owned: Owners, work: I64, role: I64, cache: Cache) -> tuple[F64, I64]:
@@ -269,10 +261,33 @@ def fill_from_names(rows: Rows, shares: Shares, allowed: Bool) -> None:
 def _transfers(rows: Rows, shares: Shares) -> None:
     """Memcpy and memset move what they say; inside the device a copy reads and writes."""
     own = np.flatnonzero(rows.kind != Kind.KERNEL)
-    if len(own) == 0:
-        return
     nbytes = rows.timeline.events.nbytes[rows.row[own]].astype(np.float64)
     inside = np.array([rows.classes[int(index)] == "copy" for index in rows.class_index[own]], bool)
     nbytes = np.where(inside, 2 * nbytes, nbytes)
     shares.flops[own] = 0.0
     shares.nbytes[own] = np.where(nbytes >= 0, nbytes, np.nan)
+
+
+# -- convolutions that do fewer products: Winograd's and Fourier's ----------------------------------------
+
+
+# Times fewer products: exact for Winograd with 4 x 4 tiles of 3 x 3 taps, and about what a Fourier
+# transform of small images saves.
+_PRODUCTS_SAVED = 4.0
+_SAVING_WORDS = ("winograd", "wino_", "fft2d", "fft1d", "cgemm")
+
+
+def products_saved(name: str) -> float:
+    """How many times fewer products a kernel of such a name does, at most."""
+    return _PRODUCTS_SAVED if any(word in name.lower() for word in _SAVING_WORDS) else 1.0
+
+
+def savings(factor: F64, op: I64) -> F64:
+    """The same for each row: the transform and the product may be kernels of their own, so one such kernel
+    speaks for its op."""
+    if not (factor > 1).any():
+        return factor
+    _, groups = np.unique(op, return_inverse=True)
+    best = np.ones(int(groups.max()) + 1)
+    np.maximum.at(best, groups, factor)
+    return np.where(op >= 0, best[groups], factor)

@@ -8,16 +8,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from findwall.attribute.workmodel.arguments import Work
 from findwall.attribute.workmodel.division import Rows, Shares
-from findwall.attribute.workmodel.work import Work
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, WORTH_IT
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.structure.classes import CLASS_INDEX
 from findwall.structure.names import RECURRENT_KERNELS
-from findwall.structure.names.sources import H200, V100_RESNET
-from findwall.structure.names.table import NameRow, NameTable
+from findwall.structure.names.table import H200, V100_RESNET, NameRow, NameTable
 
 I8 = NDArray[np.int8]
 
@@ -106,8 +105,7 @@ def floors_of(
 
 
 def _ceiling(by_math: dict[str, float], math_index: I8) -> F64:
-    table = np.array([by_math.get(name, np.nan) for name in MATH_TYPES] + [np.nan])
-    return table[math_index]
+    return np.array([by_math.get(name, np.nan) for name in MATH_TYPES] + [np.nan])[math_index]
 
 
 def _is_math(math_index: I8, names: tuple[str, ...]) -> Bool:
@@ -137,8 +135,7 @@ def _misaligned(rows: Rows, works: list[Work], of_work: I64, candidates: Bool, f
     odd = np.array([bool(work.misaligned) for work in works] + [False], bool)[of_work]
     found: Bool = candidates & odd
     for index in np.flatnonzero(found).tolist():
-        name = rows.timeline.names[int(rows.name[index])].lower()
-        aligned = ALIGNED.read(name)
+        aligned = ALIGNED.read(rows.timeline.names[int(rows.name[index])].lower())
         if aligned:
             found[index] = False
         elif aligned is None:

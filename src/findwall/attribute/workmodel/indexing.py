@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor
-from findwall.attribute.workmodel.work import Part, Table, Work
+from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Part, Table, Tensor, Work
 
 _SORT_WORDS = (
     "sort",
@@ -27,30 +26,9 @@ _SORT_ROWS = frozenset({"sort", "argsort", "msort"})
 _SORT = frozenset({"_unique2", "unique_dim", "unique_consecutive"}) | _SORT_ROWS
 _SHORT_ROW = 4096  # values: torch sorts rows up to here on the chip, in one pass over memory
 _AXIS_LATER = frozenset({"topk", "kthvalue"})  # (x, k, axis)
-OPS = (
-    frozenset(
-        {"embedding", "embedding_dense_backward", "embedding_backward", "_embedding_bag", "index_select"}
-    )
-    | {
-        "gather",
-        "take_along_dim",
-        "gather_backward",
-        "topk",
-        "kthvalue",
-        "multinomial",
-        "nonzero",
-        "masked_select",
-        "histc",
-        "bincount",
-        "bucketize",
-        "searchsorted",
-    }
-    | (_SCATTER | _ROWS | _PUT | _SORT)
-)
-
-
-def indexing_work(op: str, arguments: Arguments) -> Work | None:
-    return _MODELS.get(op, _scan)(op, arguments)
+# Told by one pass over the input.
+_PASSES = ("gather_backward", "topk", "kthvalue", "multinomial", "nonzero", "masked_select")
+_COUNTS = ("histc", "bincount", "bucketize", "searchsorted")
 
 
 def _row_bytes(tensor: Tensor) -> float:
@@ -78,8 +56,7 @@ def _embedding(op: str, arguments: Arguments) -> Work | None:
 def _embedding_backward(op: str, arguments: Arguments) -> Work | None:
     """Sorts the indices, then adds each row's gradients; the zeros under them are an op of their own."""
     gradient, index = arguments.needed(0, 1)
-    rows = index.elements
-    touched = rows * float(gradient.dims[-1] * gradient.size)
+    touched = index.elements * float(gradient.dims[-1] * gradient.size)
     vocabulary = arguments.number(2)
     if vocabulary:  # the rows are sorted first, so each is written once
         touched = min(touched, vocabulary * gradient.dims[-1] * gradient.size)
@@ -164,8 +141,7 @@ def _sort(op: str, arguments: Arguments) -> Work | None:
     values = row_length(op, arguments) if op in _SORT_ROWS else x.elements
     if values is not None and values <= _SHORT_ROW:
         return Work(4.0 * x.elements, x.nbytes, float(x.elements * (x.size + 8)), "fp32")
-    passes = x.size
-    moved = float(x.elements * (x.size + 8) * passes)
+    moved = float(x.elements * (x.size + 8) * x.size)  # a pass for each byte
     return Work(4.0 * x.elements, moved, moved, "fp32")
 
 
@@ -175,7 +151,7 @@ def _scan(op: str, arguments: Arguments) -> Work | None:
     return Work(4.0 * x.elements, x.nbytes, 0.0, "fp32")
 
 
-_MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
+MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
     **dict.fromkeys(("embedding", "_embedding_bag"), _embedding),
     **dict.fromkeys(("embedding_dense_backward", "embedding_backward"), _embedding_backward),
     "index_select": _select,
@@ -184,4 +160,5 @@ _MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
     **dict.fromkeys(_ROWS, _add_rows),
     **dict.fromkeys(_PUT, _put),
     **dict.fromkeys(_SORT, _sort),
+    **dict.fromkeys((*_PASSES, *_COUNTS), _scan),
 }

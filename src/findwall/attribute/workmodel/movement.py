@@ -1,9 +1,8 @@
-"""Moving bytes without arithmetic: copies, casts, layout changes, concatenation."""
+"""Bytes without arithmetic: copies, casts, layout changes, concatenation; fills and random numbers."""
 
 from __future__ import annotations
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.arguments import Arguments, Tensor, Work
 
 _WHOLE = frozenset(
     {
@@ -46,7 +45,7 @@ def movement_work(op: str, arguments: Arguments) -> Work | None:
     if op in ("copy_", "_copy_from"):
         return _copy(*arguments.needed(*((1, 0) if op == "copy_" else (0, 1))))
     if op in _LISTS:
-        return _joined(arguments, op)
+        return _joined(arguments)
     (x,) = arguments.needed(0)
     return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * x.size))
 
@@ -61,15 +60,32 @@ def _copy(source: Tensor, target: Tensor) -> Work:
     )
 
 
-def _joined(arguments: Arguments, op: str) -> Work | None:
+def _joined(arguments: Arguments) -> Work | None:
     """Concatenation: every byte once in, once out. Types of list members are rarely recorded."""
     parts = arguments.tensor_list(0)
     if not parts:
         return None
     total = float(sum(part.elements * part.size for part in parts))
-    return Work(read_bytes=total, write_bytes=total, type_from_kernel=not _typed(arguments))
-
-
-def _typed(arguments: Arguments) -> bool:
     types = arguments.inputs.types
-    return bool(types) and isinstance(types[0], list)
+    typed = bool(types) and isinstance(types[0], list)
+    return Work(read_bytes=total, write_bytes=total, type_from_kernel=not typed)
+
+
+# -- values out of nothing: fills, ranges, random numbers -------------------------------------------------
+
+
+_FILL = frozenset(
+    {"fill_", "zero_", "ones_like", "zeros_like", "full_like", "empty_like", "_fill_mem_eff_dropout_mask_"}
+)
+_RANDOM = frozenset(
+    {"uniform_", "normal_", "random_", "bernoulli_", "exponential_", "log_normal_", "geometric_"}
+)
+_RANDOM |= {"cauchy_", "rand_like", "randn_like", "randint_like", "bernoulli", "trunc_normal_"}
+# Of `zeros` or `arange` the fill or the range inside records the result itself, if anything does.
+CREATION_OPS = _FILL | _RANDOM
+
+
+def creation_work(op: str, arguments: Arguments) -> Work | None:
+    (x,) = arguments.needed(0)
+    weight = 25.0 if op in _RANDOM else 0.0
+    return Work(flops=weight * x.elements, write_bytes=float(x.elements * x.size), math="fp32")

@@ -6,8 +6,14 @@ the gradients of the backward pass.
 
 from __future__ import annotations
 
-from findwall.attribute.workmodel.arguments import Arguments
-from findwall.attribute.workmodel.work import Work
+import math
+import re
+from collections import Counter
+
+import numpy as np
+
+from findwall.attribute.workmodel.arguments import Arguments, Work
+from findwall.model.events import Kind, Timeline
 
 _FP32_BYTES = 4.0  # assumed of every element; the kernel's own name corrects it
 # op -> (lists read, lists written) an element, and vector operations
@@ -59,3 +65,24 @@ def _traffic(op: str, arguments: Arguments) -> tuple[float, float, float]:
     if op.startswith("_foreach_addcmul"):  # of the gradients with themselves: they are read once
         lists = 2
     return float(max(lists, 1)), 1.0, 20.0 if ("sqrt" in op or "div" in op) else 4.0
+
+
+# -- how many elements the parameters have, by the rows that accumulate their gradients -------------------
+
+
+_ACCUMULATE = re.compile("^torch::autograd::AccumulateGrad")
+
+
+def parameter_count(timeline: Timeline, steps: int | None = None) -> float | None:
+    """None without recorded shapes. Every backward pass writes each gradient once.
+
+    The rarest shape (an embedding, a head) occurs once a pass, so its count is the number of passes.
+    """
+    rows = timeline.rows_named(_ACCUMULATE, Kind.OP)
+    seen: Counter[tuple[int, ...]] = Counter()
+    for index, count in zip(*np.unique(timeline.events.inputs[rows], return_counts=True), strict=True):
+        inputs = timeline.details.inputs_of(int(index))
+        if inputs is not None and inputs.dims:
+            seen[inputs.shape(0)] += int(count)
+    total = sum(math.prod(shape) * count for shape, count in seen.items())
+    return total / max(min(seen.values()), steps or 0) if total else None

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 
-from findwall.attribute.workmodel.convolution import HALVES
-from findwall.attribute.workmodel.lookup import op_work
-from findwall.attribute.workmodel.pairing import Results, without_namespace
-from findwall.attribute.workmodel.work import Work
-from findwall.model.events import I32, Bool, Kind, Timeline
+from findwall.attribute.workmodel import (
+    attention,
+    convolution,
+    indexing,
+    matmul,
+    movement,
+    pointwise,
+    reduction,
+)
+from findwall.attribute.workmodel.arguments import Arguments, Work
+from findwall.attribute.workmodel.convolution import HALVES, Results, without_namespace
+from findwall.attribute.workmodel.optimizer import is_list_op, optimizer_work
+from findwall.attribute.workmodel.pointwise import compiled_work, is_compiled
+from findwall.attribute.workmodel.serving import is_serving, serving_work
+from findwall.model.events import I32, Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.captures import is_replayed
 from findwall.structure.links import Links
@@ -42,8 +55,7 @@ class _Evaluated:
         source = np.where(half, np.maximum(self.links.parent[ops], 0), ops) if half.any() else ops
         inputs: I32 = events.inputs[source]
         width = int(inputs.max(initial=-1)) + 2
-        keys = names.astype(np.int64) * width + inputs + 1
-        distinct, inverse = np.unique(keys, return_inverse=True)
+        distinct, inverse = np.unique(names.astype(np.int64) * width + inputs + 1, return_inverse=True)
         found = [self._one(int(key) // width, int(key) % width - 1) for key in distinct]
         return np.array(found, np.int64)[inverse] if len(found) else np.zeros(0, np.int64)
 
@@ -72,8 +84,7 @@ def owners(timeline: Timeline, links: Links, rows: I64) -> Owners:
         still = open_rows[work[open_rows] < 0]
         op[still] = _op_above(links, op[still])
         climbed[still] = True
-    unowned = climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)
-    work[unowned] = -1
+    work[climbed & (work >= 0) & _shared_with_inner_ops(links, op, work, climbed)] = -1
     op[work < 0] = links.op[rows[work < 0]]
     return Owners(op, work, evaluated.works)
 
@@ -98,3 +109,66 @@ def _shared_with_inner_ops(links: Links, op: I64, work: I64, climbed: np.ndarray
     while len(above := np.unique(_op_above(links, above[above >= 0]))):
         covered.update(above.tolist())
     return np.isin(op, np.fromiter(covered, np.int64, len(covered)))
+
+
+# -- one op, its recorded inputs, its work ----------------------------------------------------------------
+
+
+Model = Callable[[str, Arguments], "Work | None"]
+
+_MODELS: dict[str, Model] = {
+    **dict.fromkeys(matmul.RECURRENT_OPS, matmul.recurrent_work),
+    **dict.fromkeys(movement.CREATION_OPS, movement.creation_work),
+    **indexing.MODELS,
+    **reduction.MODELS,
+    **dict.fromkeys(reduction.NORM_OPS, reduction.norm_work),
+    **dict.fromkeys(movement.OPS, movement.movement_work),
+    **dict.fromkeys(pointwise.OPS, pointwise.pointwise_work),
+    **dict.fromkeys(attention.FORMS, attention.attention_work),
+    **dict.fromkeys(convolution.OPS, convolution.convolution_work),
+    **dict.fromkeys(matmul.FORMS, matmul.matmul_work),
+}
+# Whose short names mean what torch's mean.
+_NAMESPACES = (
+    "aten",
+    "prims",
+    "flash_attn",
+    "flash_attn_2_cuda",
+    "flash_attn_3",
+    "xformers",
+    "torch_attn",
+    "aiter",
+)
+
+
+def op_work(op_name: str, inputs: Inputs | None) -> Work | None:
+    """The work of an op, or None where there is no model or its inputs were not recorded."""
+    if inputs is None:
+        return None
+    try:
+        return _sane(_work(op_name, inputs))
+    except (ArithmeticError, IndexError, TypeError, ValueError):
+        # A file can record any shapes under an op's name; what does not fit the op has no model.
+        return None
+
+
+def _work(op_name: str, inputs: Inputs) -> Work | None:
+    namespace, _, name = op_name.rpartition("::")
+    arguments = Arguments(inputs)
+    if not namespace:
+        return compiled_work(name, arguments) if is_compiled(name) else None
+    if is_serving(namespace, name):
+        return serving_work(namespace, name, arguments)
+    if namespace not in _NAMESPACES:
+        return None
+    if is_list_op(name):
+        return optimizer_work(name, arguments)
+    model = _MODELS.get(name)
+    return model(name, arguments) if model is not None else None
+
+
+def _sane(work: Work | None) -> Work | None:
+    """Figures that a real op can have, or nothing."""
+    if work is None or not math.isfinite(work.flops + work.nbytes) or work.flops < 0 or work.nbytes < 0:
+        return None
+    return work

@@ -14,10 +14,11 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.structure.links import ENGINE, Links, nearest
+from findwall.structure.links import ENGINE_RANGE, Links, nearest
 
 # What torch.utils.checkpoint runs as it is entered: without and with reentrant autograd.
 CHECKPOINT = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction$")
+_KEEPS = re.compile("AccumulateGrad")  # a gradient, under the engine
 _CHECKPOINTED = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction")
 
 
@@ -25,13 +26,13 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """For each device row, whether it repeats forward work."""
     found = np.zeros(len(rows), bool)
     events = timeline.events
-    engine = _named(timeline, lambda name: name.startswith(ENGINE))
+    engine = timeline.named(ENGINE_RANGE)[events.name]
     if not engine.any():  # without its ranges a node cannot be told from an op that it runs again
         return found
     forward = events.is_kind(Kind.OP) & links.backward & (events.sequence >= 0) & ~engine
     parent = np.maximum(links.parent, 0)
     node = (links.parent >= 0) & engine[parent]  # the node's own row, directly under the engine's
-    forward &= ~node & ~_named(timeline, lambda name: "AccumulateGrad" in name)
+    forward &= ~node & ~timeline.named(_KEEPS)[events.name]
     told = any(_CHECKPOINTED.search(name) for name in timeline.names)
     if not forward.any() or (not told and _second_derivatives(links, engine, forward)):
         return found
@@ -49,8 +50,7 @@ def because_of_checkpoints(timeline: Timeline, links: Links, rows: I64, again: B
     if not again.any():
         return again
     events = timeline.events
-    marks = np.flatnonzero(_named(timeline, lambda name: CHECKPOINT.search(name) is not None))
-    marks = marks[events.is_kind(Kind.OP)[marks]]
+    marks = timeline.rows_named(CHECKPOINT, Kind.OP)
     launched = np.flatnonzero(links.launch[rows] >= 0)
     call = links.launch[rows[launched]]
     found: Bool = again.copy()
@@ -63,13 +63,6 @@ def because_of_checkpoints(timeline: Timeline, links: Links, rows: I64, again: B
         first = np.searchsorted(events.start[call[mine]], entered)
         found[theirs[first[first < len(theirs)]]] = True
     return found
-
-
-def _named(timeline: Timeline, wanted) -> Bool:  # type: ignore[no-untyped-def]
-    marked = np.array([wanted(name) for name in timeline.names], bool)
-    if len(marked) == 0:
-        return np.zeros(0, bool)
-    return marked[timeline.events.name]
 
 
 def _second_derivatives(links: Links, engine: Bool, forward: Bool) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Tensor, item_size
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.arguments import SECTOR, Arguments, Part, Tensor, Work, item_size
 
 # op -> position of the reduced axes, None where it always reduces everything
 _REDUCE: dict[str, int | None] = {
@@ -54,10 +53,6 @@ _POOL = frozenset(
     | {"adaptive_max_pool2d", "max_pool3d_with_indices", "avg_pool3d", "_adaptive_avg_pool3d"}
 )
 _POOL_BACKWARD = frozenset(f"{name}_backward" for name in _POOL)
-
-
-def reduction_work(op: str, arguments: Arguments) -> Work | None:
-    return _MODELS[op](op, arguments)
 
 
 def _reduce(op: str, arguments: Arguments) -> Work | None:
@@ -169,7 +164,7 @@ def _pool_backward(op: str, arguments: Arguments) -> Work | None:
     )
 
 
-_MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
+MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
     **dict.fromkeys(_REDUCE, _reduce),
     **dict.fromkeys(_SOFTMAX, _softmax),
     **dict.fromkeys(_SOFTMAX_BACKWARD, _softmax_backward),
@@ -178,4 +173,92 @@ _MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
     **dict.fromkeys(_POOL, _pool),
     **dict.fromkeys(_POOL_BACKWARD, _pool_backward),
 }
-OPS = frozenset(_MODELS)
+
+
+# -- layer, batch, group and RMS norms: a kernel each for the statistics and for applying them ------------
+
+
+_FORWARD = frozenset(
+    {
+        "native_layer_norm",
+        "layer_norm",
+        "native_group_norm",
+        "group_norm",
+        "native_batch_norm",
+        "batch_norm",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_no_training",
+        "cudnn_batch_norm",
+        "miopen_batch_norm",
+        "_batch_norm_impl_index",
+        "_batch_norm_with_update",
+        "instance_norm",
+        "_fused_rms_norm",
+        "rms_norm",
+        "_weight_norm_interface",
+    }
+)
+# op -> positions of (gradient, input)
+_BACKWARD = {
+    "native_layer_norm_backward": (0, 1),
+    "native_group_norm_backward": (0, 1),
+    "native_batch_norm_backward": (0, 1),
+    "batch_norm_backward": (0, 1),
+    "cudnn_batch_norm_backward": (1, 0),
+    "miopen_batch_norm_backward": (1, 0),
+    "_fused_rms_norm_backward": (0, 1),
+}
+_STATISTICS = (
+    "collect_statistics",
+    "rowwisemoments",
+    "reduce_statistics",
+    "welford",
+    "batch_norm_calc",
+    "bnfwdtrainspatialnormmean",
+)
+_SMALL = ("update_stats", "computefusedparams", "compute_scale", "cubatchednorm_finalize", "final")
+_REDUCTION = (
+    "backward_reduce",
+    "gammabeta",
+    "computeinternalgradients",
+    "bwdtrainspatialdscale",
+    "cucompute",
+)
+NORM_OPS = _FORWARD | frozenset(_BACKWARD)
+
+
+def norm_work(op: str, arguments: Arguments) -> Work | None:
+    if op in _BACKWARD:
+        return _norm_backward(*arguments.needed(*_BACKWARD[op]))
+    return _norm(*arguments.needed(0, rank=1))
+
+
+def _norm(x: Tensor) -> Work:
+    written = float(x.elements * x.size)
+    return Work(
+        flops=8.0 * x.elements,
+        read_bytes=x.nbytes,
+        write_bytes=written,
+        math="fp32",
+        parts=(
+            Part(_SMALL, 0.0, 0.0),
+            Part(_STATISTICS, 4.0 * x.elements, x.nbytes),
+            Part(("",), 8.0 * x.elements, x.nbytes + written),
+        ),
+    )
+
+
+def _norm_backward(gradient: Tensor, x: Tensor) -> Work:
+    read = gradient.nbytes + x.nbytes
+    written = float(x.elements * x.size)
+    return Work(
+        flops=16.0 * x.elements,
+        read_bytes=read,
+        write_bytes=written,
+        math="fp32",
+        parts=(
+            Part(_SMALL, 0.0, 0.0),
+            Part(_REDUCTION, 6.0 * x.elements, read),
+            Part(("",), 10.0 * x.elements, read + written),
+        ),
+    )

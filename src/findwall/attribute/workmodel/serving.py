@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.work import Work
+from findwall.attribute.workmodel.arguments import Arguments, Tensor, Work
 
 # op -> positions read, positions written (each once, whole). Names that several servers give the same
 # arguments stand alone; those of one library stand with it.

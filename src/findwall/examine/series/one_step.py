@@ -52,7 +52,6 @@ class _Window(msgspec.Struct, frozen=True):
     begins: int
     ends: int
     step_from: int
-    step_to: int
 
 
 def one_step(facts: Facts) -> StepTimeline | None:
@@ -65,8 +64,9 @@ def one_step(facts: Facts) -> StepTimeline | None:
     device, tracks = _device(facts, window)
     gaps = _gaps(facts, window, names)
     host, threads = _host(facts, window, len(tracks) + 1)
-    parts = [gaps, _shifted(device, 1), host]
-    rows, left_out = _capped(_joined(parts), len(tracks) + 1)
+    rows, left_out = _capped(
+        _joined([gaps, msgspec.structs.replace(device, track=device.track + 1), host]), len(tracks) + 1
+    )
     order = np.lexsort((rows.start, rows.depth, rows.track))
     return _packed(
         rows.take(order), window, [Track("device idle", "idle"), *tracks, *threads], names, kind, left_out
@@ -100,13 +100,12 @@ def _window(facts: Facts, at: int) -> _Window:
     begins, ends = int(facts.steps.boundaries[at]), int(facts.steps.boundaries[at + 1])
     host = int(facts.steps.host[at]) if at < len(facts.steps.host) else begins
     first = host if begins - (ends - begins) < host < begins else begins
-    return _Window(first, max(ends, begins + 1), begins, max(ends, begins + 1))
+    return _Window(first, max(ends, begins + 1), begins)
 
 
 def _inside(facts: Facts, rows: I64, window: _Window) -> I64:
     events = facts.timeline.events
-    found: I64 = rows[(events.end[rows] > window.begins) & (events.start[rows] < window.ends)]
-    return found
+    return rows[(events.end[rows] > window.begins) & (events.start[rows] < window.ends)]
 
 
 def _device(facts: Facts, window: _Window) -> tuple[_Rows, list[Track]]:
@@ -217,10 +216,6 @@ def _depths(parent: I64, rows: I64) -> I64:
     return depth
 
 
-def _shifted(rows: _Rows, by: int) -> _Rows:
-    return msgspec.structs.replace(rows, track=rows.track + by)
-
-
 def _joined(parts: list[_Rows]) -> _Rows:
     return _Rows(
         *(np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.__struct_fields__)
@@ -259,7 +254,7 @@ def _packed(
         unit_ns=int(unit),
         span=int(span // unit),
         step_from=int((window.step_from - window.begins) // unit),
-        step_to=int((window.step_to - window.begins) // unit),
+        step_to=int(span // unit),
         tracks=tracks,
         lanes=lanes,
         names=[names[at] for at in used.tolist()],

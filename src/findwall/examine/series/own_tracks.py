@@ -8,6 +8,7 @@ that nobody can explain) comes after the last step.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -55,7 +56,6 @@ class _Played(msgspec.Struct, frozen=True):
     busy: F64
     order: I64  # of the graph's device rows
     length: float  # of the repeat
-    begins: float  # of the repeat, on the replay's clock
 
 
 def own_tracks(facts: Facts) -> OwnTracks:
@@ -87,7 +87,6 @@ def _played(facts: Facts) -> _Played:
         busy=replay.busy[order],
         order=order,
         length=replay.length,
-        begins=begins,
     )
 
 
@@ -99,8 +98,7 @@ def _gaps(facts: Facts, played: _Played) -> _Slices:
     columns[launching] = columns.get(launching, np.zeros(len(blamed.row))) + blamed.turning
     columns = _as_budgeted(columns, facts.reading.likely.idle)
     counts = np.stack([column[played.order] for column in columns.values()], axis=1)
-    total = np.maximum(counts.sum(axis=1), NOT_ZERO_NS)
-    length = counts * (played.gap / total)[:, None]
+    length = counts * (played.gap / np.maximum(counts.sum(axis=1), NOT_ZERO_NS))[:, None]
     until = np.cumsum(length, axis=1) + (played.start - played.gap)[:, None]
     cause = np.broadcast_to(np.array(list(columns), np.int64), counts.shape)
     found = _Slices((until - length).ravel(), length.ravel(), cause.ravel(), counts.ravel())
@@ -168,26 +166,16 @@ def _merged(found: _Slices) -> _Slices:
 def _of_causes(kind: str, label: str, found: _Slices, budget: ByCause, end: float) -> OwnTrack:
     """A track whose slices sum to the budget; what no slice holds comes after the last step."""
     held = ByCause.summed(found.cause, found.counts)
-    start, length = found.start.tolist(), found.length.tolist()
-    names = [CAUSES[at] for at in found.cause.tolist()]
-    counts, played = found.counts.tolist(), [True] * len(names)
-    for cause in CAUSES:
-        rest = budget[cause] - held[cause]
-        if rest > 0:
-            start.append(end)
-            length.append(rest)
-            names.append(cause)
-            counts.append(rest)
-            played.append(False)
-            end += rest
+    rest = {cause: budget[cause] - held[cause] for cause in CAUSES if budget[cause] > held[cause]}
+    names = [*(CAUSES[at] for at in found.cause.tolist()), *rest]
+    start = [*found.start.tolist(), *list(accumulate(rest.values(), initial=end))[:-1]]
+    length = [*found.length.tolist(), *rest.values()]
     told = {
         "wall": [WALL_OF.get(cause) for cause in names],
         "cause": names,
-        "ms_per_step": [ms(one) for one in counts],
+        "ms_per_step": [ms(one) for one in (*found.counts.tolist(), *rest.values())],
     }
-    shown = [
-        cause if is_in else f"{cause} ({NOT_PLAYED})" for cause, is_in in zip(names, played, strict=True)
-    ]
+    shown = [*names[: len(found.start)], *(f"{cause} ({NOT_PLAYED})" for cause in rest)]
     return OwnTrack(kind, label, start, length, shown, told)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.structure.names.sources import (
+from findwall.structure.names.table import (
     A100_ALEXNET,
     A100_DDP,
     B200_VLLM,
@@ -16,8 +16,8 @@ from findwall.structure.names.sources import (
     V100_CNN,
     V100_DLRM,
     V100_RESNET,
+    NameRow,
 )
-from findwall.structure.names.table import NameRow
 
 ATTENTION = (
     NameRow(

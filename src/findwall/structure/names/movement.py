@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.structure.names.sources import (
+from findwall.structure.names.table import (
     B200_VLLM,
     BY_HAND,
     H200,
@@ -13,8 +13,8 @@ from findwall.structure.names.sources import (
     V100_CNN,
     V100_DLRM,
     V100_RESNET,
+    NameRow,
 )
-from findwall.structure.names.table import NameRow
 
 COLLECTIVES = (
     NameRow(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.structure.names.sources import (
+from findwall.structure.names.table import (
     A100_ALEXNET,
     A100_DDP,
     B200_VLLM,
@@ -14,8 +14,8 @@ from findwall.structure.names.sources import (
     UNSEEN,
     V100_CNN,
     V100_RESNET,
+    NameRow,
 )
-from findwall.structure.names.table import NameRow
 
 # PyTorch's TensorIterator: one launcher for all elementwise work; the functor in its template tells which.
 LAUNCHERS = (

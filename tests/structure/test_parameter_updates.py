@@ -13,7 +13,7 @@ from findwall.fixes import Use, fused_optimizer
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline
 from findwall.structure.links import link
-from findwall.structure.own_updates import own_updates
+from findwall.structure.parameter_updates import own_updates
 from findwall.walls import unfused_optimizer
 from findwall.walls.verdict import decide
 from sketch import facts_of

@@ -38,41 +38,28 @@ def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
     window = between_passes(timeline, links, ops)
     ops, window = ops[window >= 0], window[window >= 0]
     on_parameters, changed = on_shapes(timeline, ops, parameters)
-    changes = on_parameters & timeline.named(_IN_PLACE, ops)[timeline.events.name[ops]]
+    changes = on_parameters & timeline.bears(_IN_PLACE, ops)
     covered = {shape for shape, changes_it in zip(changed, changes.tolist(), strict=True) if changes_it}
     if not parameters or len(covered) <= MAJORITY_SHARE * len(parameters):
         return none
     last = np.full(int(window.max()) + 1, -1, np.int64)
     np.maximum.at(last, window[changes], timeline.events.start[ops[changes]])
-    updates = ops[on_parameters & (timeline.events.start[ops] <= last[window])]
-    found: Bool = np.isin(links.op[rows], updates)
-    return found
+    return np.isin(links.op[rows], ops[on_parameters & (timeline.events.start[ops] <= last[window])])
 
 
 def parameter_shapes(timeline: Timeline) -> set[Shape]:
     """Shapes of the gradients that are kept; where none are, of the weights that are multiplied with."""
-    rows = timeline.rows(Kind.OP)
-    found = {_dims(inputs, 0) for inputs in _inputs(timeline, rows[_is(timeline, rows, GRADIENT)])}
+    found = {inputs.shape(0) for inputs in _inputs(timeline, timeline.rows_named(GRADIENT, Kind.OP))}
     if not any(found):
         for name, argument in _WEIGHT.items():
-            mine = rows[_is(timeline, rows, re.compile(f"^{name}$"))]
-            found |= {_dims(inputs, argument) for inputs in _inputs(timeline, mine)}
+            mine = timeline.rows_named(re.compile(f"^{name}$"), Kind.OP)
+            found |= {inputs.shape(argument) for inputs in _inputs(timeline, mine)}
     return {shape for shape in found if shape and np.prod(shape) > 1}
-
-
-def _is(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> Bool:
-    return timeline.named(pattern, rows)[timeline.events.name[rows]] if len(rows) else np.zeros(0, bool)
 
 
 def _inputs(timeline: Timeline, rows: I64) -> list[Inputs]:
     every = (timeline.details.inputs_of(one) for one in np.unique(timeline.events.inputs[rows]).tolist())
     return [one for one in every if one is not None]
-
-
-def _dims(inputs: Inputs, argument: int) -> Shape:
-    """Dims of one tensor; nothing where it is a list or a number."""
-    dims = inputs.dims[argument] if argument < len(inputs.dims) else []
-    return tuple(size for size in dims if isinstance(size, int))
 
 
 def between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
@@ -99,8 +86,7 @@ def _end_of_step(timeline: Timeline, at: int) -> int:
     What follows may be the forward pass of a step that is not all in the file.
     """
     events = timeline.events
-    rows = timeline.rows(Kind.ANNOTATION)
-    rows = rows[_is(timeline, rows, PROFILER_STEP)]
+    rows = timeline.rows_named(PROFILER_STEP, Kind.ANNOTATION)
     rows = rows[(events.start[rows] <= at) & (events.end[rows] >= at)]
     return int(events.end[rows].max()) if len(rows) else at
 
@@ -109,7 +95,30 @@ def on_shapes(timeline: Timeline, ops: I64, wanted: set[Shape]) -> tuple[Bool, l
     """Of each op whether one of its tensors has such a shape, and that of its first: what it would change."""
     ids, inverse = np.unique(timeline.events.inputs[ops], return_inverse=True)
     every = [timeline.details.inputs_of(one) or Inputs() for one in ids.tolist()]
-    on_wanted = [any(_dims(one, at) in wanted for at in range(len(one.dims))) for one in every]
-    firsts = [_dims(one, 0) for one in every]
+    on_wanted = [any(one.shape(at) in wanted for at in range(len(one.dims))) for one in every]
+    firsts = [one.shape(0) for one in every]
     changes = inverse.reshape(-1).tolist()
     return np.array([on_wanted[at] for at in changes], bool), [firsts[at] for at in changes]
+
+
+# -- an optimizer's call that holds the whole step --------------------------------------------------------
+#
+# A closure that is handed to it runs forward and backward. Lightning always trains so, and LBFGS needs it.
+# What the closure runs is no part of the optimizer, though it runs inside its range: that begins when the
+# last backward pass inside the range is done.
+
+
+def updates_begin(timeline: Timeline, links: Links, ranges: I64) -> I64:
+    """For each of an optimizer's ranges, when its own work begins."""
+    events = timeline.events
+    engine = np.flatnonzero(links.backward & events.is_kind(Kind.OP))
+    engine = engine[np.argsort(events.start[engine], kind="stable")]
+    begin: I64 = events.start[ranges].copy()
+    if len(engine) == 0:
+        return begin
+    done = np.maximum.accumulate(events.end[engine])
+    last = np.searchsorted(events.start[engine], events.end[ranges], side="left") - 1
+    at = np.maximum(last, 0)
+    # An optimizer that steps inside the backward pass, as each gradient is there, has no closure.
+    closure = ~links.backward[ranges] & (last >= 0) & (events.start[engine[at]] >= begin)
+    return np.where(closure, np.minimum(done[at], events.end[ranges]), begin)

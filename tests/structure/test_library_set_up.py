@@ -10,8 +10,8 @@ from examples import drawn
 from findwall.attribute.facts import Facts
 from findwall.model.events import Kind, Timeline
 from findwall.structure.host import watch_host
+from findwall.structure.library_set_up import Plans
 from findwall.structure.links import link
-from findwall.structure.plans import Plans
 from findwall.walls import recompilation
 from findwall.walls.verdict import decide
 from lengths import ATTENTION, BACKWARD, MS, Job, lengths_job

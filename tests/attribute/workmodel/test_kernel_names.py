@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from findwall.attribute.workmodel.floors import ALIGNED
-from findwall.attribute.workmodel.names import TYPES, item_size_in_name
+from findwall.attribute.workmodel.kernel_names import TYPES, item_size_in_name
 from findwall.structure.names.table import NameRow
 
 
