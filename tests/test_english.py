@@ -19,7 +19,7 @@ from findwall.api import read
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.terminal import to_text
-from findwall.walls import cause_modules
+from findwall.walls import all_causes
 from speaking import in_words
 
 TESTS = Path(__file__).parent
@@ -171,7 +171,7 @@ def _drawn(cause: str) -> str:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    text: str = in_words(cause_modules()[cause], module.fires())
+    text: str = in_words(all_causes()[cause], module.fires())
     return text
 
 

@@ -114,7 +114,7 @@ def test_batches_of_the_pass_go_with_it() -> None:
 
 
 def test_memory_s_roof_is_not_the_last_word_either() -> None:
-    assert "is forward work without gradients" in in_words(memory_roof, drawn.evaluating())
+    assert "is forward work without gradients" in in_words(memory_roof.CAUSE, drawn.evaluating())
 
 
 def test_who_takes_work_out() -> None:

@@ -15,7 +15,7 @@ from findwall.attribute.facts import Facts, establish
 from findwall.hardware import table_ceilings
 from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
-from findwall.walls import cause_modules
+from findwall.walls import all_causes
 from findwall.walls.verdict import decide
 from speaking import in_words
 
@@ -115,7 +115,7 @@ def test_what_is_said_is_concrete(path: Path, truth: dict[str, Any]) -> None:
     facts = facts_of(path, truth["step_ms"])
     cause = decide(facts).cause
     assert cause is not None
-    module = cause_modules()[cause]
+    module = all_causes()[cause]
     text = in_words(module, facts)
     assert " ms of the " in text and "unknown" not in text
     found = module.evidence(facts)
