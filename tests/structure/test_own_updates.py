@@ -189,7 +189,7 @@ def test_the_wall_is_the_optimizer_and_its_fix_is_not_to_compile_the_model() -> 
     text = in_words(unfused_optimizer.CAUSE, facts)
     assert "the job's own update of its parameters" in text
     assert "ompile the function that updates a parameter" in text
-    outcome = fused_optimizer.advise(facts)
+    outcome = fused_optimizer.FIX.advise(facts)
     assert isinstance(outcome, Use)
     assert "torch._foreach_*" in in_words(outcome)
     assert "AdamW" not in text + in_words(outcome)

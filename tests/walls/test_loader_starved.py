@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import NoUse
-from findwall.fixes.loader_workers import advise
+from findwall.fixes.loader_workers import FIX
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.walls import loader_starved
@@ -52,7 +52,7 @@ def test_a_core_has_no_second_worker() -> None:
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host), step_ms=10)
     cores = Telemetry(cpu=CpuUse(cores=4))
     for have, helps in ((2, True), (4, False), (8, False)):
-        told = advise(replace(facts, rank=replace(facts.rank, loader_workers=have, telemetry=cores)))
+        told = FIX.advise(replace(facts, rank=replace(facts.rank, loader_workers=have, telemetry=cores)))
         assert isinstance(told, NoUse) != helps
         assert not helps or ("num_workers=4" in in_words(told) and "the 2 workers" in in_words(told))
 

@@ -38,7 +38,7 @@ MOVES = ("slow-kernels",)
 MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     slow = facts.atoms_of("slow-kernels")
     if time_of(facts, slow) <= 0:
         return not_here(facts, "autotune-kernels/near-ceiling")
@@ -64,4 +64,4 @@ def patch(editor: Editor) -> None:
     compile_named(editor, f'mode="{MODE}"', {"transformers": trainer})
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", use, apply=apply, patch=patch)

@@ -22,27 +22,20 @@ keep them out of the lists.
 from __future__ import annotations
 
 from findwall.attribute.averages import averages
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.in_lists import in_lists, lists_at_best
-from findwall.attribute.job import graph_share
 from findwall.attribute.waits import idle_in_front
 from findwall.attribute.whatif import gone
-from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes.refusals import ON_CORES, REPLAYED
+from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.claims import Claim
 from findwall.replay.change import Change
 
-MOVES = ("launch-bound",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device/cores"), obvious=True)
-    if graph_share(facts) > MAJORITY_SHARE:
-        return no_use("graph/replayed-already")
+def use(facts: Facts) -> Outcome:
     atoms = averages(facts)
     copied = of_class(facts, "memcpy")[atoms]
     kernels = atoms[~copied]
@@ -61,4 +54,12 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    ("launch-bound",),
+    "needs-review",
+    use,
+    (
+        ON_CORES,
+        REPLAYED,
+    ),
+)

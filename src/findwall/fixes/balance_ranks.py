@@ -24,7 +24,7 @@ from findwall.model.claims import Claim, Figures
 MOVES = ("straggler", "pipeline-bubble")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent > 0:
         return Use(Claim("balance-ranks/split-evenly", {"waits_ms": spent}, parts=_held(facts)))
@@ -46,4 +46,4 @@ def _held(facts: Facts) -> list[Claim]:
     return found
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(MOVES, "needs-review", use)

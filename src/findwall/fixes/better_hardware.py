@@ -20,10 +20,8 @@ from findwall.fixes import Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.model.claims import Claim, Figures
 
-MOVES = ROOFS
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     compute, memory = (facts.share(roof) for roof in ROOFS)
     if compute + memory < MAJORITY_SHARE:
         return not_here(facts, "roof/little", roof_share=compute + memory)
@@ -32,4 +30,4 @@ def advise(facts: Facts) -> Outcome:
     return Use(Claim("better-hardware/more", figures, {"device": facts.ceilings.device or ""}))
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(ROOFS, "needs-review", use)

@@ -27,12 +27,9 @@ from typing import Any
 from findwall.attribute.autocast import (
     autocast_at_best,
     autocast_likely,
-    faster_narrow,
-    multiply_wide,
     no_shapes,
     sixteen_bit_format,
     turns_images_back,
-    why_not_known,
     wide_matmuls,
 )
 from findwall.attribute.device_kind import on_cores
@@ -42,6 +39,7 @@ from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes.refusals import not_narrowed
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models
 from findwall.model.claims import Claim
@@ -58,7 +56,7 @@ MOVES = (
 )
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     times = math_times(facts)
     if (wide := wide_matmuls(facts)) > 0:
         return _for_matmuls(facts, wide)
@@ -80,12 +78,8 @@ def advise(facts: Facts) -> Outcome:
 def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     if sixteen_bit_format(facts) == "fp16":
         return NoUse(Claim("bf16-autocast/fp16-only", names={"device": facts.ceilings.device}))
-    if (why := why_not_known(facts)) is not None:
-        return CannotTell(why)
-    if not faster_narrow(facts):
-        return NoUse(Claim("matmuls/no-faster-narrow", names={"device": facts.ceilings.device}))
-    if len(multiply_wide(facts)) == 0:
-        return no_use("autocast/in-place")
+    if (refused := not_narrowed(facts)) is not None:
+        return refused
     figures = {
         "wide_ms": wide,
         "trains": is_training(facts),
@@ -108,4 +102,4 @@ def patch(editor: Editor) -> None:
     autocast_lines(editor, "bfloat16", {"bf16": "True"}, "bf16")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=2, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", use, tried=2, apply=apply, patch=patch)

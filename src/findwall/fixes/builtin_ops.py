@@ -60,7 +60,7 @@ MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark. Chos
 LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     found = _recognised(facts)
     chains = [Claim(f"builtin-ops/{name}") for name in found]
     condition = "x-times-sigmoid" if SILU in found else ""
@@ -172,4 +172,4 @@ def _marks(facts: Facts) -> dict[str, int]:
     return {name: count for name, count in calls.items() if spent[name] >= MARK_SHARE * facts.step}
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(MOVES, "changes-numerics", use)

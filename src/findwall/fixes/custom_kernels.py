@@ -27,7 +27,7 @@ from findwall.model.claims import Claim
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     longest = [(cause, one) for cause in MOVES for one in carriers(facts, cause, 1)]
     found = [(cause, one) for cause, one in longest if one.floor_ms is not None]
     if not found:
@@ -52,4 +52,4 @@ def _left(one: Carrier) -> float:
     return one.ms - (one.floor_ms or 0.0)
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(MOVES, "needs-review", use)

@@ -31,23 +31,17 @@ from findwall.attribute.loader import (
     computing_share,
     cores_of,
     cores_while_loading,
-    is_unseen,
     only_waits,
 )
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use, unless
+from findwall.fixes.refusals import LOADER_UNSEEN
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
 from findwall.model.claims import Claim
 
-MOVES = ("loader-starved", "host-work")
 
-
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device-side-preprocessing/on-cores"), obvious=True)
-    if is_unseen(facts):
-        return cannot_tell("loader/unseen")
+def use(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited > WAITED_FOR_SHARE * step_ms(facts) and waited >= facts.spent_ms("host-work"):
         return _in_the_loader(facts, waited)
@@ -95,4 +89,12 @@ def _in_the_loop(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    ("loader-starved", "host-work"),
+    "needs-review",
+    use,
+    (
+        unless("device-side-preprocessing/on-cores", on_cores, obvious=True),
+        LOADER_UNSEEN,
+    ),
+)

@@ -46,7 +46,7 @@ MOVES = (
 )
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
         return no_use("evaluate-less-often/none")
@@ -77,4 +77,4 @@ def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...] | None:
     return tuple(one for one in worth if one in MOVES) or None
 
 
-FIX = Fix(MOVES, "needs-review", advise, removes=True)
+FIX = Fix(MOVES, "needs-review", use, removes=True)

@@ -29,10 +29,8 @@ from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 
-MOVES = ("layout-copies",)
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     every = facts.atoms_of("layout-copies")
     if time_of(facts, every) <= 0:
         return no_use("fewer-copies/none")
@@ -71,4 +69,4 @@ def asked_for(facts: Facts, op_row: int) -> str | None:
     return name
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(("layout-copies",), "safe", use)

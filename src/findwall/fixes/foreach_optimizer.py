@@ -47,13 +47,12 @@ from findwall.replay.change import Change
 from findwall.structure.steps import optimizers
 from findwall.units import ms
 
-MOVES = ("launch-bound", "unfused-optimizer")
 # Of torch 2.11, those that take foreach=True and no fused=True.
 HAVE_FOREACH = ("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 _LISTS = re.compile(r"foreach|multi_tensor|fused", re.IGNORECASE)
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     atoms = np.flatnonzero(of_class(facts, "optimizer"))
     if len(atoms) == 0:
@@ -141,4 +140,4 @@ def patch(editor: Editor) -> None:
         set_way(editor, place, "foreach")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(("launch-bound", "unfused-optimizer"), "changes-numerics", use, apply=apply, patch=patch)

@@ -30,10 +30,8 @@ from findwall.attribute.whatif import at_math
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, not_here
 from findwall.model.claims import Claim, Figures
 
-MOVES = ("at-the-roof",)
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     compute = narrow_products(facts, "compute")
     if time_of(facts, compute) <= 0:
         return not_here(facts, "matmuls/none-at-arithmetic")
@@ -53,4 +51,4 @@ def advise(facts: Facts) -> Outcome:
     return Use(Claim("fp8/multiply", figures), at_math(facts, compute, "fp8"))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("at-the-roof",), "changes-numerics", use)

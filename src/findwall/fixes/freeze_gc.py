@@ -36,7 +36,6 @@ from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
 from findwall.patches.loops import is_repeated, loops_around, unused
 
-MOVES = ("gc-pause", "host-work", "unstable-steps")
 # In a job that is not edited; all chosen by hand. By the third step optimizer and loader have their objects;
 # then it collects every so many steps, and of the job's own collections, or Python's, one in so many is made.
 WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
@@ -45,7 +44,7 @@ WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
 MOST_OBJECTS = 1_000_000  # chosen by hand
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > MENTION_SHARE * step_ms(facts):
         line = facts.rank.collected_at
@@ -173,4 +172,4 @@ def _plan(edits: FileEdits, step: ast.stmt, outer: ast.stmt, steps: int) -> None
     edits.insert_after(outer, f"{collector}.enable()")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)
+FIX = Fix(("gc-pause", "host-work", "unstable-steps"), "safe", use, apply=apply, patch=patch)

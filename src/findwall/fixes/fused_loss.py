@@ -41,7 +41,6 @@ from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S, ms
 
-MOVES = ("unfused-pointwise", "dtype-casts", "memory-roof")
 _LOSS = re.compile(r"^aten::_log_softmax(_backward_data)?$")
 _BACKWARD = re.compile("backward")
 COMPILES_ALL = {"torch-compile", "reduce-overhead"}  # fixes that fuse the loss with the rest
@@ -58,7 +57,7 @@ class _Logits(msgspec.Struct, frozen=True):
     width: int  # bytes of a number before it was cast up
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     found = _logits(facts)
     if found is None:
         return no_use("fused-loss/none")
@@ -124,4 +123,4 @@ def _likely(facts: Facts, found: _Logits, made: Made) -> Change:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("unfused-pointwise", "dtype-casts", "memory-roof"), "changes-numerics", use)

@@ -48,7 +48,7 @@ _LISTS = re.compile("foreach")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     spent, fused = facts.spent_ms("unfused-optimizer"), _fused_ms(facts)
     if fused > spent:
@@ -148,4 +148,4 @@ def patch(editor: Editor) -> None:
         set_way(editor, place, "fused", {"transformers": trainer}, **also)
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=5, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", use, tried=5, apply=apply, patch=patch)

@@ -27,10 +27,8 @@ from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.claims import Claim, Figures
 
-MOVES = ("memory-roof", "launch-bound")
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     share = busy_share(facts)
     if launch_idle(facts) > WORTH_IT * step_ms(facts):
         if mostly_over_parts(facts):
@@ -47,4 +45,4 @@ def advise(facts: Facts) -> Outcome:
     return no_use("larger-batch/busy", busy_share=share)
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(("memory-roof", "launch-bound"), "needs-review", use)

@@ -25,10 +25,8 @@ from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS,
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.model.claims import Claim, Figures
 
-MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     times = math_times(facts)
     if not times:
         return no_use("lower-precision/none")
@@ -71,4 +69,4 @@ def _from_fp64(facts: Facts, spent: float) -> Outcome:
     return Use(Claim("lower-precision/from-fp64", {**figures, **times}), condition="digits-not-needed")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("at-the-roof", "memory-roof", "fast-path-off"), "changes-numerics", use)

@@ -16,17 +16,14 @@ schedules.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes import Fix, Outcome, Use, takes_nothing, unless
 from findwall.model.claims import Claim
 
-MOVES = ("pipeline-bubble",)
+
+def use(facts: Facts) -> Outcome:
+    return Use(Claim("more-microbatches/cut", {"waits_ms": facts.spent_ms("pipeline-bubble")}))
 
 
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("pipeline-bubble")
-    if spent <= 0:
-        return no_use("more-microbatches/none")
-    return Use(Claim("more-microbatches/cut", {"waits_ms": spent}))
-
-
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    ("pipeline-bubble",), "safe", use, (unless("more-microbatches/none", takes_nothing("pipeline-bubble")),)
+)

@@ -22,18 +22,16 @@ from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, no_use, surely
+from findwall.fixes import Fix, Outcome, Use, no_use, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
+from findwall.model.claims import Claim, lines
 from findwall.replay.change import Change, Drop
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-work")
-    if spent <= MENTION_SHARE * step_ms(facts):
-        return no_use("move-io-off-step/none")
     copied = downloads(facts).nbytes
     # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
     bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
@@ -46,7 +44,7 @@ def advise(facts: Facts) -> Outcome:
         "saving_ms": saved if saved > MENTION_SHARE * step_ms(facts) else None,
         "copied_bytes": copied if bulk else None,
     }
-    places = [line.place] if line is not None else []
+    places = lines(line.place if line is not None else None)
     causes = MOVES if bulk else ("host-work", "unstable-steps")
     best = _best(facts, bulk, causes)
     if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
@@ -63,4 +61,14 @@ def _best(facts: Facts, bulk: bool, causes: tuple[str, ...]) -> Change:
     return ideal(facts, *causes) + Change((Drop(copies),))
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    MOVES,
+    "needs-review",
+    use,
+    (
+        unless(
+            "move-io-off-step/none",
+            lambda facts: facts.spent_ms("host-work") <= MENTION_SHARE * step_ms(facts),
+        ),
+    ),
+)

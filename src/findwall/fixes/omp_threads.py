@@ -48,7 +48,7 @@ from findwall.replay.graph import LAUNCHING
 MOVES = ("launch-bound", "host-work", "loader-starved")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     cpu = facts.rank.telemetry.cpu
     if cpu is None or cpu.cores is None or cpu.own_busy is None or cpu.in_line_share is None:
         return cannot_tell("omp-threads/uncounted")
@@ -123,4 +123,4 @@ def patch(editor: Editor) -> None:
             edits.at_start(f"{opencv}.setNumThreads(0)")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, reorders=True)
+FIX = Fix(MOVES, "safe", use, apply=apply, patch=patch, reorders=True)

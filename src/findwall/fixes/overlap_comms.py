@@ -16,24 +16,19 @@ Prefetching holds more parameters at once: more memory. The results are the same
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import range_names
-from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes import Fix, Outcome, Use, spent_ms
+from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 from findwall.model.claims import Claim
 from findwall.replay.change import Change, Elsewhere, Launch, OtherStream
 
 MOVES = ("exposed-collective", "slow-link")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
-    if exposed <= 0:
-        return no_use("communication/hidden")
+def use(facts: Facts) -> Outcome:
     way = _way(" ".join(range_names(facts)))
-    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": exposed}), _best(facts))
+    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": spent_ms(facts, *MOVES)}), _best(facts))
 
 
 def _best(facts: Facts) -> Change:
@@ -48,4 +43,12 @@ def _way(ranges: str) -> str:
     return "ddp" if "DistributedDataParallel" in ranges else "async"
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        NO_COLLECTIVES,
+        communication_hidden(*MOVES),
+    ),
+)

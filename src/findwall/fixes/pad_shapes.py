@@ -37,7 +37,7 @@ from findwall.replay.change import Change
 MOVES = ("misaligned-shapes",)
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     if facts.spent_ms("misaligned-shapes") <= 0:
         return _why_not(facts)
     ops: dict[int, list[str]] = {}
@@ -91,4 +91,4 @@ def stand_in(torch: Any, effect: Effect) -> None:
     pad_linear(torch, effect, padded)
 
 
-FIX = Fix(MOVES, "needs-review", advise, stand_in=stand_in)
+FIX = Fix(MOVES, "needs-review", use, stand_in=stand_in)

@@ -47,14 +47,13 @@ from findwall.patches.models import named
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
 
-MOVES = ("unfused-attention",)
 # Products in a fused kernel: the scores and their use; backward, four gradients and the scores again.
 PRODUCTS = {"forward": 2, "backward": 4}
 BACKWARD_AGAIN = 5 / 4
 CALLS = frozenset({"aten::scaled_dot_product_attention"})
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("unfused-attention")
     if spent <= 0:
         return _why_not(facts)
@@ -213,4 +212,4 @@ def patch(editor: Editor) -> None:
         model.then(f'{model.name}.set_attn_implementation("sdpa")')
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=4, apply=apply, patch=patch)
+FIX = Fix(("unfused-attention",), "changes-numerics", use, tried=4, apply=apply, patch=patch)

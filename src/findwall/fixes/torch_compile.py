@@ -21,8 +21,6 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from findwall.attribute.carriers import ops_named
@@ -44,7 +42,6 @@ from findwall.attribute.loss import behind_the_products
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Made, Outcome, Use, no_use, without_floors
-from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.claims import Claim
@@ -68,7 +65,7 @@ TOLD = (
 GENERATED_SHARE = 0.02
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     share = compiled_share(facts)
     if is_compiled(facts):
         return no_use("torch-compile/already", generated_share=share if share > GENERATED_SHARE else None)
@@ -141,12 +138,10 @@ def _for_launches(facts: Facts) -> Outcome:
     )
 
 
-def apply(torch: Any, effect: Effect) -> None:
-    compile_models(torch, effect)
-
-
 def patch(editor: Editor) -> None:
     compile_named(editor, "", {"transformers": {"torch_compile": "True"}})
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply, patch=patch, instead="compile-blocks")
+FIX = Fix(
+    MOVES, "changes-numerics", use, tried=1, apply=compile_models, patch=patch, instead="compile-blocks"
+)

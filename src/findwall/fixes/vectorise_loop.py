@@ -49,11 +49,10 @@ from findwall.model.intervals import I64
 from findwall.replay.change import Change
 from findwall.units import ms
 
-MOVES = ("host-work", "launch-bound")
 _FRAME = re.compile(r"\(\d+\): ")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     return _on_the_device(facts) or _on_the_host(facts)
 
 
@@ -151,4 +150,4 @@ def _best(facts: Facts) -> Change:
     return ideal(facts, "host-work", "copy-exposed")
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(("host-work", "launch-bound"), "needs-review", use)
