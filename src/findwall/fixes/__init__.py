@@ -15,13 +15,36 @@ import msgspec
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import NO_MODEL, missing
 from findwall.measure.applying import Apply
-from findwall.model.claims import Claim, Figure, plain
+from findwall.model.claims import Claim, Figure, Figures, lines, plain
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 
+# What the file of a fix is written with.
+__all__ = [
+    "CannotTell",
+    "Claim",
+    "Facts",
+    "Figure",
+    "Figures",
+    "Fix",
+    "Likely",
+    "Made",
+    "NoUse",
+    "Outcome",
+    "Use",
+    "cannot_tell",
+    "lines",
+    "no_use",
+    "not_here",
+    "spent_ms",
+    "surely",
+    "takes_nothing",
+    "unclear_if",
+    "unless",
+    "without_floors",
+]
+
 Safety = Literal["safe", "changes-numerics", "needs-review"]
-
-
 Made = frozenset[str]  # the fixes that are made together
 Likely = Callable[[Made], Change]  # what a fix does then: of two that change the same kernel, one does it
 

@@ -17,11 +17,9 @@ take the memory that sharding saved.
 from __future__ import annotations
 
 from findwall.attribute.data_parallel import reduced_too_early
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
-from findwall.fixes import Fix, Outcome, Use, spent_ms, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
-from findwall.model.claims import Claim
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
 

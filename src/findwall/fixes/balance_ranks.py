@@ -17,9 +17,7 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.conditions import throttle_reasons
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
-from findwall.model.claims import Claim, Figures
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
 
 MOVES = ("straggler", "pipeline-bubble")
 

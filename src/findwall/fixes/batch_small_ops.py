@@ -25,7 +25,6 @@ import numpy as np
 
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import rows_of, small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.job import is_compiled
 from findwall.attribute.likely import calls_a_step
@@ -33,10 +32,9 @@ from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, mul
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, Outcome, Use, no_use, unless
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, no_use, unless
 from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figures
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Ready
 

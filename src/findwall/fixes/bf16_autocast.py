@@ -34,15 +34,13 @@ from findwall.attribute.autocast import (
 )
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_most
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes import CannotTell, Claim, Facts, Fix, NoUse, Outcome, Use, no_use
 from findwall.fixes.refusals import not_narrowed
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models
-from findwall.model.claims import Claim
 from findwall.patches.autocast import autocast_lines
 from findwall.patches.editor import Editor
 

@@ -24,13 +24,11 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.data_parallel import buffers_sent
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, no_use, surely
 from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL
 from findwall.measure.applying import Effect
 from findwall.measure.made import after_made
 from findwall.model.causes import cause_index
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Drop
 from findwall.units import ms

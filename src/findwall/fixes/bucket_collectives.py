@@ -22,12 +22,10 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, no_use, spent_ms
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
 from findwall.fixes.refusals import NO_COLLECTIVES
 from findwall.measure.applying import Effect
 from findwall.measure.places import passed
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 

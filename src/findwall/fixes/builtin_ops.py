@@ -22,15 +22,13 @@ import numpy as np
 
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
 from findwall.attribute.likely import compiles
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, no_use
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
-from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change

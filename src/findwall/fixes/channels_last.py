@@ -31,19 +31,17 @@ import numpy as np
 
 from findwall.attribute.copies import turned_by_library
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.layouts import channels_last, convolves, on_images, under_convolution
 from findwall.attribute.likely import compiles, in_layout, narrows, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
-from findwall.fixes import Fix, Made, Outcome, Use, no_use, unless
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use, unless
 from findwall.measure.applying import Effect
 from findwall.measure.laid_states import LaidStates
 from findwall.measure.models import Call, Model, each_model
 from findwall.measure.replaced import is_compiling_of
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
-from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.calls import keyword_of
 from findwall.patches.editor import Editor

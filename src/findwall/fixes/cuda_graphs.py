@@ -21,16 +21,14 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.device_time import small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.job import is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
-from findwall.fixes import Fix, Outcome, Use, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
-from findwall.model.claims import Claim
 from findwall.replay.change import Change, HostWork, Ready, without
 
 # Python between two launches is not run at all when a graph of the whole step is replayed; a longer silence

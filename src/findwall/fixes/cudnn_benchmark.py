@@ -27,16 +27,14 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import slow_convolutions, under_convolution
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use, not_here
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.fixes.refusals import ON_CORES
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.catalogue import NEAR
-from findwall.model.claims import Claim
 from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, atoms_of_carrier, carriers, name_carrier
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.idle_cores import cores_in_use
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, Outcome, Use, no_use, without_floors
+from findwall.fixes import CannotTell, Claim, Facts, Fix, Outcome, Use, no_use, without_floors
 from findwall.model.catalogue import WORTH_IT
-from findwall.model.claims import Claim
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import BULK_BYTES, uploaded
 from findwall.attribute.loader import (
@@ -35,10 +34,9 @@ from findwall.attribute.loader import (
 )
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, unless
 from findwall.fixes.refusals import LOADER_UNSEEN
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
-from findwall.model.claims import Claim
 
 
 def use(facts: Facts) -> Outcome:

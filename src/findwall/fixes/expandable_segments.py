@@ -27,12 +27,10 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls
-from findwall.attribute.facts import Facts
 from findwall.attribute.shapes import shapes_change
-from findwall.fixes import Fix, Outcome, Use, unclear_if, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unclear_if, unless
 from findwall.fixes.refusals import CACHED
 from findwall.measure.applying import Effect
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
 SETTING = "expandable_segments:True"

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import host_collectives
 from findwall.attribute.device_kind import topology_tool
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, spent_ms
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
-from findwall.model.claims import Claim
 
 MOVES = ("slow-link", "exposed-collective")
 

@@ -20,14 +20,12 @@ import numpy as np
 
 from findwall.attribute.carriers import carriers
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import at_most, gone
-from findwall.fixes import Fix, Outcome, Use, takes_nothing, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, takes_nothing, unless
 from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.claims import Claim, lines
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
 

@@ -15,10 +15,8 @@ None for the results. Code has to be rearranged.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_compiled
-from findwall.fixes import Fix, Outcome, Use, takes_nothing, unless
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 
 
 def use(facts: Facts) -> Outcome:

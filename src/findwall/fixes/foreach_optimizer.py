@@ -29,17 +29,15 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.in_lists import in_lists, lists_at_best, passes_ns
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way

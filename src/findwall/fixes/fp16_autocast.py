@@ -32,11 +32,9 @@ from findwall.attribute.autocast import (
     turns_images_back,
     wide_matmuls,
 )
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
-from findwall.fixes import Fix, Outcome, Use, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
 from findwall.fixes.refusals import not_narrowed
-from findwall.model.claims import Claim
 
 
 def use(facts: Facts) -> Outcome:

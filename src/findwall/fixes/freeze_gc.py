@@ -21,16 +21,14 @@ import gc
 import sys
 from typing import Any
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.applied import Place
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits

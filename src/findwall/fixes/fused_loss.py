@@ -28,14 +28,12 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.shapes import tensors_of
 from findwall.attribute.whatif import gone
 from findwall.attribute.widths import NARROW_BYTES
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Fix, Made, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use
 from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves

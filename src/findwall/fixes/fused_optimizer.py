@@ -26,17 +26,15 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import SECOND_NAMED_SHARE, step_ms
 from findwall.attribute.job import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.places import passed
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way
 from findwall.replay.change import Change, Launch, Ready

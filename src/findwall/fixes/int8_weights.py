@@ -23,13 +23,11 @@ Accuracy: little is lost with 8 bits, with 4 it needs calibration. Check the mod
 from __future__ import annotations
 
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import narrow_products
 from findwall.attribute.whatif import at_most
-from findwall.fixes import Fix, Outcome, Use, not_here, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, not_here, unless
 from findwall.model.catalogue import MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.units import ms
 
 EIGHT_BITS_SHARE = 0.5  # of the bytes of a 16-bit weight

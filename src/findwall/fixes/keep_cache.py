@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.refusals import CACHED
 from findwall.measure.applying import Effect
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
 

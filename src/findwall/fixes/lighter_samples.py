@@ -17,13 +17,11 @@ Stored copies take disk, and shards fix the order of samples within them: shuffl
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.loader import only_waits
 from findwall.attribute.places import sampled
-from findwall.fixes import Fix, Outcome, Use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
-from findwall.model.claims import Claim
 
 SAMPLES = "samples"
 SMALL_US = 50.0  # of a sample: less is mostly Python's own. Chosen by hand, not calibrated.

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.job import range_names
 from findwall.attribute.kinds_told import restarting_ms
@@ -42,14 +41,13 @@ from findwall.attribute.loader import (
     workers_needed,
 )
 from findwall.attribute.whatif import best_step
-from findwall.fixes import Fix, Likely, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figure
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without

@@ -15,9 +15,7 @@ schedules.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, takes_nothing, unless
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 
 
 def use(facts: Facts) -> Outcome:

@@ -16,15 +16,13 @@ A crash loses what was not yet written. The copy must be complete before paramet
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, no_use, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim, lines
 from findwall.replay.change import Change, Drop
 
 MOVES = ("host-work", "host-sync", "unstable-steps")

@@ -21,10 +21,8 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import host_collectives, staged_bytes
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, spent_ms, unless
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, spent_ms, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
-from findwall.model.claims import Claim, Figures
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
 

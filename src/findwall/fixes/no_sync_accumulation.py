@@ -26,10 +26,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.data_parallel import reduced_too_early
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL, communication_hidden
-from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
 

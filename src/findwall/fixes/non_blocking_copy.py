@@ -23,16 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
-from findwall.fixes import Fix, Outcome, no_use, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely, unless
 from findwall.fixes.refusals import COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.measure.applying import Effect
 from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
-from findwall.model.claims import Claim, lines
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait

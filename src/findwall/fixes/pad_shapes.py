@@ -22,16 +22,14 @@ from __future__ import annotations
 from typing import Any
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import has_shapes
 from findwall.attribute.likely import in_format, layout_with
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Made, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.padding import pad_linear
-from findwall.model.claims import Claim
 from findwall.replay.change import Change
 
 MOVES = ("misaligned-shapes",)

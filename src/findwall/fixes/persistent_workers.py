@@ -27,16 +27,14 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.kinds_told import restarting_ms, restarts
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Likely, Outcome, Use, no_use, unclear_if, unless
+from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, no_use, unclear_if, unless
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import loaders, workers_of
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change

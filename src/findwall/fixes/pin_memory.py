@@ -23,17 +23,15 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.host_link import at_link_rate
-from findwall.fixes import Fix, Outcome, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.refusals import COPIES_HIDDEN, COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others
 from findwall.measure.loaders import loaders, show_first_batch
 from findwall.measure.pinned import pinned_copies
 from findwall.model.applied import Place
-from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader

@@ -15,12 +15,10 @@ is read before it has arrived.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.host_copies import uploaded, uploads
 from findwall.attribute.host_link import at_link_rate
-from findwall.fixes import Fix, Outcome, Use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use
 from findwall.fixes.refusals import COPIES_HIDDEN
-from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop, OtherStream, without
 
 

@@ -15,9 +15,7 @@ range.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 
 
 def use(facts: Facts) -> Outcome:

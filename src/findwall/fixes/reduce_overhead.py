@@ -23,16 +23,14 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.compiled import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches
-from findwall.fixes import Fix, Made, Outcome, Use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
-from findwall.model.claims import Claim
 from findwall.patches.compiled import compile_named
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue, Ready

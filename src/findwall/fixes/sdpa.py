@@ -27,19 +27,17 @@ import numpy as np
 from findwall.attribute.carriers import carriers
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text
 from findwall.attribute.job import calls_around, has_shapes
 from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.models import Model, each_model
 from findwall.measure.seenops import seen_ops
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor

@@ -14,10 +14,8 @@ It is a different model: measure its quality.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, not_here
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
-from findwall.model.claims import Claim
 
 
 def use(facts: Facts) -> Outcome:

@@ -21,12 +21,10 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import range_names
 from findwall.attribute.setups import compiling, set_ups
 from findwall.attribute.whatif import free_launches, ideal
-from findwall.fixes import Fix, Outcome, Use, takes_nothing, unless
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 from findwall.replay.calibrate import FASTEST_PACE
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING

@@ -26,16 +26,14 @@ import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.likely import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.fixes import Fix, Made, NoUse, Outcome, Use, no_use, unclear_if, unless
+from findwall.fixes import Claim, Facts, Fix, Made, NoUse, Outcome, Use, no_use, unclear_if, unless
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.patches import NoPatch

@@ -34,17 +34,15 @@ from findwall.attribute.compiled import (
 from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, rows_of, time_of, too_small_share
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.likely import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.loss import behind_the_products
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, Made, Outcome, Use, no_use, without_floors
+from findwall.fixes import CannotTell, Claim, Facts, Fix, Made, Outcome, Use, no_use, without_floors
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.compiled import compile_named
 from findwall.patches.editor import Editor

@@ -26,7 +26,6 @@ import numpy as np
 
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
     FEWEST_REPEATS,
@@ -41,9 +40,8 @@ from findwall.attribute.loops import (
 from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change

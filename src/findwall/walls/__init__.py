@@ -15,9 +15,23 @@ from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
 from findwall.model.catalogue import WALL_OF
-from findwall.model.claims import Claim
+from findwall.model.claims import Claim, Figure, Figures, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.kinds import StepKind
+
+# What the file of a cause is written with.
+__all__ = [
+    "EVIDENCE_ROWS",
+    "Cause",
+    "Claim",
+    "Evidence",
+    "Facts",
+    "Figure",
+    "Figures",
+    "Told",
+    "known",
+    "lines",
+]
 
 
 class Told(msgspec.Struct, frozen=True):

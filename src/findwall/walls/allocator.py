@@ -22,14 +22,12 @@ once.
 from __future__ import annotations
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
-from findwall.attribute.facts import Facts
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
-from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Evidence, Facts, Told
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -21,12 +21,9 @@ images and convert on the device), data kept on the device when it is small.
 from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers
-from findwall.attribute.facts import Facts
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
-from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import NS_PER_S
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, lines
 
 NAME = "copy-exposed"
 ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out

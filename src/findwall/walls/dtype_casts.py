@@ -22,11 +22,8 @@ graphs around it), fused-loss those of a large vocabulary.
 from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers
-from findwall.attribute.facts import Facts
 from findwall.attribute.shapes import shape, short_type, tensors_of
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Told
 
 NAME = "dtype-casts"
 

@@ -25,11 +25,8 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import carrying
 from findwall.attribute.collectives import HostCollective, host_collectives, staged_bytes
-from findwall.attribute.facts import Facts
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told
 
 NAME = "exposed-collective"
 COLLECTIVES_NAMED = 2  # in one sentence

@@ -24,11 +24,8 @@ Where much of it is forward work without gradients: evaluate-less-often.
 from __future__ import annotations
 
 from findwall.attribute.carriers import as_evidence, carriers
-from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Figure, Told
 
 NAME = "fast-path-off"
 

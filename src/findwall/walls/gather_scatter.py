@@ -23,9 +23,7 @@ scatter_add, embedding_bag instead of embedding and sum, custom-kernels.
 from __future__ import annotations
 
 from findwall.attribute.carriers import carrying, reads_wide_rows
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Told
 
 
 def says(facts: Facts) -> Told:

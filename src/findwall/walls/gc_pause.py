@@ -20,13 +20,10 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.claims import Claim, lines
-from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import GARBAGE
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Told, lines
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -23,15 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
-from findwall.model.claims import Claim, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import REGION
 from findwall.units import ms
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, known, lines
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -25,13 +25,10 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import syncs, wait_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told
 
 NAME = "host-sync"
 

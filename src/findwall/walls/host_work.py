@@ -25,14 +25,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.places import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim, Figure, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import TORCH, Kind
 from findwall.units import ms
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, known, lines
 
 NAME = "host-work"
 GAPS_READ = 200  # the longest: each is looked up among all frames

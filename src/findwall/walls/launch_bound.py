@@ -30,16 +30,13 @@ import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import too_small_share
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.units import NS_PER_US, ms
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, lines
 
 NAME = "launch-bound"
 

@@ -26,9 +26,7 @@ import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, carrying
 from findwall.attribute.copies import moves_on, turned_by_library
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Told
 
 NAME = "layout-copies"
 

@@ -22,16 +22,13 @@ for the cores.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.kinds_told import restarts
 from findwall.attribute.loader import cores_of, workers_needed
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.claims import Claim, Figures, lines
-from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import LOADER
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, lines
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -18,11 +18,8 @@ more-microbatches, an interleaved or zero-bubble schedule, even stages (balance-
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Evidence
 from findwall.units import ms
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Told
 
 NAME = "pipeline-bubble"
 

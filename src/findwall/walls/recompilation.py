@@ -28,12 +28,9 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.setups import SetUp, compiling, set_ups
 from findwall.attribute.waits import wait_evidence
-from findwall.model.claims import Claim, Figures, known, lines
-from findwall.model.diagnosis import Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, known, lines
 
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 

@@ -24,11 +24,8 @@ batch.
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim, Figures
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import GIB, LEAST_SHOWN_MS, ms
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
 NAME = "recompute"
 

@@ -22,9 +22,7 @@ node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf1
 from __future__ import annotations
 
 from findwall.attribute.device_kind import maker
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Told
 
 
 def says(facts: Facts) -> Told | Claim:

@@ -23,10 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.messages import message_bytes
-from findwall.model.claims import Claim
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Told
 
 
 def says(facts: Facts) -> Told | Claim:

@@ -20,11 +20,8 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 from __future__ import annotations
 
 from findwall.attribute.conditions import holding_down
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim, lines
-from findwall.model.diagnosis import Evidence
 from findwall.model.run import HostLine, Rank
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Told, lines
 
 RANKS_LISTED = 8  # in one line, those that wait longest. Chosen by hand, not calibrated.
 

@@ -21,10 +21,7 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 from __future__ import annotations
 
 from findwall.attribute.conditions import throttle_reasons
-from findwall.attribute.facts import Facts
-from findwall.model.claims import Claim, Figures
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
 
 def shows(facts: Facts) -> list[Evidence]:

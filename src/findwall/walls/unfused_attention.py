@@ -21,10 +21,8 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.scores import score_shapes
-from findwall.model.claims import Claim, known
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Told, known
 
 MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it
 

@@ -23,11 +23,9 @@ of the step.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import HAVE_FUSED, updates_itself
-from findwall.model.claims import Claim, Figures, known
 from findwall.structure.steps import optimizers
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Figures, Told, known
 
 NAME = "unfused-optimizer"
 

@@ -28,11 +28,9 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import carriers, carrying
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import channels_last
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
-from findwall.model.claims import Claim
-from findwall.walls import Cause, Told
+from findwall.walls import Cause, Claim, Facts, Told
 
 NAME = "unfused-pointwise"
 TOLD = ("pointwise", "norm", "softmax", "reduce")  # classes of kernels, as they are told

@@ -23,12 +23,9 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.conditions import SLOW_STEP_RATIO
-from findwall.attribute.facts import Facts
 from findwall.attribute.places import sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figures
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.walls import Cause, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
 
 def shows(facts: Facts) -> list[Evidence]:
