@@ -16,7 +16,7 @@ minutes.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -27,10 +27,8 @@ from findwall.attribute.idle_cores import apart_from_idle_cores
 from findwall.attribute.layouts import slow_convolutions
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, not_here
-from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.patches.compiled import compile_named
-from findwall.patches.editor import Editor
 
 MOVES = ("slow-kernels",)
 MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
@@ -53,13 +51,14 @@ def use(facts: Facts) -> Outcome:
     )
 
 
-def apply(torch: Any, effect: Effect) -> None:
-    compile_models(torch, effect, mode=MODE)
-
-
-def patch(editor: Editor) -> None:
-    trainer = {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}
-    compile_named(editor, f'mode="{MODE}"', {"transformers": trainer})
-
-
-FIX = Fix(MOVES, "changes-numerics", use, apply=apply, patch=patch)
+FIX = Fix(
+    MOVES,
+    "changes-numerics",
+    use,
+    apply=partial(compile_models, mode=MODE),
+    patch=partial(
+        compile_named,
+        how=f'mode="{MODE}"',
+        trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}},
+    ),
+)

@@ -37,16 +37,19 @@ def use(facts: Facts) -> Outcome:
     atoms = averages(facts)
     copied = of_class(facts, "memcpy")[atoms]
     kernels = atoms[~copied]
-    launches = len(kernels) / facts.steps.count
     if len(kernels) == 0:
         return no_use("averages-in-lists/none")
     waited = idle_in_front(facts, "launch-bound", atoms)
     if waited <= MENTION_SHARE * step_ms(facts):
         return no_use("averages-in-lists/hidden")
     dropped = gone(facts, atoms[copied])
-    copies = float(copied.sum()) / facts.steps.count
+    figures = {
+        "kernels": len(kernels) / facts.steps.count,
+        "copies": float(copied.sum()) / facts.steps.count,
+        "waits_ms": waited,
+    }
     return Use(
-        Claim("averages-in-lists/foreach", {"kernels": launches, "copies": copies, "waits_ms": waited}),
+        Claim("averages-in-lists/foreach", figures),
         lists_at_best(facts, kernels) + dropped,
         likely=lambda made: Change() if "cuda-graphs" in made else in_lists(facts, kernels) + dropped,
     )

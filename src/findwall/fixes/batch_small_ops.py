@@ -32,7 +32,7 @@ from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, mul
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, no_use, unless
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, lines, no_use, unless
 from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
@@ -64,13 +64,12 @@ def use(facts: Facts) -> Outcome:
 def _one_call(facts: Facts, products: list[Loop]) -> Claim:
     longest = max(products, key=lambda one: one.rounds)
     op = facts.op_row(int(longest.atoms[0]))
-    line = loop_line(facts, longest)
-    count = sum(one.rounds for one in products) / facts.steps.count
+    rounds = sum(one.rounds for one in products)
     return Claim(
         "batch-small-ops/bmm",
-        {"products": count, "rounds": longest.rounds},
+        {"products": rounds / facts.steps.count, "rounds": longest.rounds},
         {"op": facts.timeline.name_of(op), "shapes": shapes_text(facts, op)},
-        [line] if line else [],
+        lines(loop_line(facts, longest)),
     )
 
 
@@ -84,8 +83,8 @@ def _all_at_once(facts: Facts) -> Change:
     """The same of everything, one kernel right after the other: what is called beside each run of the model,
     as an optimizer for each of many, is called once as well."""
     atoms = np.arange(len(facts.atoms.index))
-    rows = np.unique(rows_of(facts, atoms))
-    return to_floor(facts, atoms) + free_launches(facts) + Change((Ready(rows, turn=0.0),))
+    at_once = Change((Ready(np.unique(rows_of(facts, atoms)), turn=0.0),))
+    return to_floor(facts, atoms) + free_launches(facts) + at_once
 
 
 FIX = Fix(

@@ -23,8 +23,11 @@ def use(facts: Facts) -> Outcome:
     compute, memory = (facts.share(roof) for roof in ROOFS)
     if compute + memory < MAJORITY_SHARE:
         return not_here(facts, "roof/little", roof_share=compute + memory)
-    what = "compute" if compute >= memory else "bandwidth"
-    figures: Figures = {"device_word": device_word(facts), "more": what, "roof_share": compute + memory}
+    figures: Figures = {
+        "device_word": device_word(facts),
+        "more": "compute" if compute >= memory else "bandwidth",
+        "roof_share": compute + memory,
+    }
     return Use(Claim("better-hardware/more", figures, {"device": facts.ceilings.device or ""}))
 
 

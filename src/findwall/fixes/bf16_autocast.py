@@ -22,6 +22,7 @@ what layers give in training, numpy first of all, may know no bfloat16: `.float(
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from findwall.attribute.autocast import (
@@ -42,7 +43,6 @@ from findwall.fixes.refusals import not_narrowed
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models
 from findwall.patches.autocast import autocast_lines
-from findwall.patches.editor import Editor
 
 MOVES = (
     "fast-path-off",
@@ -96,8 +96,11 @@ def apply(torch: Any, effect: Effect) -> None:
     autocast_models(torch, effect, torch.bfloat16)
 
 
-def patch(editor: Editor) -> None:
-    autocast_lines(editor, "bfloat16", {"bf16": "True"}, "bf16")
-
-
-FIX = Fix(MOVES, "changes-numerics", use, tried=2, apply=apply, patch=patch)
+FIX = Fix(
+    MOVES,
+    "changes-numerics",
+    use,
+    tried=2,
+    apply=apply,
+    patch=partial(autocast_lines, dtype="bfloat16", arguments={"bf16": "True"}, precision="bf16"),
+)

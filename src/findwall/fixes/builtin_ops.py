@@ -115,8 +115,7 @@ def _stem(op: str | None) -> str:
 
 def _best(facts: Facts, atoms: I64) -> Change:
     """Chains and kernels too small for the device at their floor, and these atoms' launches saved."""
-    small = (to_floor(facts, facts.atoms_of(cause)) for cause in MOVES)
-    return sum(small, free_launches(facts, atoms))
+    return sum((to_floor(facts, facts.atoms_of(cause)) for cause in MOVES), free_launches(facts, atoms))
 
 
 def _called_already(facts: Facts) -> str | None:

@@ -72,11 +72,10 @@ def _in_the_loop(facts: Facts) -> Outcome:
     if spent <= FAIR_PART * step_ms(facts):
         return no_use("device-side-preprocessing/hidden")
     positions, amounts = facts.idle_rows("host-work")
-    rows = facts.queue.row[positions]
     batches = uploaded(facts)
     batches = batches[facts.timeline.events.nbytes[batches] > BULK_BYTES]
-    before = float(amounts[np.isin(rows, batches)].sum()) / max(float(amounts.sum()), 1.0)
-    if before < MAJORITY_SHARE:
+    before = amounts[np.isin(facts.queue.row[positions], batches)]
+    if before.sum() < MAJORITY_SHARE * max(amounts.sum(), 1.0):
         return no_use("device-side-preprocessing/no-batch")
     line = sampled(facts, between_ops=True)
     places = [line.place] if line is not None else []

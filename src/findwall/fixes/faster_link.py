@@ -24,8 +24,11 @@ MOVES = ("slow-link", "exposed-collective")
 
 
 def use(facts: Facts) -> Outcome:
-    by_gloo = any(one.library == "gloo" for one in host_collectives(facts))
-    figures = {"waits_ms": spent_ms(facts, *MOVES), "by_gloo": by_gloo, "tool": topology_tool(facts)}
+    figures = {
+        "waits_ms": spent_ms(facts, *MOVES),
+        "by_gloo": any(one.library == "gloo" for one in host_collectives(facts)),
+        "tool": topology_tool(facts),
+    }
     return Use(Claim("faster-link/check", figures))
 
 

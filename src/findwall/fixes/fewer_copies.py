@@ -24,7 +24,7 @@ from findwall.attribute.device_time import time_of
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import gone
-from findwall.fixes import Claim, Facts, Fix, Outcome, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely
 from findwall.model.intervals import I64
 
 
@@ -48,10 +48,9 @@ def _named(facts: Facts, own: I64) -> list[Claim]:
     for one in carriers(facts, "layout-copies", CARRIERS_SEARCHED):
         if one.atom not in own:
             continue
-        line = line_of(facts, one.op_row)
         names = {"op": asked_for(facts, one.op_row) or one.op or ""}
         names["shape"] = shapes_text(facts, one.op_row, 1)
-        parts.append(Claim("op/at", names=names, places=[line] if line else []))
+        parts.append(Claim("op/at", names=names, places=lines(line_of(facts, one.op_row))))
     return parts
 
 

@@ -65,8 +65,7 @@ def use(facts: Facts) -> Outcome:
 
 
 def _way(names: list[str], spent: float, waited: float, own: bool) -> Claim:
-    told = waited if waited > SECOND_NAMED_SHARE * spent else None
-    figures = {"kernels_ms": spent, "waits_ms": told}
+    figures = {"kernels_ms": spent, "waits_ms": waited if waited > SECOND_NAMED_SHARE * spent else None}
     if own:
         return Claim("fused-optimizer/own-update", figures)
     able = [name for name in names if name in HAVE_FUSED]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from findwall.attribute.figures import step_ms
 from findwall.attribute.loader import only_waits
 from findwall.attribute.places import sampled
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 
 SAMPLES = "samples"
@@ -33,7 +33,7 @@ def use(facts: Facts) -> Outcome:
     if each_us is not None and each_us < SMALL_US and not only_waits(facts):
         return Use(Claim("lighter-samples/whole-batches", {"sample_us": each_us, "waits_ms": waited}))
     line = sampled(facts)
-    places = [line.place] if line is not None else []
+    places = lines(line.place if line is not None else None)
     return Use(Claim("lighter-samples/cheaper", {"waits_ms": waited}, places=places))
 
 

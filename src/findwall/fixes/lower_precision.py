@@ -62,9 +62,12 @@ def _from_fp64(facts: Facts, spent: float) -> Outcome:
     faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * now]
     if not faster:
         return NoUse(Claim("lower-precision/fp64-no-slower", names={"device": facts.ceilings.device}))
-    figures: Figures = {"matmuls_ms": spent, "device_word": device_word(facts)}
-    times = {f"{name}_times": flops[name] / now for name in faster}
-    return Use(Claim("lower-precision/from-fp64", {**figures, **times}), condition="digits-not-needed")
+    figures: Figures = {
+        "matmuls_ms": spent,
+        "device_word": device_word(facts),
+        **{f"{name}_times": flops[name] / now for name in faster},
+    }
+    return Use(Claim("lower-precision/from-fp64", figures), condition="digits-not-needed")
 
 
 FIX = Fix(("at-the-roof", "memory-roof", "fast-path-off"), "changes-numerics", use)

@@ -25,20 +25,14 @@ MOVES = ("exposed-collective", "slow-link")
 
 
 def use(facts: Facts) -> Outcome:
-    way = _way(" ".join(range_names(facts)))
-    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": spent_ms(facts, *MOVES)}), _best(facts))
-
-
-def _best(facts: Facts) -> Change:
-    """Collectives on a stream of their own: beside the rest of the step, as far as that reaches."""
-    rows = facts.kernels.row[facts.kernels.communication]
-    return Change((OtherStream(rows), Launch(rows, 0.0), Elsewhere("exposed-collective", 1.0)))
-
-
-def _way(ranges: str) -> str:
+    ranges = " ".join(range_names(facts))
+    way = "ddp" if "DistributedDataParallel" in ranges else "async"
     if "FSDP" in ranges or "FullyShardedDataParallel" in ranges:
-        return "fsdp"
-    return "ddp" if "DistributedDataParallel" in ranges else "async"
+        way = "fsdp"
+    # At best collectives run on a stream of their own: beside the rest of the step, as far as that reaches.
+    rows = facts.kernels.row[facts.kernels.communication]
+    beside = Change((OtherStream(rows), Launch(rows, 0.0), Elsewhere("exposed-collective", 1.0)))
+    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": spent_ms(facts, *MOVES)}), beside)
 
 
 FIX = Fix(

@@ -18,6 +18,7 @@ Fused kernels round less often, so results differ in the last bits. The first st
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
 from findwall.patches.compiled import compile_named
-from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue, Ready
 
 NEVER_MS = 1e-6  # a nanosecond per step: a sum that should be nothing
@@ -77,12 +77,6 @@ def apply(torch: Any, effect: Effect) -> None:
     compile_models(torch, effect, mode="reduce-overhead")
 
 
-def patch(editor: Editor) -> None:
-    mode = '"reduce-overhead"'
-    trainer = {"torch_compile": "True", "torch_compile_mode": mode}
-    compile_named(editor, f"mode={mode}", {"transformers": trainer})
-
-
 FIX = Fix(
     ("launch-bound", *COMPILED_AWAY),
     "changes-numerics",
@@ -93,5 +87,9 @@ FIX = Fix(
     ),
     tried=11,
     apply=apply,
-    patch=patch,
+    patch=partial(
+        compile_named,
+        how='mode="reduce-overhead"',
+        trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": '"reduce-overhead"'}},
+    ),
 )

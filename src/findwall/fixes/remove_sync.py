@@ -67,8 +67,7 @@ def _best(facts: Facts) -> Change:
 
 
 def _instead(wait: Wait) -> Claim:
-    kind = (wait.op or "").rpartition("::")[2]
-    instead = INSTEAD.get(kind, "synchronize" if wait.op is None else "move")
+    instead = "synchronize" if wait.op is None else INSTEAD.get(wait.op.rpartition("::")[2], "move")
     names = {"op": wait.op or wait.call, "within": wait.within or ""}
     return Claim(f"remove-sync/{instead}", {"times": wait.times}, names, lines(wait.line))
 

@@ -48,8 +48,11 @@ def use(facts: Facts) -> Outcome:
             uncurved=True,
         )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
-    frames = {one.split("/")[0] for one in again}
-    figures = {"compiling_ms": spent, "compilations": len(again), "functions": len(frames)}
+    figures = {
+        "compiling_ms": spent,
+        "compilations": len(again),
+        "functions": len({one.split("/")[0] for one in again}),
+    }
     # Nothing is compiled. What else the host does here cannot be told from the compiler's own Python, nor
     # whose objects are collected.
     uncompiled = ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause")

@@ -21,6 +21,8 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from findwall.attribute.carriers import ops_named
@@ -45,7 +47,6 @@ from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.patches.compiled import compile_named
-from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue
 
 MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
@@ -136,10 +137,12 @@ def _for_launches(facts: Facts) -> Outcome:
     )
 
 
-def patch(editor: Editor) -> None:
-    compile_named(editor, "", {"transformers": {"torch_compile": "True"}})
-
-
 FIX = Fix(
-    MOVES, "changes-numerics", use, tried=1, apply=compile_models, patch=patch, instead="compile-blocks"
+    MOVES,
+    "changes-numerics",
+    use,
+    tried=1,
+    apply=compile_models,
+    patch=partial(compile_named, how="", trainers={"transformers": {"torch_compile": "True"}}),
+    instead="compile-blocks",
 )

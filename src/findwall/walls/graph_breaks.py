@@ -57,8 +57,8 @@ def says(facts: Facts) -> Told:
     region = timeline.named(REGION)[timeline.events.name]
     rows = in_window(facts, np.flatnonzero(region & timeline.events.is_kind(Kind.OP, Kind.ANNOTATION)))
     nested = [row for row in rows.tolist() if any(region[one] for one in facts.links.ancestors(row))]
-    times = len(nested) / facts.steps.count
-    return Told(Claim("graph-breaks/leaves", {"times": times}), Claim("advise/fewer-graph-breaks"))
+    fact = Claim("graph-breaks/leaves", {"times": len(nested) / facts.steps.count})
+    return Told(fact, Claim("advise/fewer-graph-breaks"))
 
 
 CAUSE = Cause("graph-breaks", says, shows)

@@ -47,8 +47,8 @@ def says(facts: Facts) -> Told:
     if not calls or copied > MAJORITY_SHARE * facts.spent_ms(NAME):
         return Told(Claim("host-sync/copies"), Claim("advise/remove-sync/copies"))
     times = sum(wait.times for wait in calls)
-    fact = Claim("host-sync/stops", {"times": times}, parts=[calls[0].claim("host-sync/call")])
-    return Told(fact, Claim("advise/remove-sync"))
+    stops = Claim("host-sync/stops", {"times": times}, parts=[calls[0].claim("host-sync/call")])
+    return Told(stops, Claim("advise/remove-sync"))
 
 
 CAUSE = Cause(NAME, says, shows, kernels=False)

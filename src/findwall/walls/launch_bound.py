@@ -68,8 +68,7 @@ def _advice(facts: Facts) -> Claim:
         ways.append("advise/torch-compile")
     if is_compiled(facts) and not replayed and "reduce-overhead" not in facts.refused:
         ways.append("advise/reduce-overhead")
-    parts = [Claim(way) for way in ways]
-    return Claim("launch-bound/ways", {"on_cores": on_cores(facts)}, parts=parts)
+    return Claim("launch-bound/ways", {"on_cores": on_cores(facts)}, parts=[Claim(way) for way in ways])
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:
@@ -108,8 +107,8 @@ def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     found = []
     for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
         line = line_of(facts, first[name])
-        often = {"times": times[name] / facts.steps.count}
-        waited = Claim("evidence/launches", {**often}, {"op": name}, lines(line))
+        often = times[name] / facts.steps.count
+        waited = Claim("evidence/launches", {"times": often}, {"op": name}, lines(line))
         found.append(Evidence("", None, name, line, ms(total[name]), waited))
     return found
 

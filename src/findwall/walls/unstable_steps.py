@@ -41,8 +41,7 @@ def shows(facts: Facts) -> list[Evidence]:
 
 def _shown(seconds: np.ndarray, at: int, median: float) -> Evidence:
     took = float(seconds[at]) * 1e3
-    ratio = float(seconds[at] / median)
-    figures = {"step": at, "steps": len(seconds), "took_ms": took, "ratio": ratio}
+    figures = {"step": at, "steps": len(seconds), "took_ms": took, "ratio": float(seconds[at] / median)}
     return Evidence(ms=took, claim=Claim("evidence/slow-step", figures))
 
 
