@@ -24,7 +24,7 @@ from typing import Any
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.roots import roots
 from findwall.model.applied import Place
@@ -45,14 +45,12 @@ MOST_OBJECTS = 1_000_000  # chosen by hand
 def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > MENTION_SHARE * step_ms(facts):
-        line = facts.rank.collected_at
-        claim = Claim(
-            f"freeze-gc/{'asked' if line else 'plan'}", {"waits_ms": spent}, places=[line] if line else []
-        )
+        places = lines(facts.rank.collected_at)
+        claim = Claim(f"freeze-gc/{'asked' if places else 'plan'}", {"waits_ms": spent}, places=places)
         return surely(claim, ideal(facts, "gc-pause"), ("gc-pause",))
     timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
-    unexplained = gain_ms(facts, "host-work")
-    if timed or facts.timeline.header.stacks or unexplained <= WORTH_IT * step_ms(facts):
+    explained = gain_ms(facts, "host-work") <= WORTH_IT * step_ms(facts)
+    if timed or facts.timeline.header.stacks or explained:
         return no_use("freeze-gc/little", spent_ms=spent) if timed else no_use("freeze-gc/none-seen")
     if downloads(facts).nbytes > BULK_BYTES:
         return no_use("freeze-gc/saves-instead")

@@ -44,19 +44,15 @@ def use(facts: Facts) -> Outcome:
     }
     places = lines(line.place if line is not None else None)
     causes = MOVES if bulk else ("host-work", "unstable-steps")
-    best = _best(facts, bulk, causes)
+    # The work is done elsewhere; what is copied out for it goes beside the step.
+    copies = downloaded(facts) if bulk else facts.queue.row[:0]
+    best = ideal(facts, *causes) + Change((Drop(copies),))
     if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
         if not bulk and mostly_over_parts(facts):
             return no_use("move-io-off-step/launching-loop")
         claim = Claim("move-io-off-step/another-process", figures, places=places)
         return Use(claim, best, causes, after_others=True)
     return surely(Claim("move-io-off-step/thread", figures, places=places), best, causes)
-
-
-def _best(facts: Facts, bulk: bool, causes: tuple[str, ...]) -> Change:
-    """The work is done elsewhere; what is copied out for it goes beside the step."""
-    copies = downloaded(facts) if bulk else facts.queue.row[:0]
-    return ideal(facts, *causes) + Change((Drop(copies),))
 
 
 FIX = Fix(

@@ -31,15 +31,11 @@ def use(facts: Facts) -> Outcome:
     }
     return Use(
         Claim("prefetch-batches/own-stream", figures),
-        _best(facts),
+        # The batch lies on the device when it is needed: nothing is copied in the step, nobody waits.
+        Change((Drop(uploaded(facts)),)) + without("copy-exposed"),
         after_others=copies.pageable,  # what is not pinned is copied by the host
         likely=lambda made: at_link_rate(facts) + Change((OtherStream(uploaded(facts)),)),
     )
-
-
-def _best(facts: Facts) -> Change:
-    """The batch lies on the device when it is needed: nothing is copied in the step, nobody waits."""
-    return Change((Drop(uploaded(facts)),)) + without("copy-exposed")
 
 
 FIX = Fix(("copy-exposed",), "needs-review", use, (COPIES_HIDDEN,))
