@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Protocol
 
 from findwall.attribute.facts import Facts
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.report.words import spoken
+from findwall.walls import Cause
 
 
 class Said(Protocol):
@@ -18,13 +18,15 @@ class Said(Protocol):
     def claim(self) -> Claim | None: ...
 
 
-def in_words(said: ModuleType | Said, facts: Facts | None = None) -> str:
-    """The verdict of a cause's file on a job, or what a fix says."""
-    claim = said.claim(facts) if isinstance(said, ModuleType) else said.claim
-    return spoken(claim)
+def in_words(said: Cause | Said, facts: Facts | None = None) -> str:
+    """The verdict of a cause on a job, or what a fix says."""
+    if not isinstance(said, Cause):
+        return spoken(said.claim)
+    assert facts is not None
+    return spoken(said.claim(facts))
 
 
-def evidence_of(cause: ModuleType, facts: Facts) -> list[str]:
+def evidence_of(cause: Cause, facts: Facts) -> list[str]:
     """Its rows of evidence."""
     return texts(cause.evidence(facts))
 

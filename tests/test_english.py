@@ -18,7 +18,7 @@ import pytest
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.terminal import to_text
-from findwall.walls import cause_modules
+from findwall.walls import all_causes
 from recordings import document
 from speaking import in_words
 
@@ -166,7 +166,7 @@ def _drawn(cause: str) -> str:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    text: str = in_words(cause_modules()[cause], module.fires())
+    text: str = in_words(all_causes()[cause], module.fires())
     return text
 
 

@@ -175,7 +175,7 @@ def test_products_of_vectors_are_no_cells_and_a_loop_ends_with_its_step(tmp_path
     facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_neighbours)
     found = part_loops(facts)
     assert len(found) == facts.steps.count and {one.rounds for one in found} == {SAMPLES}
-    assert mostly_over_parts(facts) and "Do in one call" in in_words(launch_bound, facts)
+    assert mostly_over_parts(facts) and "Do in one call" in in_words(launch_bound.CAUSE, facts)
     assert isinstance(all_fixes()["larger-batch"].advise(facts), NoUse)
 
 
@@ -215,7 +215,7 @@ def test_a_loop_within_a_loop_is_counted_once(tmp_path: Path) -> None:
 def test_two_tensors_of_one_shape_taken_from_in_turns_are_two_loops(tmp_path: Path) -> None:
     facts = traced(tmp_path, nn.Linear(WIDE, WIDE), each_with_each)
     assert FEWEST_REPEATS + 2 in {one.rounds for one in part_loops(facts)}
-    assert mostly_over_parts(facts) and "Do in one call" in in_words(launch_bound, facts)
+    assert mostly_over_parts(facts) and "Do in one call" in in_words(launch_bound.CAUSE, facts)
     assert isinstance(all_fixes()["larger-batch"].advise(facts), NoUse)
 
 
@@ -242,7 +242,7 @@ def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> Non
     assert mostly_over_parts(facts)
     said = all_fixes()["larger-batch"].advise(facts)
     assert isinstance(said, NoUse) and "more rounds" in in_words(said)
-    sentence = in_words(launch_bound, facts)
+    sentence = in_words(launch_bound.CAUSE, facts)
     assert "Do in one call" in sentence and "larger batch" not in sentence
     assert "if no round needs the one before" in sentence
     assert not mostly_over_parts(traced(tmp_path, Layers(), plain))
@@ -254,5 +254,5 @@ def test_one_reading_looks_for_them_once(tmp_path: Path, monkeypatch: pytest.Mon
     look = parts._heads
     monkeypatch.setattr(parts, "_heads", lambda facts: searches.append(facts) or look(facts))
     diagnose_device(facts.run, [facts])
-    assert "in one call" in in_words(launch_bound, facts.advised(frozenset(), {}))
+    assert "in one call" in in_words(launch_bound.CAUSE, facts.advised(frozenset(), {}))
     assert len(searches) == 1

@@ -117,7 +117,7 @@ def test_unknown_pages_are_key_errors() -> None:
 
 
 def test_every_cause_of_the_catalogue_has_its_file() -> None:
-    modules = walls.cause_modules()
+    modules = walls.all_causes()
     if not modules:
         pytest.skip("no cause has been written yet")
     assert set(modules) == set(WALL_OF)

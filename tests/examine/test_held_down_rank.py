@@ -69,7 +69,7 @@ def test_waiting_for_it_is_explained_by_its_clocks() -> None:
     assert f"rank 1 arrives last in 3 of 3 of them. Cool it or check its power ({HELD})" in (
         document.wall.sentence
     )
-    (row,) = (row for row in document.budget if row.cause == straggler.CAUSE)
+    (row,) = (row for row in document.budget if row.cause == straggler.CAUSE.name)
     assert row.evidence[1].text == HELD
     assert HELD in document.prescriptions[0].how
 

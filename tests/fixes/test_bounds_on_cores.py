@@ -53,8 +53,8 @@ def test_more_threads_divide_every_op_and_the_verdict_says_what_that_saves() -> 
     facts = on_cores("oooooooo  ", "pPpPsS    ")
     best, work = at_best(facts, "more-threads"), ms(facts.reading.likely.busy)
     assert best == pytest.approx(ms(facts.step) - work / 2, rel=1e-3)
-    assert "keep 1.3 of 2 cores busy" in in_words(slow_kernels, facts)
-    assert promised(in_words(slow_kernels, facts)) == pytest.approx(ms(facts.step) - best, abs=0.01)
+    assert "keep 1.3 of 2 cores busy" in in_words(slow_kernels.CAUSE, facts)
+    assert promised(in_words(slow_kernels.CAUSE, facts)) == pytest.approx(ms(facts.step) - best, abs=0.01)
 
 
 def test_threads_that_nobody_counted_are_as_few_as_may_be() -> None:
@@ -66,7 +66,7 @@ def test_ops_that_have_all_threads_need_no_more_though_cores_are_idle() -> None:
     facts = on_cores("oooooooo  ", "pPpPsS    ", threads=2)
     told = FIXES["more-threads"].advise(facts)
     assert isinstance(told, NoUse) and in_words(told) == "the ops may use 2 threads already, for 2 cores"
-    assert "set_num_threads" not in in_words(slow_kernels, facts)
+    assert "set_num_threads" not in in_words(slow_kernels.CAUSE, facts)
     own = FIXES["custom-kernels"].advise(facts)
     assert isinstance(own, Use) and " of 2 cores" not in in_words(own) and not own.after_others
 

@@ -57,7 +57,7 @@ def test_what_training_may_need_comes_after_the_rest_and_promises_nothing(facts:
 
 def test_another_network_is_not_called_an_evaluation() -> None:
     facts = drawn.evaluating(weight=OTHER)
-    outcome = evaluate_less_often.advise(facts)
+    outcome = evaluate_less_often.FIX.advise(facts)
     assert isinstance(outcome, Use)
     for text in (in_words(outcome), document(facts).wall.sentence):
         assert "evaluat" not in text and "keep its outputs" in text
@@ -66,7 +66,7 @@ def test_another_network_is_not_called_an_evaluation() -> None:
 
 def test_its_words_fit_a_line_of_the_report() -> None:
     for facts in (drawn.evaluating(), drawn.evaluating(loss=False), drawn.evaluating(weight=OTHER)):
-        outcome = evaluate_less_often.advise(facts)
+        outcome = evaluate_less_often.FIX.advise(facts)
         assert isinstance(outcome, Use) and len(in_words(outcome)) <= LONGEST_HOW - len(
             ", at train.py:41 in evaluate"
         )
@@ -107,14 +107,14 @@ def test_behind_another_wall_it_is_prescribed_though_its_causes_give_nothing_bac
 
 
 def test_batches_of_the_pass_go_with_it() -> None:
-    outcome = evaluate_less_often.advise(drawn.evaluating(inside=5))
+    outcome = evaluate_less_often.FIX.advise(drawn.evaluating(inside=5))
     assert isinstance(outcome, Use) and "13.0 ms per step" in in_words(outcome)
     found = what_if(drawn.evaluating(inside=5), FIX)
     assert found.step_ms.mid == pytest.approx(2.0, abs=0.2)
 
 
 def test_memory_s_roof_is_not_the_last_word_either() -> None:
-    assert "is forward work without gradients" in in_words(memory_roof, drawn.evaluating())
+    assert "is forward work without gradients" in in_words(memory_roof.CAUSE, drawn.evaluating())
 
 
 def test_who_takes_work_out() -> None:

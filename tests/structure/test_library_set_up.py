@@ -140,9 +140,9 @@ def attention() -> Facts:
 def test_the_wall_names_op_and_shapes() -> None:
     facts = attention()
     assert decide(facts).cause == "recompilation"
-    text = in_words(recompilation, facts)
+    text = in_words(recompilation.CAUSE, facts)
     assert "sets itself up for 3 new shapes in the traced steps (such as [8×16×" in text
     assert "Pad or bucket" in text
-    shown = recompilation.evidence(facts)
+    shown = recompilation.CAUSE.evidence(facts)
     assert {one.op for one in shown} == {ATTENTION, BACKWARD}
     assert all("3 new shapes" in text for text in texts(shown))

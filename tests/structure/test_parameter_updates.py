@@ -186,10 +186,10 @@ def test_the_wall_is_the_optimizer_and_its_fix_is_not_to_compile_the_model() -> 
     assert decide(facts).cause == "unfused-optimizer"
     classes = {KERNEL_CLASSES[at] for at in facts.kernels.class_index[facts.kernels.own_update].tolist()}
     assert classes == {"optimizer"}
-    text = in_words(unfused_optimizer, facts)
+    text = in_words(unfused_optimizer.CAUSE, facts)
     assert "the job's own update of its parameters" in text
     assert "ompile the function that updates a parameter" in text
-    outcome = fused_optimizer.advise(facts)
+    outcome = fused_optimizer.FIX.advise(facts)
     assert isinstance(outcome, Use)
     assert "torch._foreach_*" in in_words(outcome)
     assert "AdamW" not in text + in_words(outcome)

@@ -98,7 +98,7 @@ def test_the_wall_is_recompilation_on_both_sides() -> None:
     found = facts([100, 104, 100, 104, 108], 40)
     assert decide(found).cause == "recompilation"
     assert found.spent().total == pytest.approx(found.step)
-    text = in_words(recompilation, found)
+    text = in_words(recompilation.CAUSE, found)
     assert "trying out kernels" in text
     assert "cudnn.benchmark" in text
     assert found.recoverable_ms("recompilation") == pytest.approx(found.spent_ms("recompilation"))

@@ -33,14 +33,14 @@ def cannot_tell() -> Facts:
 
 
 def test_frees_point_at_empty_cache() -> None:
-    assert "empty_cache()" in in_words(allocator, fires())
+    assert "empty_cache()" in in_words(allocator.CAUSE, fires())
 
 
 def test_mallocs_alone_point_at_fragmentation() -> None:
     facts = facts_of(
         sketch(cpu="ommmmo    ommmmo    ommmmo    ", gpu="m    m    m    m    m    m    ", steps=STEPS)
     )
-    assert "expandable_segments" in in_words(allocator, facts)
+    assert "expandable_segments" in in_words(allocator.CAUSE, facts)
 
 
 def test_a_cache_that_is_switched_off_is_switched_on() -> None:
@@ -48,15 +48,15 @@ def test_a_cache_that_is_switched_off_is_switched_on() -> None:
     found = tuple(look_at_variables({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}))
     facts = fires()
     off = replace(facts, run=replace(facts.run, environment=Environment(found)))
-    advice = keep_cache.advise(off)
+    advice = keep_cache.FIX.advise(off)
     assert not isinstance(advice, NoUse)
-    for said in (in_words(allocator, off), in_words(advice)):
+    for said in (in_words(allocator.CAUSE, off), in_words(advice)):
         assert "unset PYTORCH_NO_CUDA_MEMORY_CACHING" in said and "empty_cache" not in said
 
 
 def test_the_sentence_counts_the_calls_that_the_fix_counts() -> None:
     facts = facts_of(sketch(cpu="offmmfmo  " * 3, gpu="mmm    m  " * 3, steps=STEPS))
-    advice = keep_cache.advise(facts)
+    advice = keep_cache.FIX.advise(facts)
     assert not isinstance(advice, NoUse)
     assert "2 cudaFree and 2 cudaMalloc calls" in in_words(advice)
-    assert "asks the driver for memory 2 times and gives it back 2 times" in in_words(allocator, facts)
+    assert "asks the driver for memory 2 times and gives it back 2 times" in in_words(allocator.CAUSE, facts)

@@ -28,8 +28,8 @@ def cannot_tell() -> Facts:
 
 
 def test_says_what_is_left() -> None:
-    assert "fp8" in in_words(at_the_roof, fires())
-    assert "of its ceiling" in evidence_of(at_the_roof, fires())[0]
+    assert "fp8" in in_words(at_the_roof.CAUSE, fires())
+    assert "of its ceiling" in evidence_of(at_the_roof.CAUSE, fires())[0]
 
 
 def test_from_each_format_the_next_one_down_is_named() -> None:
@@ -40,7 +40,7 @@ def test_from_each_format_the_next_one_down_is_named() -> None:
         ("NVIDIA A100-SXM4-80GB", "c10::BFloat16", "(int8)"),
         ("Tesla V100-SXM2-32GB", "c10::Half", "Only a smaller model"),
     ):
-        text = in_words(at_the_roof, matmuls(dtype, device))
+        text = in_words(at_the_roof.CAUSE, matmuls(dtype, device))
         assert said in text, text
         assert dtype != "double" or "fp8" not in text
 

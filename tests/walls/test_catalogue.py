@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import all_fixes, fix_modules
+from findwall.fixes import all_fixes
 from findwall.model.catalogue import ROOFS, WALL_OF
-from findwall.walls import cause_modules, page
+from findwall.walls import all_causes, page
 from findwall.walls.verdict import decide
 from speaking import in_words, texts
 
@@ -53,7 +53,7 @@ def test_has_a_page(cause: str) -> None:
 def test_its_page_names_every_fix_that_moves_it(cause: str) -> None:
     helps = page(cause).split("What helps:")[1]
     instead = {one.instead for one in all_fixes().values()}  # named on the page of the fix they stand for
-    moving = [fix for fix, module in fix_modules().items() if cause in module.MOVES and fix not in instead]
+    moving = [name for name, fix in all_fixes().items() if cause in fix.moves and name not in instead]
     assert moving
     assert [fix for fix in moving if fix not in helps] == []
 
@@ -62,11 +62,11 @@ def test_its_page_names_every_fix_that_moves_it(cause: str) -> None:
 def test_fires(cause: str) -> None:
     facts = drawn(cause, "fires")
     assert facts.share(cause) > 0.05
-    module = cause_modules()[cause]
-    text = in_words(module, facts)
+    rule = all_causes()[cause]
+    text = in_words(rule, facts)
     assert re.search(r"\d[\d.]* (ms|us) of the [\d.]+ (ms|us) step \(\d+", text), text
     assert text.endswith(".") and "unknown" not in text
-    found = module.evidence(facts)
+    found = rule.evidence(facts)
     assert 1 <= len(found) <= 3 and all(texts(found))
 
 
@@ -75,7 +75,7 @@ def test_is_clear(cause: str) -> None:
     facts = drawn(cause, "clear")
     assert facts.share(cause) < 0.02
     assert decide(facts).cause != cause
-    assert cause_modules()[cause].evidence(facts) is not None
+    assert all_causes()[cause].evidence(facts) is not None
 
 
 @pytest.mark.parametrize("cause", WALL_OF)
@@ -83,7 +83,7 @@ def test_cannot_tell_and_says_so(cause: str) -> None:
     """Missing is not zero: the cause is not the verdict, and something admits why."""
     facts = drawn(cause, "cannot_tell")
     assert decide(facts).cause != cause or cause in ROOFS
-    text = in_words(cause_modules()[cause], facts)
+    text = in_words(all_causes()[cause], facts)
     undecided = decide(facts).cause is None
     blind = facts.recoverable_ms(cause) is None
     assert undecided or blind or facts.spent_ms("unknown") > 0 or "unknown" in text
@@ -102,15 +102,6 @@ def test_the_budget_adds_up(cause: str, case: str) -> None:
 def test_every_sentence_survives_every_drawing(drawing: str) -> None:
     """A rule is asked about jobs that have nothing to do with it."""
     facts = drawn(drawing, "cannot_tell")
-    for cause, module in cause_modules().items():
-        assert in_words(module, facts).endswith("."), cause
-        assert len(module.evidence(facts)) <= 3, cause
-
-
-def test_no_rule_imports_a_rule() -> None:
-    for cause, module in cause_modules().items():
-        source = Path(str(module.__file__)).read_text()
-        for other in WALL_OF:
-            if other != cause:
-                assert f"walls.{other.replace('-', '_')} " not in source
-                assert f"walls import {other.replace('-', '_')}" not in source
+    for cause, rule in all_causes().items():
+        assert in_words(rule, facts).endswith("."), cause
+        assert len(rule.evidence(facts)) <= 3, cause

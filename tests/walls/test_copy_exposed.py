@@ -31,10 +31,10 @@ def cannot_tell() -> Facts:
 
 def test_pageable_memory_asks_for_pinned() -> None:
     facts = fires()
-    assert "pin_memory=True" in in_words(copy_exposed, facts)
-    assert "9.0 MB per step at 3.0 GB/s" in evidence_of(copy_exposed, facts)[0]
+    assert "pin_memory=True" in in_words(copy_exposed.CAUSE, facts)
+    assert "9.0 MB per step at 3.0 GB/s" in evidence_of(copy_exposed.CAUSE, facts)[0]
 
 
 def test_an_exposed_pinned_copy_asks_for_overlap() -> None:
     facts = facts_of(sketch(cpu="oo       oo       oo", gpu="iiimm    iiimm    iiimm", steps=STEPS))
-    assert "on its own stream" in in_words(copy_exposed, facts)
+    assert "on its own stream" in in_words(copy_exposed.CAUSE, facts)

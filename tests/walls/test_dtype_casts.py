@@ -31,4 +31,4 @@ def cannot_tell() -> Facts:
 
 
 def test_names_both_types() -> None:
-    assert "bf16 to fp32 of [32768×8192]" in in_words(dtype_casts, fires())
+    assert "bf16 to fp32 of [32768×8192]" in in_words(dtype_casts.CAUSE, fires())

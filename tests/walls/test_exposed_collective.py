@@ -31,7 +31,7 @@ def cannot_tell() -> Facts:
 
 
 def test_one_rank_says_what_it_cannot_know() -> None:
-    assert "one rank alone cannot tell" in in_words(exposed_collective, fires())
+    assert "one rank alone cannot tell" in in_words(exposed_collective.CAUSE, fires())
 
 
 def test_a_slice_shared_with_a_kernel_is_the_kernels() -> None:
@@ -55,9 +55,9 @@ def test_a_collective_on_the_host_is_one_too() -> None:
     )
     assert facts.spent_ms("exposed-collective") == pytest.approx(6, abs=0.1)
     assert facts.spent_ms("host-sync") == facts.spent_ms("copy-exposed") == 0
-    text = in_words(exposed_collective, facts)
+    text = in_words(exposed_collective.CAUSE, facts)
     assert "(gloo:all_reduce)" in text and "Use the NCCL backend with one GPU per rank" in text
-    first, *others = exposed_collective.evidence(facts)
+    first, *others = exposed_collective.CAUSE.evidence(facts)
     assert first.op == "gloo:all_reduce" and first.ms == pytest.approx(4, abs=0.1)
     assert texts([first])[0].startswith("gloo:all_reduce: 1 call")
     assert len(others) == 2 and all("Memcpy" in text for text in texts(others))

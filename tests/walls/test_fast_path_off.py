@@ -29,20 +29,20 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_setting() -> None:
-    text = in_words(fast_path_off, fires())
+    text = in_words(fast_path_off.CAUSE, fires())
     assert 'set_float32_matmul_precision("high")' in text
-    assert "[8192×8192]·[8192×512] fp32" in evidence_of(fast_path_off, fires())[0]
+    assert "[8192×8192]·[8192×512] fp32" in evidence_of(fast_path_off.CAUSE, fires())[0]
 
 
 def test_a_card_without_tf32_gets_fp16() -> None:
     old = facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", device="Tesla V100-SXM2-32GB"))
-    assert "fp16 autocast with a GradScaler" in in_words(fast_path_off, old)
+    assert "fp16 autocast with a GradScaler" in in_words(fast_path_off.CAUSE, old)
 
 
 def test_fp64_goes_to_fp32_first_and_only_if_it_may() -> None:
     drawn = {"t": Drawn("volta_dgemm_128x64_nn", "aten::mm").given([8192, 8192], [8192, 512], dtype="double")}
     text = in_words(
-        fast_path_off, facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", kernels=drawn))
+        fast_path_off.CAUSE, facts_of(sketch(cpu="o  o  o", gpu="tt tt tt", steps="|  |  |  ", kernels=drawn))
     )
     assert "goes to fp64 matmuls" in text
     assert "Make the data fp32 (.float()) if fp64's digits are not needed, then set torch." in text
@@ -72,7 +72,7 @@ def test_names_tell_fp32_without_shapes_on_every_card(device: str, advice: str) 
     for op in ("aten::mm", "my::replayed"):
         facts = unshaped(SGEMM, device, op)
         assert decide(facts).cause == "fast-path-off"
-        assert advice in in_words(fast_path_off, facts)
+        assert advice in in_words(fast_path_off.CAUSE, facts)
 
 
 @pytest.mark.parametrize(

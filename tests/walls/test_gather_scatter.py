@@ -26,8 +26,8 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_op() -> None:
-    assert "gather" in in_words(gather_scatter, fires())
-    assert "[1000000×64]" in evidence_of(gather_scatter, fires())[0]
+    assert "gather" in in_words(gather_scatter.CAUSE, fires())
+    assert "[1000000×64]" in evidence_of(gather_scatter.CAUSE, fires())[0]
 
 
 def test_only_narrow_rows_are_sorted() -> None:
@@ -35,8 +35,8 @@ def test_only_narrow_rows_are_sorted() -> None:
     wide = fires()
     rows = Drawn("index_elementwise_kernel", "aten::index").given([4_000_000, 2], [8_000_000])
     narrow = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, kernels={"x": rows}))
-    assert "ort the indices" not in in_words(gather_scatter, wide)
-    assert "ort the indices" in in_words(gather_scatter, narrow)
+    assert "ort the indices" not in in_words(gather_scatter.CAUSE, wide)
+    assert "ort the indices" in in_words(gather_scatter.CAUSE, narrow)
     advice = [all_fixes()["sorted-index"].advise(facts) for facts in (wide, narrow)]
     told = [one.likely is not None for one in advice if isinstance(one, Use)]
     assert told == [True, False]  # wide rows gain nothing; what narrow ones gain nobody can tell

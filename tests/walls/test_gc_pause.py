@@ -35,11 +35,11 @@ def test_a_measured_collection_is_taken_out_of_host_work() -> None:
     # Some of it falls while the device works: that part keeps nobody waiting.
     assert 3.5 < facts.spent_ms("gc-pause") <= 4
     assert facts.spent_ms("gc-pause") + facts.spent_ms("host-work") == pytest.approx(9, abs=0.01)
-    assert "gc.freeze()" in in_words(gc_pause, facts)
+    assert "gc.freeze()" in in_words(gc_pause.CAUSE, facts)
 
 
 def test_a_call_in_the_loop_is_named() -> None:
-    assert "Remove gc.collect()" in in_words(gc_pause, fires())
+    assert "Remove gc.collect()" in in_words(gc_pause.CAUSE, fires())
 
 
 def test_the_line_that_a_run_saw_is_named() -> None:
@@ -47,4 +47,4 @@ def test_the_line_that_a_run_saw_is_named() -> None:
     timed = StepTimes((0.01,) * 20, "measured", gc_s=0.004)
     drawing = sketch(cpu=SILENT, gpu=GPU, steps=STEPS)
     facts = facts_of(drawing, step_times=timed, collected_at="train.py:41")
-    assert "Remove gc.collect() at train.py:41 from the loop" in in_words(gc_pause, facts)
+    assert "Remove gc.collect() at train.py:41 from the loop" in in_words(gc_pause.CAUSE, facts)

@@ -38,8 +38,8 @@ def cannot_tell() -> Facts:
 
 def test_counts_the_breaks() -> None:
     facts = fires()
-    assert "leaves its graph once per step" in in_words(graph_breaks, facts)
-    assert "Torch-Compiled Region: 1/0" in evidence_of(graph_breaks, facts)[0]
+    assert "leaves its graph once per step" in in_words(graph_breaks.CAUSE, facts)
+    assert "Torch-Compiled Region: 1/0" in evidence_of(graph_breaks.CAUSE, facts)[0]
 
 
 def test_a_compiled_module_after_another_is_no_break() -> None:

@@ -33,8 +33,8 @@ def cannot_tell() -> Facts:
 
 def test_names_op_and_line() -> None:
     facts = fires()
-    assert "aten::item at train.py:88" in in_words(host_sync, facts)
-    first = host_sync.evidence(facts)[0]
+    assert "aten::item at train.py:88" in in_words(host_sync.CAUSE, facts)
+    first = host_sync.CAUSE.evidence(facts)[0]
     assert (first.op, first.line) == ("aten::item", "train.py:88")
 
 
@@ -42,11 +42,11 @@ def test_a_plain_synchronize_is_named_too() -> None:
     facts = facts_of(
         sketch(cpu="oeeeeoo   oeeeeoo   oeeeeoo", gpu="mmmm.mM   mmmm.mM   mmmm.mM", steps=STEPS)
     )
-    assert "cudaDeviceSynchronize" in in_words(host_sync, facts)
+    assert "cudaDeviceSynchronize" in in_words(host_sync.CAUSE, facts)
 
 
 def test_a_device_that_copies_results_back_is_not_said_to_wait() -> None:
     facts = facts_of(sketch(cpu="osssssss" * 3, gpu=".mbbbbbb" * 3, steps="|       " * 3))
     assert decide(facts).cause == "host-sync"
-    text = in_words(host_sync, facts)
+    text = in_words(host_sync.CAUSE, facts)
     assert "goes to copies back to the host" in text and "the device waits" not in text

@@ -35,14 +35,14 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_line_of_the_trace() -> None:
-    assert "main (train.py:88)" in in_words(host_work, fires())
+    assert "main (train.py:88)" in in_words(host_work.CAUSE, fires())
 
 
 def test_names_the_line_a_sampler_saw() -> None:
     lines = (HostLine("train.py:31", "save", 0.8), HostLine("train.py:9", "main", 0.1))
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines)
-    assert "train.py:31 (save)" in in_words(host_work, facts)
-    assert "80 % of the samples" in " ".join(evidence_of(host_work, facts))
+    assert "train.py:31 (save)" in in_words(host_work.CAUSE, facts)
+    assert "80 % of the samples" in " ".join(evidence_of(host_work.CAUSE, facts))
 
 
 def test_a_line_that_runs_ops_is_not_where_the_host_works() -> None:
@@ -51,25 +51,25 @@ def test_a_line_that_runs_ops_is_not_where_the_host_works() -> None:
         HostLine("train.py:12", "tokenize", 0.2),
     )
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines)
-    assert "train.py:12 (tokenize)" in in_words(host_work, facts)
+    assert "train.py:12 (tokenize)" in in_words(host_work.CAUSE, facts)
     only = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS), host_lines=lines[:1])
-    assert "train.py:24 (main)" in in_words(host_work, only)
+    assert "train.py:24 (main)" in in_words(host_work.CAUSE, only)
 
 
 def test_without_lines_the_ops_around_are_named() -> None:
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
-    text = in_words(host_work, facts)
+    text = in_words(host_work.CAUSE, facts)
     assert "between aten::mm and aten::mm" in text
     assert "with_stack=True" in text
     ran = facts_of(facts.timeline, step_times=StepTimes((0.01,) * 10, "measured"))
-    assert "between aten::mm and aten::mm" in in_words(host_work, ran)
-    assert "findwall run" not in in_words(host_work, ran)  # that is what they did
+    assert "between aten::mm and aten::mm" in in_words(host_work.CAUSE, ran)
+    assert "findwall run" not in in_words(host_work.CAUSE, ran)  # that is what they did
 
 
 def test_a_gap_without_host_ops_is_placed_by_the_device(monkeypatch) -> None:
     facts = facts_of(sketch(cpu="o         o         o", gpu=GPU, steps=STEPS))
     monkeypatch.setattr(host_work, "_neighbours", lambda *_: (None, None))
-    (found,) = host_work.evidence(facts)
+    (found,) = host_work.CAUSE.evidence(facts)
     assert texts([found])[0].startswith("between aten::mm and aten::mm: the device waited")
 
 
@@ -92,5 +92,5 @@ def test_an_op_on_the_host_s_own_tensors_is_named() -> None:
     host = {"p": (Kind.OP, "aten::normal_")}
     facts = facts_of(sketch("oppppppppp" * 4, " mmmmmm   " * 4, "|         " * 4, host=host))
     assert decide(facts).cause == "host-work"
-    text = in_words(host_work, facts)
+    text = in_words(host_work.CAUSE, facts)
     assert "aten::normal_" in text and "no op under it" not in text

@@ -37,8 +37,8 @@ def cannot_tell() -> Facts:
 
 def test_counts_what_is_launched() -> None:
     facts = fires()
-    assert "issues 6 kernels one by one" in in_words(launch_bound, facts)
-    assert "aten::mul" in [one.op for one in launch_bound.evidence(facts)]
+    assert "issues 6 kernels one by one" in in_words(launch_bound.CAUSE, facts)
+    assert "aten::mul" in [one.op for one in launch_bound.CAUSE.evidence(facts)]
 
 
 def test_a_verdict_that_the_profiler_decides_is_refused() -> None:
@@ -48,8 +48,8 @@ def test_a_verdict_that_the_profiler_decides_is_refused() -> None:
 
 
 def test_compiled_code_is_told_of_the_graphs_its_compiler_makes() -> None:
-    assert "reduce-overhead" not in in_words(launch_bound, fires())
+    assert "reduce-overhead" not in in_words(launch_bound.CAUSE, fires())
     written = {"k": msgspec.structs.replace(TINY["k"], kernel="triton_poi_fused_mul_0")}
     cpu = "o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o.o."
     facts = facts_of(sketch(cpu=cpu, gpu=GPU, steps=STEPS, kernels=written, us=20))
-    assert 'ompile with mode="reduce-overhead"' in in_words(launch_bound, facts)
+    assert 'ompile with mode="reduce-overhead"' in in_words(launch_bound.CAUSE, facts)

@@ -40,12 +40,12 @@ def moving_on() -> Facts:
 
 def test_a_library_that_converts_layouts_asks_for_channels_last() -> None:
     facts = converting()
-    assert "channels_last" in in_words(layout_copies, facts)
-    assert "contiguous" in in_words(layout_copies, fires())
+    assert "channels_last" in in_words(layout_copies.CAUSE, facts)
+    assert "contiguous" in in_words(layout_copies.CAUSE, fires())
 
 
 def test_a_history_that_moves_on_is_written_in_place() -> None:
-    text = in_words(layout_copies, moving_on())
+    text = in_words(layout_copies.CAUSE, moving_on())
     assert "to another place" in text and "in place" in text and "contiguous" not in text
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import NoUse
-from findwall.fixes.loader_workers import advise
+from findwall.fixes.loader_workers import FIX
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.walls import loader_starved
@@ -37,7 +37,7 @@ def cannot_tell() -> Facts:
 
 def test_no_workers_asks_for_workers() -> None:
     """A batch takes up to eight times as long as the rest of the step, and a worker twice as long for it."""
-    assert "num_workers=" in in_words(loader_starved, fires())
+    assert "num_workers=" in in_words(loader_starved.CAUSE, fires())
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS), step_ms=10)
     waited = facts.spent_ms("loader-starved")
     assert loader_starved.workers_needed(facts, 0) == ceil(2 * waited / (10 - waited))
@@ -52,7 +52,7 @@ def test_a_core_has_no_second_worker() -> None:
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host), step_ms=10)
     cores = Telemetry(cpu=CpuUse(cores=4))
     for have, helps in ((2, True), (4, False), (8, False)):
-        told = advise(replace(facts, rank=replace(facts.rank, loader_workers=have, telemetry=cores)))
+        told = FIX.advise(replace(facts, rank=replace(facts.rank, loader_workers=have, telemetry=cores)))
         assert isinstance(told, NoUse) != helps
         assert not helps or ("num_workers=4" in in_words(told) and "the 2 workers" in in_words(told))
 
@@ -60,6 +60,6 @@ def test_a_core_has_no_second_worker() -> None:
 def test_slow_workers_are_told_apart() -> None:
     host = {"d": (Kind.ANNOTATION, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=host))
-    assert "workers cannot keep up" in in_words(loader_starved, facts)
+    assert "workers cannot keep up" in in_words(loader_starved.CAUSE, facts)
     one = replace(facts, rank=replace(facts.rank, loader_workers=1))
-    assert "because its one worker cannot keep up. Add workers" in in_words(loader_starved, one)
+    assert "because its one worker cannot keep up. Add workers" in in_words(loader_starved.CAUSE, one)

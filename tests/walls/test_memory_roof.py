@@ -29,9 +29,9 @@ def test_decoding_is_told_to_grow_its_batch() -> None:
     thin = KERNELS["m"].given([1, 32768], [32768, 65536], dtype="c10::BFloat16")
     facts = facts_of(sketch(cpu=CPU, gpu="m   m   m", steps=STEPS, kernels={"m": thin}))
     assert facts.spent_ms("memory-roof") > 0
-    assert "a larger batch" in in_words(memory_roof, facts)
-    assert "16-bit weights" in in_words(memory_roof, facts)
-    assert "fp8 or int8" in in_words(memory_roof, facts)
+    assert "a larger batch" in in_words(memory_roof.CAUSE, facts)
+    assert "16-bit weights" in in_words(memory_roof.CAUSE, facts)
+    assert "fp8 or int8" in in_words(memory_roof.CAUSE, facts)
 
 
 def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
@@ -40,11 +40,11 @@ def test_the_roof_of_fp32_values_says_what_narrower_ones_do() -> None:
         [600, 256, 56, 56], [256]
     )
     facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": images}))
-    text = in_words(memory_roof, facts)
+    text = in_words(memory_roof.CAUSE, facts)
     assert "fp32 values" in text
     assert "16-bit values under autocast would save up to 500 us" in text
     assert "channels-last" not in text  # nothing is convolved
-    assert "autocast leaves these ops in fp32" in in_words(memory_roof, fires())
+    assert "autocast leaves these ops in fp32" in in_words(memory_roof.CAUSE, fires())
 
 
 def test_in_the_default_layout_narrow_values_need_channels_last() -> None:
@@ -58,10 +58,14 @@ def test_in_the_default_layout_narrow_values_need_channels_last() -> None:
         ).given(dims, [256, 256, 3, 3]),
     }
     facts = facts_of(sketch(cpu="oo  oo  oo", gpu="vw  vw  vw", steps=STEPS, kernels=kernels))
-    assert "use channels-last with them, or NCHW costs layout copies again" in in_words(memory_roof, facts)
+    assert "use channels-last with them, or NCHW costs layout copies again" in in_words(
+        memory_roof.CAUSE, facts
+    )
 
 
 def test_sixteen_bit_values_are_called_so() -> None:
     narrow = KERNELS["w"].given([114688, 8192], [8192], dtype="c10::BFloat16")
     facts = facts_of(sketch(cpu=CPU, gpu="w   w   w", steps=STEPS, kernels={"w": narrow}))
-    assert "16-bit values" in in_words(memory_roof, facts) and "8-bit tensors" in in_words(memory_roof, facts)
+    assert "16-bit values" in in_words(memory_roof.CAUSE, facts) and "8-bit tensors" in in_words(
+        memory_roof.CAUSE, facts
+    )

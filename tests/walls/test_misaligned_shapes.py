@@ -34,7 +34,7 @@ def cannot_tell() -> Facts:
 
 
 def test_says_what_to_pad_to_what() -> None:
-    assert "Pad 50257 to 50304" in in_words(misaligned_shapes, fires())
-    first = evidence_of(misaligned_shapes, fires())[0]
+    assert "Pad 50257 to 50304" in in_words(misaligned_shapes.CAUSE, fires())
+    first = evidence_of(misaligned_shapes.CAUSE, fires())[0]
     assert "[8192×768]·[768×50257] bf16" in first
     assert "cutlass_75_tensorop_bf16" in first

@@ -36,7 +36,7 @@ def cannot_tell() -> Facts:
 
 
 def test_counts_the_messages() -> None:
-    assert "1 sends and receives" in in_words(pipeline_bubble, fires())
+    assert "1 sends and receives" in in_words(pipeline_bubble.CAUSE, fires())
 
 
 def test_metadata_tells_as_well() -> None:
@@ -57,5 +57,5 @@ kkkk    kkkk    kkkk
     assert facts.steps.device == 0
     assert facts.spent_ms("pipeline-bubble") == pytest.approx(3.0, abs=0.1)
     assert facts.spent_ms("unknown") == 0
-    assert "waits for another device of the process" in in_words(pipeline_bubble, facts)
-    assert pipeline_bubble.evidence(facts)[0].ms == pytest.approx(3.0, abs=0.1)
+    assert "waits for another device of the process" in in_words(pipeline_bubble.CAUSE, facts)
+    assert pipeline_bubble.CAUSE.evidence(facts)[0].ms == pytest.approx(3.0, abs=0.1)

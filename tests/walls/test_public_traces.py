@@ -14,7 +14,7 @@ from findwall.model.catalogue import WALLS
 from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
 from findwall.structure.left_out import CUT_AWAY, START_UP
-from findwall.walls import cause_modules
+from findwall.walls import all_causes
 from findwall.walls.verdict import Verdict, decide
 from speaking import in_words, texts
 
@@ -36,7 +36,7 @@ def facts_of(path: Path) -> Facts:
 
 def spoken(facts: Facts, verdict: Verdict) -> str:
     assert verdict.cause is not None
-    text: str = in_words(cause_modules()[verdict.cause], facts)
+    text: str = in_words(all_causes()[verdict.cause], facts)
     return text
 
 
@@ -79,7 +79,7 @@ def test_library_transposes_are_known_by_name_alone(traces: Path) -> None:
     facts = facts_of(traces / "mi210_no_cpu_events.json.gz")
     copies = facts.recoverable_ms("layout-copies")
     assert copies is not None and copies > 0.1 * facts.step / 1e6
-    assert "channels_last" in in_words(cause_modules()["layout-copies"], facts)
+    assert "channels_last" in in_words(all_causes()["layout-copies"], facts)
     # The convolutions, whose work nobody recorded, may be worth more.
     assert facts.spent_ms("unknown") > copies
     assert decide(facts).cause is None
@@ -123,7 +123,7 @@ def test_a_kernel_of_unknown_grid_is_not_too_small(traces: Path) -> None:
 
 def test_heuristics_for_every_new_shape_are_set_up_not_host_work(traces: Path) -> None:
     facts = facts_of(traces / "b200_vllm_tp8_rank0.json.gz")
-    shown = cause_modules()["recompilation"].evidence(facts)
+    shown = all_causes()["recompilation"].evidence(facts)
     assert shown[0].op == "aten::addmm"
     assert "3 new shapes" in texts(shown)[0]
 
@@ -145,11 +145,11 @@ def test_one_of_the_ranks_alone_cannot_know(traces: Path) -> None:
     verdict = decide(facts)
     # Behind the collectives stands a host whose own time the profiler decides.
     assert verdict.between == ("exposed-collective", "launch-bound")
-    assert "cannot tell" in in_words(cause_modules()["exposed-collective"], facts)
+    assert "cannot tell" in in_words(all_causes()["exposed-collective"], facts)
 
 
 @pytest.mark.parametrize("name", ["h100_qwen_forward", "mi300x_qwen_forward"])
 def test_the_same_forward_pass_on_two_vendors(traces: Path, name: str) -> None:
     facts = facts_of(traces / f"{name}.json.gz")
     assert decide(facts).cause == "unfused-pointwise"
-    assert any(one.line for one in cause_modules()["unfused-pointwise"].evidence(facts))
+    assert any(one.line for one in all_causes()["unfused-pointwise"].evidence(facts))

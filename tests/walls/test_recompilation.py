@@ -27,6 +27,6 @@ def cannot_tell() -> Facts:
 
 
 def test_says_how_often() -> None:
-    text = in_words(recompilation, fires())
+    text = in_words(recompilation.CAUSE, fires())
     assert "for the 4th time" in text  # compile_id=0/3
     assert "dynamic=True" in text

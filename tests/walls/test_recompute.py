@@ -47,7 +47,7 @@ def test_a_graph_for_second_derivatives_repeats_nothing() -> None:
 def test_all_of_it_comes_back() -> None:
     facts = fires()
     assert facts.recoverable_ms("recompute") == facts.spent_ms("recompute")
-    assert "checkpointed" in in_words(recompute, facts)
+    assert "checkpointed" in in_words(recompute.CAUSE, facts)
 
 
 def test_memory_that_is_set_for_repeated_work_comes_back_too() -> None:

@@ -49,5 +49,5 @@ def cannot_tell() -> Facts:
 
 def test_what_the_link_must_still_carry_is_the_floor() -> None:
     facts = fires()
-    assert "40.0 GB/s over a link that reaches 400 GB/s" in in_words(slow_link, facts)
+    assert "40.0 GB/s over a link that reaches 400 GB/s" in in_words(slow_link.CAUSE, facts)
     assert facts.local()["slow-link"] == pytest.approx(0.9 * facts.spent()["slow-link"])

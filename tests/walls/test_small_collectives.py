@@ -33,7 +33,7 @@ def cannot_tell() -> Facts:
 
 
 def test_names_count_and_size() -> None:
-    text = in_words(small_collectives, fires())
+    text = in_words(small_collectives.CAUSE, fires())
     assert "12 collectives of 4.1 kB" in text
 
 

@@ -41,7 +41,7 @@ def cannot_tell() -> Facts:
 def test_names_the_late_rank() -> None:
     facts = fires()
     assert facts.ranks is not None and facts.ranks.late == 1
-    assert "rank 1 arrives last in 3 of 3" in in_words(straggler, facts)
+    assert "rank 1 arrives last in 3 of 3" in in_words(straggler.CAUSE, facts)
     assert facts.spent_ms("straggler") == pytest.approx(6)
     assert facts.spent_ms("exposed-collective") == pytest.approx(1)
 

@@ -34,6 +34,6 @@ def cannot_tell() -> Facts:
 
 def test_a_third_of_the_clock_is_a_third_of_the_time() -> None:
     assert fires().spent_ms("throttled") == pytest.approx(1 / 3)
-    text = in_words(throttled, fires())
+    text = in_words(throttled.CAUSE, fires())
     assert "1,200 MHz instead of 1,800" in text
     assert "hw-thermal" in text

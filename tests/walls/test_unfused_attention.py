@@ -40,7 +40,7 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_matrix() -> None:
-    text = in_words(unfused_attention, fires())
+    text = in_words(unfused_attention.CAUSE, fires())
     assert "[96×2048×2048]" in text
     assert "scaled_dot_product_attention" in text
 
@@ -48,5 +48,5 @@ def test_names_the_matrix() -> None:
 def test_a_call_that_takes_the_math_path_is_not_told_to_call() -> None:
     facts = fires()
     names = (*facts.timeline.names, unfused_attention.MATH_PATH)
-    text = in_words(unfused_attention, replace(facts, timeline=replace(facts.timeline, names=names)))
+    text = in_words(unfused_attention.CAUSE, replace(facts, timeline=replace(facts.timeline, names=names)))
     assert "on its math path" in text and "instead" not in text

@@ -35,13 +35,13 @@ def cannot_tell() -> Facts:
 
 
 def test_names_the_optimizer() -> None:
-    assert "Pass fused=True to AdamW" in in_words(unfused_optimizer, fires())
+    assert "Pass fused=True to AdamW" in in_words(unfused_optimizer.CAUSE, fires())
 
 
 def test_one_without_a_fused_form_is_told_so() -> None:
     other = {"z": (Kind.ANNOTATION, "Optimizer.step#LAMB.step")}
     facts = facts_of(sketch(cpu=CPU, gpu=GPU, steps=STEPS, host=other))
-    assert "Compile its step" in in_words(unfused_optimizer, facts)
+    assert "Compile its step" in in_words(unfused_optimizer.CAUSE, facts)
 
 
 def own(name: str) -> Facts:

@@ -31,16 +31,18 @@ def test_the_intermediates_need_not_be_moved() -> None:
     alone = first.recoverable_ms("unfused-pointwise")
     chained = facts.recoverable_ms("unfused-pointwise")
     assert alone is not None and chained is not None and chained > 4 * alone
-    assert "mul" in in_words(unfused_pointwise, facts)
+    assert "mul" in in_words(unfused_pointwise.CAUSE, facts)
 
 
 def test_unknown_is_said() -> None:
-    assert "unknown because this GPU's ceilings are unknown" in in_words(unfused_pointwise, cannot_tell())
+    assert "unknown because this GPU's ceilings are unknown" in in_words(
+        unfused_pointwise.CAUSE, cannot_tell()
+    )
 
 
 def test_norms_in_the_chain_are_named() -> None:
     facts = facts_of(sketch(cpu="ooo      " * 3, gpu="mwwwkkkkk" * 3, steps=STEPS))
-    text = in_words(unfused_pointwise, facts)
+    text = in_words(unfused_pointwise.CAUSE, facts)
     assert "pointwise and norm kernels" in text and "layer_norm" in text
     assert "channels-last" not in text  # nothing is convolved
 
@@ -52,11 +54,11 @@ def test_where_images_are_convolved_their_layout_is_told_too() -> None:
         )
     }
     facts = facts_of(sketch(cpu="ooo      " * 3, gpu="vwwwkkkkk" * 3, steps=STEPS, kernels=kernels))
-    assert "makes images channels-last" in in_words(unfused_pointwise, facts)
+    assert "makes images channels-last" in in_words(unfused_pointwise.CAUSE, facts)
 
 
 def test_a_convolution_that_hardly_takes_time_is_not_told() -> None:
     kernels = {"v": Drawn("implicit_convolve_sgemm<float, 128>", "aten::cudnn_convolution")}
     steps, wide = "|" + " " * 119, "v" + "kkkkKKKK" * 14 + "k" * 7
     facts = facts_of(sketch(cpu=("o" * 29 + " " * 91) * 3, gpu=wide * 3, steps=steps * 3, kernels=kernels))
-    assert "channels-last" not in in_words(unfused_pointwise, facts)
+    assert "channels-last" not in in_words(unfused_pointwise.CAUSE, facts)

@@ -34,8 +34,8 @@ def cannot_tell() -> Facts:
 def test_the_mean_over_the_median_is_its_time() -> None:
     facts = fires()
     assert facts.spent_ms("unstable-steps") == pytest.approx(7.5)
-    assert "2 of 20 steps" in in_words(unstable_steps, facts)
-    assert "step 19 of 20" in evidence_of(unstable_steps, facts)[0]
+    assert "2 of 20 steps" in in_words(unstable_steps.CAUSE, facts)
+    assert "step 19 of 20" in evidence_of(unstable_steps.CAUSE, facts)[0]
 
 
 def test_a_loader_that_hiccups_is_the_loader() -> None:

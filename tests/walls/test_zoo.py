@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import establish
 from findwall.model.run import Rank, Run
-from findwall.walls import cause_modules
+from findwall.walls import all_causes
 from findwall.walls.verdict import decide
 from recordings import facts as facts_of
 from recordings import timeline as timeline_of
@@ -102,7 +102,7 @@ def test_what_is_said_is_concrete(path: Path, truth: dict[str, Any]) -> None:
     facts = facts_of(path, truth["step_ms"])
     cause = decide(facts).cause
     assert cause is not None
-    module = cause_modules()[cause]
+    module = all_causes()[cause]
     text = in_words(module, facts)
     assert " ms of the " in text and "unknown" not in text
     found = module.evidence(facts)

@@ -68,13 +68,11 @@ def all_pages() -> dict[str, Page]:
     from findwall.report.explained import parse
     from findwall.walls.overview import OVERVIEW
 
-    written = walls.cause_modules()
-    moves = {fix: tuple(module.MOVES) for fix, module in fixes.fix_modules().items()}
+    moves = {name: fix.moves for name, fix in fixes.all_fixes().items()}
     pages = {}
     for wall, causes in WALLS.items():
-        known = tuple(cause for cause in causes if cause in written)
-        pages[wall] = parse("wall", wall, OVERVIEW[wall], causes=known)
-        for cause in known:
+        pages[wall] = parse("wall", wall, OVERVIEW[wall], causes=causes)
+        for cause in causes:
             helping = tuple(fix for fix, moved in moves.items() if cause in moved)
             pages[cause] = parse("cause", cause, walls.page(cause), wall=(wall,), fixes=helping)
     return pages | {fix: parse("fix", fix, fixes.page(fix), moves=moved) for fix, moved in moves.items()}

@@ -52,7 +52,7 @@ from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.units import ms
-from findwall.walls import cause_modules
+from findwall.walls import all_causes
 from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
@@ -122,7 +122,7 @@ def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: lis
 def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> Wall:
     if verdict.cause is not None:
         following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
-        claim: Claim = cause_modules()[verdict.cause].claim(facts)
+        claim: Claim = all_causes()[verdict.cause].claim(facts)
         if facts.ceilings.doubt and verdict.cause in ROOFS:
             claim = Claim("sentences", parts=[claim, Claim("roof/doubtful")])
         saves = promised_ms(claim)
@@ -287,7 +287,7 @@ def _budget(facts: Facts) -> list[BudgetRow]:
     for cause, took in sorted(spent.items(), key=lambda item: -item[1]):
         if took <= LISTED_CAUSE_SHARE * facts.step or cause == UNKNOWN:
             continue
-        evidence = cause_modules()[cause].evidence(facts)
+        evidence = all_causes()[cause].evidence(facts)
         recoverable = None if np.isnan(gain[cause]) else ms(max(gain[cause], 0.0))
         bounds = sorted((ms(low[cause]), ms(took), ms(high[cause])))
         rows.append(BudgetRow(WALL_OF[cause], cause, ms(took), bounds[0], bounds[-1], recoverable, evidence))

@@ -15,13 +15,36 @@ import msgspec
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import NO_MODEL, missing
 from findwall.measure.applying import Apply
-from findwall.model.claims import Claim, Figure, plain
+from findwall.model.claims import Claim, Figure, Figures, lines, plain
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 
+# What the file of a fix is written with.
+__all__ = [
+    "CannotTell",
+    "Claim",
+    "Facts",
+    "Figure",
+    "Figures",
+    "Fix",
+    "Likely",
+    "Made",
+    "NoUse",
+    "Outcome",
+    "Use",
+    "cannot_tell",
+    "lines",
+    "no_use",
+    "not_here",
+    "spent_ms",
+    "surely",
+    "takes_nothing",
+    "unclear_if",
+    "unless",
+    "without_floors",
+]
+
 Safety = Literal["safe", "changes-numerics", "needs-review"]
-
-
 Made = frozenset[str]  # the fixes that are made together
 Likely = Callable[[Made], Change]  # what a fix does then: of two that change the same kernel, one does it
 
@@ -91,12 +114,34 @@ def surely(claim: Claim, change: Change, moves: tuple[str, ...] | None = None) -
     return Use(claim, change, moves, likely=lambda made: change, uncurved=True)
 
 
+Refusal = Callable[[Facts], NoUse | CannotTell | None]  # why a fix is not made in a job, if it is not
+
+
+def unless(what: str, holds: Callable[[Facts], bool], obvious: bool = False) -> Refusal:
+    """There is nothing for a fix to move where this holds."""
+    return lambda facts: NoUse(Claim(what), obvious) if holds(facts) else None
+
+
+def unclear_if(what: str, holds: Callable[[Facts], bool]) -> Refusal:
+    """The trace does not decide about a fix where this holds."""
+    return lambda facts: CannotTell(Claim(what)) if holds(facts) else None
+
+
+def spent_ms(facts: Facts, *causes: str) -> float:
+    return sum(facts.spent_ms(cause) for cause in causes)
+
+
+def takes_nothing(*causes: str) -> Callable[[Facts], bool]:
+    return lambda facts: spent_ms(facts, *causes) <= 0
+
+
 class Fix(msgspec.Struct, frozen=True):
     """One fix, declared at the end of its file."""
 
     moves: tuple[str, ...]  # causes, those it is made for first
     safety: Safety  # what it may do to the results
-    advise: Callable[[Facts], Outcome]  # the words: how to make it in this job, or why not
+    use: Callable[[Facts], Outcome]  # the words: how to make it in this job, or why not
+    refusals: tuple[Refusal, ...] = ()  # asked before that, in their order
     tried: int | None = None  # its place among what people try first; None: they do not
     apply: Apply | None = None  # makes it in the job's own process; None: it needs an edit
     patch: Callable[[Editor], None] | None = None  # edits the job's own lines, to make it permanent
@@ -106,6 +151,13 @@ class Fix(msgspec.Struct, frozen=True):
     redraws: bool = False  # what a dataset draws at random is drawn in other processes
     removes: bool = False  # it takes work out of the step whole: no floor of that work bounds what it saves
     reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
+
+    def advise(self, facts: Facts) -> Outcome:
+        """How to make it in this job, or why not."""
+        for refusal in self.refusals:
+            if (refused := refusal(facts)) is not None:
+                return refused
+        return self.use(facts)
 
     @property
     def trial(self) -> Apply | None:

@@ -16,27 +16,26 @@ take the memory that sharding saved.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.data_parallel import reduced_too_early
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms, unless
+from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    if not is_training(facts):
-        return no_use("accumulate-gradients/no-training")
-    if len(reduced_too_early(facts)):
-        return no_use("accumulate-gradients/reduced-too-early")
-    spent = sum(facts.spent_ms(cause) for cause in MOVES)
-    if spent <= 0:
-        return no_use("communication/hidden")
-    return Use(Claim("accumulate-gradients/no-sync", {"waits_ms": spent}))
+def use(facts: Facts) -> Outcome:
+    return Use(Claim("accumulate-gradients/no-sync", {"waits_ms": spent_ms(facts, *MOVES)}))
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    MOVES,
+    "needs-review",
+    use,
+    (
+        NO_COLLECTIVES,
+        unless("accumulate-gradients/no-training", lambda facts: not is_training(facts)),
+        unless("accumulate-gradients/reduced-too-early", lambda facts: len(reduced_too_early(facts)) > 0),
+        communication_hidden(*MOVES),
+    ),
+)

@@ -16,29 +16,25 @@ minutes.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import apart_from_idle_cores
 from findwall.attribute.layouts import slow_convolutions
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import Fix, Outcome, Use, no_use, not_here
-from findwall.measure.applying import Effect
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, not_here
 from findwall.measure.compiling import compile_models
-from findwall.model.claims import Claim
 from findwall.patches.compiled import compile_named
-from findwall.patches.editor import Editor
 
 MOVES = ("slow-kernels",)
 MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     slow = facts.atoms_of("slow-kernels")
     if time_of(facts, slow) <= 0:
         return not_here(facts, "autotune-kernels/near-ceiling")
@@ -55,13 +51,14 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-def apply(torch: Any, effect: Effect) -> None:
-    compile_models(torch, effect, mode=MODE)
-
-
-def patch(editor: Editor) -> None:
-    trainer = {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}
-    compile_named(editor, f'mode="{MODE}"', {"transformers": trainer})
-
-
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(
+    MOVES,
+    "changes-numerics",
+    use,
+    apply=partial(compile_models, mode=MODE),
+    patch=partial(
+        compile_named,
+        how=f'mode="{MODE}"',
+        trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}},
+    ),
+)

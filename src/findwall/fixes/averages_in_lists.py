@@ -22,43 +22,45 @@ keep them out of the lists.
 from __future__ import annotations
 
 from findwall.attribute.averages import averages
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.in_lists import in_lists, lists_at_best
-from findwall.attribute.job import graph_share
 from findwall.attribute.waits import idle_in_front
 from findwall.attribute.whatif import gone
-from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use
+from findwall.fixes.refusals import ON_CORES, REPLAYED
+from findwall.model.catalogue import MENTION_SHARE
 from findwall.replay.change import Change
 
-MOVES = ("launch-bound",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device/cores"), obvious=True)
-    if graph_share(facts) > MAJORITY_SHARE:
-        return no_use("graph/replayed-already")
+def use(facts: Facts) -> Outcome:
     atoms = averages(facts)
     copied = of_class(facts, "memcpy")[atoms]
     kernels = atoms[~copied]
-    launches = len(kernels) / facts.steps.count
     if len(kernels) == 0:
         return no_use("averages-in-lists/none")
     waited = idle_in_front(facts, "launch-bound", atoms)
     if waited <= MENTION_SHARE * step_ms(facts):
         return no_use("averages-in-lists/hidden")
     dropped = gone(facts, atoms[copied])
-    copies = float(copied.sum()) / facts.steps.count
+    figures = {
+        "kernels": len(kernels) / facts.steps.count,
+        "copies": float(copied.sum()) / facts.steps.count,
+        "waits_ms": waited,
+    }
     return Use(
-        Claim("averages-in-lists/foreach", {"kernels": launches, "copies": copies, "waits_ms": waited}),
+        Claim("averages-in-lists/foreach", figures),
         lists_at_best(facts, kernels) + dropped,
         likely=lambda made: Change() if "cuda-graphs" in made else in_lists(facts, kernels) + dropped,
     )
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    ("launch-bound",),
+    "needs-review",
+    use,
+    (
+        ON_CORES,
+        REPLAYED,
+    ),
+)

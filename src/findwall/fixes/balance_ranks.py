@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.conditions import throttle_reasons
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
-from findwall.model.claims import Claim, Figures
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
 
 MOVES = ("straggler", "pipeline-bubble")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = sum(facts.spent_ms(cause) for cause in MOVES)
     if spent > 0:
         return Use(Claim("balance-ranks/split-evenly", {"waits_ms": spent}, parts=_held(facts)))
@@ -46,4 +44,4 @@ def _held(facts: Facts) -> list[Claim]:
     return found
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(MOVES, "needs-review", use)

@@ -25,28 +25,21 @@ import numpy as np
 
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import rows_of, small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
-from findwall.attribute.job import graph_share, is_compiled
+from findwall.attribute.job import is_compiled
 from findwall.attribute.likely import calls_a_step
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figures
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, lines, no_use, unless
+from findwall.fixes.refusals import REPLAYED
+from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Ready
 
-MOVES = ("launch-bound",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if graph_share(facts) > MAJORITY_SHARE:
-        return no_use("graph/replayed-already")
-    if gain_ms(facts, *MOVES) <= MENTION_SHARE * step_ms(facts):
-        return no_use("batch-small-ops/hidden")
+def use(facts: Facts) -> Outcome:
     products = [one for one in loops(facts) if one.body == 1 and multiplies(facts, one)]
     launches = small_kernels(facts) * facts.steps.count
     atoms = np.concatenate([one.atoms for one in products]) if products else np.zeros(0, np.int64)
@@ -55,12 +48,13 @@ def advise(facts: Facts) -> Outcome:
     calls = calls_a_step(facts)
     if calls >= FEWEST_REPEATS and not is_compiled(facts):
         issues: Figures = {
+            "calls": calls,
             "issued": small_kernels(facts),
             "pieces": pieces(facts),
             "waits_ms": launch_idle(facts),
         }
         return Use(
-            Claim("batch-small-ops/one-model-call", {"calls": calls, **issues}),
+            Claim("batch-small-ops/one-model-call", issues),
             _all_at_once(facts),
             condition="calls-independent",
         )
@@ -70,13 +64,12 @@ def advise(facts: Facts) -> Outcome:
 def _one_call(facts: Facts, products: list[Loop]) -> Claim:
     longest = max(products, key=lambda one: one.rounds)
     op = facts.op_row(int(longest.atoms[0]))
-    line = loop_line(facts, longest)
-    count = sum(one.rounds for one in products) / facts.steps.count
+    rounds = sum(one.rounds for one in products)
     return Claim(
         "batch-small-ops/bmm",
-        {"products": count, "rounds": longest.rounds},
+        {"products": rounds / facts.steps.count, "rounds": longest.rounds},
         {"op": facts.timeline.name_of(op), "shapes": shapes_text(facts, op)},
-        [line] if line else [],
+        lines(loop_line(facts, longest)),
     )
 
 
@@ -90,8 +83,19 @@ def _all_at_once(facts: Facts) -> Change:
     """The same of everything, one kernel right after the other: what is called beside each run of the model,
     as an optimizer for each of many, is called once as well."""
     atoms = np.arange(len(facts.atoms.index))
-    rows = np.unique(rows_of(facts, atoms))
-    return to_floor(facts, atoms) + free_launches(facts) + Change((Ready(rows, turn=0.0),))
+    at_once = Change((Ready(np.unique(rows_of(facts, atoms)), turn=0.0),))
+    return to_floor(facts, atoms) + free_launches(facts) + at_once
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    ("launch-bound",),
+    "needs-review",
+    use,
+    (
+        REPLAYED,
+        unless(
+            "batch-small-ops/hidden",
+            lambda facts: gain_ms(facts, "launch-bound") <= MENTION_SHARE * step_ms(facts),
+        ),
+    ),
+)

@@ -15,21 +15,20 @@ Money. More devices add communication.
 from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, not_here
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
-from findwall.model.claims import Claim, Figures
-
-MOVES = ROOFS
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     compute, memory = (facts.share(roof) for roof in ROOFS)
     if compute + memory < MAJORITY_SHARE:
         return not_here(facts, "roof/little", roof_share=compute + memory)
-    what = "compute" if compute >= memory else "bandwidth"
-    figures: Figures = {"device_word": device_word(facts), "more": what, "roof_share": compute + memory}
+    figures: Figures = {
+        "device_word": device_word(facts),
+        "more": "compute" if compute >= memory else "bandwidth",
+        "roof_share": compute + memory,
+    }
     return Use(Claim("better-hardware/more", figures, {"device": facts.ceilings.device or ""}))
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(ROOFS, "needs-review", use)

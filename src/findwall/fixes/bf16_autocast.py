@@ -22,31 +22,27 @@ what layers give in training, numpy first of all, may know no bfloat16: `.float(
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from findwall.attribute.autocast import (
     autocast_at_best,
     autocast_likely,
-    faster_narrow,
-    multiply_wide,
     no_shapes,
     sixteen_bit_format,
     turns_images_back,
-    why_not_known,
     wide_matmuls,
 )
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.whatif import at_most
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes import CannotTell, Claim, Facts, Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes.refusals import not_narrowed
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models
-from findwall.model.claims import Claim
 from findwall.patches.autocast import autocast_lines
-from findwall.patches.editor import Editor
 
 MOVES = (
     "fast-path-off",
@@ -58,7 +54,7 @@ MOVES = (
 )
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     times = math_times(facts)
     if (wide := wide_matmuls(facts)) > 0:
         return _for_matmuls(facts, wide)
@@ -80,12 +76,8 @@ def advise(facts: Facts) -> Outcome:
 def _for_matmuls(facts: Facts, wide: float) -> Outcome:
     if sixteen_bit_format(facts) == "fp16":
         return NoUse(Claim("bf16-autocast/fp16-only", names={"device": facts.ceilings.device}))
-    if (why := why_not_known(facts)) is not None:
-        return CannotTell(why)
-    if not faster_narrow(facts):
-        return NoUse(Claim("matmuls/no-faster-narrow", names={"device": facts.ceilings.device}))
-    if len(multiply_wide(facts)) == 0:
-        return no_use("autocast/in-place")
+    if (refused := not_narrowed(facts)) is not None:
+        return refused
     figures = {
         "wide_ms": wide,
         "trains": is_training(facts),
@@ -104,8 +96,11 @@ def apply(torch: Any, effect: Effect) -> None:
     autocast_models(torch, effect, torch.bfloat16)
 
 
-def patch(editor: Editor) -> None:
-    autocast_lines(editor, "bfloat16", {"bf16": "True"}, "bf16")
-
-
-FIX = Fix(MOVES, "changes-numerics", advise, tried=2, apply=apply, patch=patch)
+FIX = Fix(
+    MOVES,
+    "changes-numerics",
+    use,
+    tried=2,
+    apply=apply,
+    patch=partial(autocast_lines, dtype="bfloat16", arguments={"bf16": "True"}, precision="bf16"),
+)

@@ -23,14 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.data_parallel import buffers_sent, forward_passes
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, no_use, surely
+from findwall.attribute.data_parallel import buffers_sent
+from findwall.fixes import Claim, Facts, Fix, Outcome, no_use, surely
+from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL
 from findwall.measure.applying import Effect
 from findwall.measure.made import after_made
 from findwall.model.causes import cause_index
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
@@ -40,11 +38,7 @@ TAKES = ("module", "device_ids", "output_device", "dim", "broadcast_buffers")
 MOVES = ("small-collectives", "exposed-collective")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    if len(forward_passes(facts)) == 0:
-        return no_use("data-parallel/none")
+def use(facts: Facts) -> Outcome:
     rows = buffers_sent(facts)
     if len(rows) == 0:
         return no_use("broadcast-buffers/none")
@@ -78,4 +72,14 @@ def patch(editor: Editor) -> None:
         editor.set_arguments(place, trainer, broadcast_buffers="False")
 
 
-FIX = Fix(MOVES, "needs-review", advise, apply=apply, patch=patch)
+FIX = Fix(
+    MOVES,
+    "needs-review",
+    use,
+    (
+        NO_COLLECTIVES,
+        NOT_DATA_PARALLEL,
+    ),
+    apply=apply,
+    patch=patch,
+)

@@ -22,12 +22,11 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
+from findwall.fixes.refusals import NO_COLLECTIVES
 from findwall.measure.applying import Effect
 from findwall.measure.places import passed
 from findwall.measure.registry import APPLIED, REGISTRY
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 
@@ -38,11 +37,8 @@ DEFAULT_MB, LARGER_MB = 25, 100
 FIRST_BUCKET_BYTES = 1 << 20  # what it sends first, unless told how large its buckets are
 
 
-def advise(facts: Facts) -> Outcome:
-    count = collectives_a_step(facts)
-    if count == 0:
-        return no_use("communication/none")
-    spent = facts.spent_ms("small-collectives") + facts.spent_ms("exposed-collective")
+def use(facts: Facts) -> Outcome:
+    count, spent = collectives_a_step(facts), spent_ms(facts, *MOVES)
     if count < COLLECTIVES_WORTH_PACKING:
         return no_use("bucket-collectives/few", collectives=count)
     if spent <= 0:
@@ -101,4 +97,4 @@ def patch(editor: Editor) -> None:
         editor.set_arguments(place, trainer, bucket_cap_mb=place.value)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, reorders=True)
+FIX = Fix(MOVES, "safe", use, (NO_COLLECTIVES,), apply=apply, patch=patch, reorders=True)

@@ -22,15 +22,13 @@ import numpy as np
 
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import of_class, small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.job import calls_around, is_compiled
 from findwall.attribute.likely import compiles
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, no_use
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
-from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
@@ -60,7 +58,7 @@ MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark. Chos
 LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     found = _recognised(facts)
     chains = [Claim(f"builtin-ops/{name}") for name in found]
     condition = "x-times-sigmoid" if SILU in found else ""
@@ -117,8 +115,7 @@ def _stem(op: str | None) -> str:
 
 def _best(facts: Facts, atoms: I64) -> Change:
     """Chains and kernels too small for the device at their floor, and these atoms' launches saved."""
-    small = (to_floor(facts, facts.atoms_of(cause)) for cause in MOVES)
-    return sum(small, free_launches(facts, atoms))
+    return sum((to_floor(facts, facts.atoms_of(cause)) for cause in MOVES), free_launches(facts, atoms))
 
 
 def _called_already(facts: Facts) -> str | None:
@@ -172,4 +169,4 @@ def _marks(facts: Facts) -> dict[str, int]:
     return {name: count for name, count in calls.items() if spent[name] >= MARK_SHARE * facts.step}
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(MOVES, "changes-numerics", use)

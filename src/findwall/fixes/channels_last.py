@@ -31,12 +31,11 @@ import numpy as np
 
 from findwall.attribute.copies import turned_by_library
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.layouts import channels_last, convolves, on_images, under_convolution
 from findwall.attribute.likely import compiles, in_layout, narrows, turned
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
-from findwall.fixes import Fix, Made, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use, unless
 from findwall.measure.applying import Effect
 from findwall.measure.laid_states import LaidStates
 from findwall.measure.models import Call, Model, each_model
@@ -44,7 +43,6 @@ from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.measure.tracing import is_compiling_of
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
-from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.calls import keyword_of
 from findwall.patches.editor import Editor
@@ -57,11 +55,7 @@ READ_IMAGES = ("norm", "pointwise", "reduce", "copy", "other")
 LAID = "laid"  # a place: the step before which loaded states were laid as their weights are
 
 
-def advise(facts: Facts) -> Outcome:
-    if not convolves(facts):
-        return no_use("channels-last/no-convolutions")
-    if channels_last(facts):
-        return no_use("channels-last/already")
+def use(facts: Facts) -> Outcome:
     inside = under_convolution(facts)
     spent = time_of(facts, np.flatnonzero(inside | of_class(facts, "conv")))
     if spent < WORTH_IT * step_ms(facts):
@@ -250,4 +244,16 @@ def _turn_argument(editor: Editor, place: Place, at: str, name: str) -> None:
     edits.append(given, f".to(memory_format={edits.module('torch')}.channels_last)")
 
 
-FIX = Fix(MOVES, "safe", advise, tried=9, apply=apply, patch=patch, reorders=True)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        unless("channels-last/no-convolutions", lambda facts: not convolves(facts)),
+        unless("channels-last/already", channels_last),
+    ),
+    tried=9,
+    apply=apply,
+    patch=patch,
+    reorders=True,
+)

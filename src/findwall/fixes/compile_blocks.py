@@ -17,29 +17,16 @@ As of torch.compile: results differ in the last bits, and changing shapes make i
 
 from __future__ import annotations
 
-from typing import Any
-
 from findwall.attribute.compiled import COMPILED_AWAY
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, cannot_tell
-from findwall.measure.applying import Effect
+from findwall.fixes import Facts, Fix, Outcome, cannot_tell
 from findwall.measure.blocks import compile_blocks
 from findwall.patches.compiled import compile_each_block
-from findwall.patches.editor import Editor
 
 MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
 
 
-def advise(_facts: Facts) -> Outcome:
+def use(_facts: Facts) -> Outcome:
     return cannot_tell("compile-blocks/not-shown")
 
 
-def apply(torch: Any, effect: Effect) -> None:
-    compile_blocks(torch, effect)
-
-
-def patch(editor: Editor) -> None:
-    compile_each_block(editor)
-
-
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", use, apply=compile_blocks, patch=compile_each_block)

@@ -20,17 +20,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.job import graph_share, is_compiled, is_training
+from findwall.attribute.job import is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
-from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
+from findwall.fixes.refusals import ON_CORES, REPLAYED
+from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.replay.change import Change, HostWork, Ready, without
 
 # Python between two launches is not run at all when a graph of the whole step is replayed; a longer silence
@@ -38,25 +36,15 @@ from findwall.replay.change import Change, HostWork, Ready, without
 PYTHON_BETWEEN_LAUNCHES_NS = 5_000_000.0
 # Between two kernels of a graph. Measured on an H200: 64 pairs of a small product and a tanh take 367 us.
 BETWEEN_KERNELS_NS = 600.0
-MOVES = ("launch-bound",)
 NEVER_MS = 1e-6  # a nanosecond per step: a sum that should be nothing
 NOT_CAPTURED = ("host-sync", "allocator", "recompilation")
 
 
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device/cores"), obvious=True)
-    if graph_share(facts) > MAJORITY_SHARE:
-        return no_use("graph/replayed-already")
-    waited = launch_idle(facts)
-    if waited <= NEVER_MS:
-        return no_use("cuda-graphs/never-waits")
-    if is_compiled(facts):
-        return no_use("cuda-graphs/compiled")
+def use(facts: Facts) -> Outcome:
     figures = {
         "trains": is_training(facts),
         "launches": small_kernels(facts),
-        "waits_ms": waited,
+        "waits_ms": launch_idle(facts),
         "sets_up": facts.spent_ms("recompilation") > MENTION_SHARE * step_ms(facts),
     }
     return Use(
@@ -73,23 +61,28 @@ def _best(facts: Facts) -> Change:
     A short kernel is mostly start-up, of which a graph hides a part: in two jobs of small kernels, captured
     as a whole, their time fell to 0.94 and 0.97 of what the trace had, which no bound may exceed."""
     atoms = np.flatnonzero(facts.kernels.duration[facts.atoms.index] <= TOO_SMALL_NS)
-    return (
-        free_launches(facts)
-        + sum((without(cause) for cause in NOT_CAPTURED), Change())
-        + Change((HostWork("host-work", 0.0, PYTHON_BETWEEN_LAUNCHES_NS),))
-        + Change((Ready(facts.queue.row, turn=0.0),))
-        + at_most(facts, atoms, NEARLY_ALL)
-    )
+    return captured(facts, turn=0.0) + at_most(facts, atoms, NEARLY_ALL)
 
 
-def captured(facts: Facts) -> Change:
+def captured(facts: Facts, turn: float = BETWEEN_KERNELS_NS) -> Change:
     """One launch and no Python between; kernels take what they take today, one right after the other."""
     return (
         free_launches(facts)
         + sum((without(cause) for cause in NOT_CAPTURED), Change())
         + Change((HostWork("host-work", 0.0, PYTHON_BETWEEN_LAUNCHES_NS),))
-        + Change((Ready(facts.queue.row, turn=BETWEEN_KERNELS_NS),))
+        + Change((Ready(facts.queue.row, turn=turn),))
     )
 
 
-FIX = Fix(MOVES, "needs-review", advise, tried=6)
+FIX = Fix(
+    ("launch-bound",),
+    "needs-review",
+    use,
+    (
+        ON_CORES,
+        REPLAYED,
+        unless("cuda-graphs/never-waits", lambda facts: launch_idle(facts) <= NEVER_MS),
+        unless("cuda-graphs/compiled", is_compiled),
+    ),
+    tried=6,
+)

@@ -26,29 +26,24 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.layouts import slow_convolutions, under_convolution
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use, not_here
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, not_here
+from findwall.fixes.refusals import ON_CORES
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.measure.roots import roots
 from findwall.model.catalogue import NEAR
-from findwall.model.claims import Claim
 from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 
-MOVES = ("slow-kernels", "fast-path-off")
 _NOT_CUDNN = re.compile("conv_depthwise")  # torch's own kernels, which it has one of
 
 
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device/cores"), obvious=True)
+def use(facts: Facts) -> Outcome:
     slow = _slow(facts)
     if time_of(facts, slow) <= 0:
         if not (of_class(facts, "conv") | under_convolution(facts)).any():
@@ -121,4 +116,4 @@ def patch(editor: Editor) -> None:
     editor.at_start(editor.places("script")[0], "{torch}.backends.cudnn.benchmark = True")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(("slow-kernels", "fast-path-off"), "changes-numerics", use, (ON_CORES,), apply=apply, patch=patch)

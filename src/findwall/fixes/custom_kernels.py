@@ -16,18 +16,16 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, atoms_of_carrier, carriers, name_carrier
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.idle_cores import cores_in_use
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, Outcome, Use, no_use, without_floors
+from findwall.fixes import CannotTell, Claim, Facts, Fix, Outcome, Use, no_use, without_floors
 from findwall.model.catalogue import WORTH_IT
-from findwall.model.claims import Claim
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     longest = [(cause, one) for cause in MOVES for one in carriers(facts, cause, 1)]
     found = [(cause, one) for cause, one in longest if one.floor_ms is not None]
     if not found:
@@ -52,4 +50,4 @@ def _left(one: Carrier) -> float:
     return one.ms - (one.floor_ms or 0.0)
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(MOVES, "needs-review", use)

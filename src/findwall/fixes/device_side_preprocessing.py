@@ -24,30 +24,22 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import BULK_BYTES, uploaded
 from findwall.attribute.loader import (
     computing_share,
     cores_of,
     cores_while_loading,
-    is_unseen,
     only_waits,
 )
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, unless
+from findwall.fixes.refusals import LOADER_UNSEEN
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
-from findwall.model.claims import Claim
-
-MOVES = ("loader-starved", "host-work")
 
 
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device-side-preprocessing/on-cores"), obvious=True)
-    if is_unseen(facts):
-        return cannot_tell("loader/unseen")
+def use(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if waited > WAITED_FOR_SHARE * step_ms(facts) and waited >= facts.spent_ms("host-work"):
         return _in_the_loader(facts, waited)
@@ -80,11 +72,10 @@ def _in_the_loop(facts: Facts) -> Outcome:
     if spent <= FAIR_PART * step_ms(facts):
         return no_use("device-side-preprocessing/hidden")
     positions, amounts = facts.idle_rows("host-work")
-    rows = facts.queue.row[positions]
     batches = uploaded(facts)
     batches = batches[facts.timeline.events.nbytes[batches] > BULK_BYTES]
-    before = float(amounts[np.isin(rows, batches)].sum()) / max(float(amounts.sum()), 1.0)
-    if before < MAJORITY_SHARE:
+    before = amounts[np.isin(facts.queue.row[positions], batches)]
+    if before.sum() < MAJORITY_SHARE * max(amounts.sum(), 1.0):
         return no_use("device-side-preprocessing/no-batch")
     line = sampled(facts, between_ops=True)
     places = [line.place] if line is not None else []
@@ -95,4 +86,12 @@ def _in_the_loop(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    ("loader-starved", "host-work"),
+    "needs-review",
+    use,
+    (
+        unless("device-side-preprocessing/on-cores", on_cores, obvious=True),
+        LOADER_UNSEEN,
+    ),
+)

@@ -25,13 +25,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.whatif import gone
 from findwall.attribute.without_gradients import Gradientless, is_forward_work, without_gradients
-from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use
 from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES
-from findwall.model.claims import Claim
 from findwall.replay.change import Change, NoHostWork
 
 # What such a pass is mostly made of.
@@ -46,7 +44,7 @@ MOVES = (
 )
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
         return no_use("evaluate-less-often/none")
@@ -77,4 +75,4 @@ def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...] | None:
     return tuple(one for one in worth if one in MOVES) or None
 
 
-FIX = Fix(MOVES, "needs-review", advise, removes=True)
+FIX = Fix(MOVES, "needs-review", use, removes=True)

@@ -27,43 +27,31 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls
-from findwall.attribute.facts import Facts
 from findwall.attribute.shapes import shapes_change
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unclear_if, unless
+from findwall.fixes.refusals import CACHED
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
-MOVES = ("allocator",)
 SETTING = "expandable_segments:True"
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the second from torch 2.9 on
 _FETCHES = re.compile(r"^(cuda|hip)Malloc(Async)?$")
 _GROWS = re.compile(r"^(cu|hip)Mem(Map|Create|SetAccess)")
 
 
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("allocator")
-    if spent <= 0:
-        return no_use("allocator/cached")
-    if cache_switched_off(facts) is not None:
-        return no_use("expandable-segments/no-cache")
-    calls = driver_calls(facts)
-    if any(_GROWS.search(name) for name in calls):
-        return no_use("expandable-segments/already")
-    fetched = sum(count for name, count in calls.items() if _FETCHES.search(name))
-    if fetched <= 0:
-        return no_use("expandable-segments/fetches-none")
-    changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
-    if changing is None:
-        return cannot_tell("expandable-segments/no-shapes")
-    if not changing:
-        return no_use("expandable-segments/same-sizes")
-    return Use(
-        Claim("expandable-segments/switch-on", {"waits_ms": spent, "calls": fetched}),
-        ideal(facts, *MOVES),
-    )
+def use(facts: Facts) -> Outcome:
+    figures = {"waits_ms": facts.spent_ms("allocator"), "calls": _called(facts, _FETCHES)}
+    return Use(Claim("expandable-segments/switch-on", figures))
+
+
+def _called(facts: Facts, names: re.Pattern[str]) -> float:
+    """How often a step the driver is called by one of these names."""
+    return sum(count for name, count in driver_calls(facts).items() if names.search(name))
+
+
+def _sizes_change(facts: Facts) -> bool | None:
+    return shapes_change(facts, np.arange(len(facts.atoms.index)))
 
 
 def apply(torch: Any, effect: Effect) -> None:
@@ -103,4 +91,18 @@ def patch(editor: Editor) -> None:
     editor.file(place.spots[-1].file).before_imports("import os", "", *lines)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)
+FIX = Fix(
+    ("allocator",),
+    "safe",
+    use,
+    (
+        CACHED,
+        unless("expandable-segments/no-cache", lambda facts: cache_switched_off(facts) is not None),
+        unless("expandable-segments/already", lambda facts: _called(facts, _GROWS) > 0),
+        unless("expandable-segments/fetches-none", lambda facts: _called(facts, _FETCHES) <= 0),
+        unclear_if("expandable-segments/no-shapes", lambda facts: _sizes_change(facts) is None),
+        unless("expandable-segments/same-sizes", lambda facts: not _sizes_change(facts)),
+    ),
+    apply=apply,
+    patch=patch,
+)

@@ -15,24 +15,29 @@ Compressed gradients are rounded. Other placements need the scheduler's help.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step, host_collectives
+from findwall.attribute.collectives import host_collectives
 from findwall.attribute.device_kind import topology_tool
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms
+from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("slow-link", "exposed-collective")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    spent = sum(facts.spent_ms(cause) for cause in MOVES)
-    if spent <= 0:
-        return no_use("communication/hidden")
-    by_gloo = any(one.library == "gloo" for one in host_collectives(facts))
-    figures = {"waits_ms": spent, "by_gloo": by_gloo, "tool": topology_tool(facts)}
+def use(facts: Facts) -> Outcome:
+    figures = {
+        "waits_ms": spent_ms(facts, *MOVES),
+        "by_gloo": any(one.library == "gloo" for one in host_collectives(facts)),
+        "tool": topology_tool(facts),
+    }
     return Use(Claim("faster-link/check", figures))
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    MOVES,
+    "needs-review",
+    use,
+    (
+        NO_COLLECTIVES,
+        communication_hidden(*MOVES),
+    ),
+)

@@ -20,33 +20,28 @@ import numpy as np
 
 from findwall.attribute.carriers import carriers
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import at_most, gone
-from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, takes_nothing, unless
 from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
 
-MOVES = ("dtype-casts",)
 # Of the bytes of what works on fp32: some of it does so for other reasons, so half of what could go. On a
 # language model's loss, measured on an H200, 0.67 would have been right.
 LIKELY_BYTES_SHARE = (1.0 + SIXTEEN_BIT_BYTES_SHARE) / 2
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("dtype-casts")
-    if spent <= 0:
-        return no_use("fewer-casts/none")
     first = carriers(facts, "dtype-casts", 1)
     shape = shapes_text(facts, first[0].op_row, 1) if first else ""
-    line = line_of(facts, first[0].op_row) if first else None
+    places = lines(line_of(facts, first[0].op_row)) if first else []
     figures = {"casts_ms": spent, "moves_less": time_of(facts, _wide(facts)) > spent}
     return Use(
-        Claim("fewer-casts/drop", figures, {"shape": shape}, [line] if line else []),
+        Claim("fewer-casts/drop", figures, {"shape": shape}, places),
         _without(facts, SIXTEEN_BIT_BYTES_SHARE),
         likely=lambda made: _without(facts, LIKELY_BYTES_SHARE),
         uncurved=True,
@@ -64,4 +59,6 @@ def _wide(facts: Facts) -> I64:
     return np.setdiff1d(on_wide_data(facts, np.flatnonzero(~products)), facts.atoms_of("dtype-casts"))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(
+    ("dtype-casts",), "changes-numerics", use, (unless("fewer-casts/none", takes_nothing("dtype-casts")),)
+)

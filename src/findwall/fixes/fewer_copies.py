@@ -21,18 +21,14 @@ import numpy as np
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
 from findwall.attribute.copies import moves_on, turned_by_library
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import gone
-from findwall.fixes import Fix, Outcome, no_use, surely
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely
 from findwall.model.intervals import I64
 
-MOVES = ("layout-copies",)
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     every = facts.atoms_of("layout-copies")
     if time_of(facts, every) <= 0:
         return no_use("fewer-copies/none")
@@ -52,10 +48,9 @@ def _named(facts: Facts, own: I64) -> list[Claim]:
     for one in carriers(facts, "layout-copies", CARRIERS_SEARCHED):
         if one.atom not in own:
             continue
-        line = line_of(facts, one.op_row)
         names = {"op": asked_for(facts, one.op_row) or one.op or ""}
         names["shape"] = shapes_text(facts, one.op_row, 1)
-        parts.append(Claim("op/at", names=names, places=[line] if line else []))
+        parts.append(Claim("op/at", names=names, places=lines(line_of(facts, one.op_row))))
     return parts
 
 
@@ -71,4 +66,4 @@ def asked_for(facts: Facts, op_row: int) -> str | None:
     return name
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(("layout-copies",), "safe", use)

@@ -15,21 +15,20 @@ None for the results. Code has to be rearranged.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_compiled
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
-
-MOVES = ("graph-breaks",)
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 
 
-def advise(facts: Facts) -> Outcome:
-    if not is_compiled(facts):
-        return no_use("fewer-graph-breaks/not-compiled")
-    spent = facts.spent_ms("graph-breaks")
-    if spent <= 0:
-        return no_use("fewer-graph-breaks/none")
-    return Use(Claim("fewer-graph-breaks/fullgraph", {"lost_ms": spent}))
+def use(facts: Facts) -> Outcome:
+    return Use(Claim("fewer-graph-breaks/fullgraph", {"lost_ms": facts.spent_ms("graph-breaks")}))
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    ("graph-breaks",),
+    "safe",
+    use,
+    (
+        unless("fewer-graph-breaks/not-compiled", lambda facts: not is_compiled(facts)),
+        unless("fewer-graph-breaks/none", takes_nothing("graph-breaks")),
+    ),
+)

@@ -29,17 +29,15 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.in_lists import in_lists, lists_at_best, passes_ns
 from findwall.attribute.job import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way
@@ -47,13 +45,12 @@ from findwall.replay.change import Change
 from findwall.structure.steps import optimizers
 from findwall.units import ms
 
-MOVES = ("launch-bound", "unfused-optimizer")
 # Of torch 2.11, those that take foreach=True and no fused=True.
 HAVE_FOREACH = ("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 _LISTS = re.compile(r"foreach|multi_tensor|fused", re.IGNORECASE)
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     atoms = np.flatnonzero(of_class(facts, "optimizer"))
     if len(atoms) == 0:
@@ -141,4 +138,4 @@ def patch(editor: Editor) -> None:
         set_way(editor, place, "foreach")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(("launch-bound", "unfused-optimizer"), "changes-numerics", use, apply=apply, patch=patch)

@@ -28,34 +28,21 @@ from __future__ import annotations
 from findwall.attribute.autocast import (
     autocast_at_best,
     autocast_likely,
-    faster_narrow,
-    multiply_wide,
     sixteen_bit_format,
     turns_images_back,
-    why_not_known,
     wide_matmuls,
 )
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
-from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
-from findwall.model.claims import Claim
-
-MOVES = ("fast-path-off", "slow-kernels", "at-the-roof", "memory-roof")
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
+from findwall.fixes.refusals import not_narrowed
 
 
-def advise(facts: Facts) -> Outcome:
-    if (wide := wide_matmuls(facts)) <= 0:
-        return no_use("fp16-autocast/none-wide")
-    if sixteen_bit_format(facts) == "bf16":
-        return NoUse(Claim("fp16-autocast/has-bf16"), obvious=True)
-    if (why := why_not_known(facts)) is not None:
-        return CannotTell(why)
-    if not faster_narrow(facts):
-        return NoUse(Claim("matmuls/no-faster-narrow", names={"device": facts.ceilings.device}))
-    if len(multiply_wide(facts)) == 0:
-        return no_use("autocast/in-place")
-    turns_back = turns_images_back(facts)
-    figures = {"wide_ms": wide, "trains": is_training(facts), "turns_images_back": turns_back}
+def use(facts: Facts) -> Outcome:
+    figures = {
+        "wide_ms": wide_matmuls(facts),
+        "trains": is_training(facts),
+        "turns_images_back": turns_images_back(facts),
+    }
     return Use(
         Claim("fp16-autocast/matmuls", figures),
         autocast_at_best(facts, "fp16"),
@@ -63,4 +50,13 @@ def advise(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(
+    ("fast-path-off", "slow-kernels", "at-the-roof", "memory-roof"),
+    "changes-numerics",
+    use,
+    (
+        unless("fp16-autocast/none-wide", lambda facts: wide_matmuls(facts) <= 0),
+        unless("fp16-autocast/has-bf16", lambda facts: sixteen_bit_format(facts) == "bf16", obvious=True),
+        not_narrowed,
+    ),
+)

@@ -23,17 +23,13 @@ import numpy as np
 
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
 from findwall.attribute.whatif import at_math
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, not_here
-from findwall.model.claims import Claim, Figures
-
-MOVES = ("at-the-roof",)
+from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, cannot_tell, not_here
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     compute = narrow_products(facts, "compute")
     if time_of(facts, compute) <= 0:
         return not_here(facts, "matmuls/none-at-arithmetic")
@@ -53,4 +49,4 @@ def advise(facts: Facts) -> Outcome:
     return Use(Claim("fp8/multiply", figures), at_math(facts, compute, "fp8"))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("at-the-roof",), "changes-numerics", use)

@@ -21,23 +21,20 @@ import gc
 import sys
 from typing import Any
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY, STEP_POST_HOOK
 from findwall.measure.roots import roots
 from findwall.model.applied import Place
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
 from findwall.patches.loops import is_repeated, loops_around, unused
 
-MOVES = ("gc-pause", "host-work", "unstable-steps")
 # In a job that is not edited; all chosen by hand. By the third step optimizer and loader have their objects;
 # then it collects every so many steps, and of the job's own collections, or Python's, one in so many is made.
 WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
@@ -46,17 +43,15 @@ WARM_STEPS, COLLECTED_STEPS, COLLECTED_TIMES = 3, 500, 50
 MOST_OBJECTS = 1_000_000  # chosen by hand
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("gc-pause")
     if spent > MENTION_SHARE * step_ms(facts):
-        line = facts.rank.collected_at
-        claim = Claim(
-            f"freeze-gc/{'asked' if line else 'plan'}", {"waits_ms": spent}, places=[line] if line else []
-        )
+        places = lines(facts.rank.collected_at)
+        claim = Claim(f"freeze-gc/{'asked' if places else 'plan'}", {"waits_ms": spent}, places=places)
         return surely(claim, ideal(facts, "gc-pause"), ("gc-pause",))
     timed = facts.rank.step_times is not None and facts.rank.step_times.gc_s is not None
-    unexplained = gain_ms(facts, "host-work")
-    if timed or facts.timeline.header.stacks or unexplained <= WORTH_IT * step_ms(facts):
+    explained = gain_ms(facts, "host-work") <= WORTH_IT * step_ms(facts)
+    if timed or facts.timeline.header.stacks or explained:
         return no_use("freeze-gc/little", spent_ms=spent) if timed else no_use("freeze-gc/none-seen")
     if downloads(facts).nbytes > BULK_BYTES:
         return no_use("freeze-gc/saves-instead")
@@ -175,4 +170,4 @@ def _plan(edits: FileEdits, step: ast.stmt, outer: ast.stmt, steps: int) -> None
     edits.insert_after(outer, f"{collector}.enable()")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)
+FIX = Fix(("gc-pause", "host-work", "unstable-steps"), "safe", use, apply=apply, patch=patch)

@@ -28,20 +28,17 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.shapes import tensors_of
 from findwall.attribute.whatif import gone
 from findwall.attribute.widths import NARROW_BYTES
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Fix, Made, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use
 from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S, ms
 
-MOVES = ("unfused-pointwise", "dtype-casts", "memory-roof")
 _LOSS = re.compile(r"^aten::_log_softmax(_backward_data)?$")
 _BACKWARD = re.compile("backward")
 COMPILES_ALL = {"torch-compile", "reduce-overhead"}  # fixes that fuse the loss with the rest
@@ -58,7 +55,7 @@ class _Logits(msgspec.Struct, frozen=True):
     width: int  # bytes of a number before it was cast up
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     found = _logits(facts)
     if found is None:
         return no_use("fused-loss/none")
@@ -124,4 +121,4 @@ def _likely(facts: Facts, found: _Logits, made: Made) -> Change:
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("unfused-pointwise", "dtype-casts", "memory-roof"), "changes-numerics", use)

@@ -26,18 +26,16 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import SECOND_NAMED_SHARE, step_ms
 from findwall.attribute.job import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.places import passed
 from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way
 from findwall.replay.change import Change, Launch, Ready
@@ -49,7 +47,7 @@ _LISTS = re.compile("foreach")
 _FUSED_NAME = re.compile("fused", re.IGNORECASE)
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     names = optimizers(facts.timeline)
     spent, fused = facts.spent_ms("unfused-optimizer"), _fused_ms(facts)
     if fused > spent:
@@ -68,8 +66,7 @@ def advise(facts: Facts) -> Outcome:
 
 
 def _way(names: list[str], spent: float, waited: float, own: bool) -> Claim:
-    told = waited if waited > SECOND_NAMED_SHARE * spent else None
-    figures = {"kernels_ms": spent, "waits_ms": told}
+    figures = {"kernels_ms": spent, "waits_ms": waited if waited > SECOND_NAMED_SHARE * spent else None}
     if own:
         return Claim("fused-optimizer/own-update", figures)
     able = [name for name in names if name in HAVE_FUSED]
@@ -150,4 +147,4 @@ def patch(editor: Editor) -> None:
         set_way(editor, place, "fused", {"transformers": trainer}, **also)
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=5, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", use, tried=5, apply=apply, patch=patch)

@@ -23,22 +23,17 @@ Accuracy: little is lost with 8 bits, with 4 it needs calibration. Check the mod
 from __future__ import annotations
 
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import narrow_products
 from findwall.attribute.whatif import at_most
-from findwall.fixes import Fix, Outcome, Use, no_use, not_here
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, not_here, unless
 from findwall.model.catalogue import MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.units import ms
 
-MOVES = ("memory-roof",)
 EIGHT_BITS_SHARE = 0.5  # of the bytes of a 16-bit weight
 
 
-def advise(facts: Facts) -> Outcome:
-    if is_training(facts):
-        return no_use("int8-weights/trains")
+def use(facts: Facts) -> Outcome:
     read = narrow_products(facts, "bandwidth")
     spent = time_of(facts, read)
     if spent <= MENTION_SHARE * ms(facts.step):
@@ -46,4 +41,4 @@ def advise(facts: Facts) -> Outcome:
     return Use(Claim("int8-weights/store", {"matmuls_ms": spent}), at_most(facts, read, EIGHT_BITS_SHARE))
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("memory-roof",), "changes-numerics", use, (unless("int8-weights/trains", is_training),))

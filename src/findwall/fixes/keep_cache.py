@@ -21,31 +21,29 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text
 from findwall.attribute.shapes import shapes_change
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
+from findwall.fixes.refusals import CACHED
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 
-MOVES = ("allocator",)
 
-
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("allocator")
-    if spent <= 0:
-        return no_use("allocator/cached")
+def use(facts: Facts) -> Outcome:
     calls = driver_calls(facts)
-    changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
-    if changing and not given_back(calls) and not cache_switched_off(facts):
-        return no_use("keep-cache/sizes-change")
+    figures = {"waits_ms": facts.spent_ms("allocator")}
     counted = [Claim("calls/of", {"calls": count}, {"call": name}) for name, count in calls.items()]
     names = {"command": cache_switched_off(facts) or ""}
     way = "switched-off" if names["command"] else "given-back" if given_back(calls) else "warm-up"
-    return surely(Claim(f"keep-cache/{way}", {"waits_ms": spent}, names, parts=counted), ideal(facts, *MOVES))
+    return surely(Claim(f"keep-cache/{way}", figures, names, parts=counted), ideal(facts, "allocator"))
+
+
+def _sizes_change(facts: Facts) -> bool:
+    """And nothing gives memory back, nor keeps torch from keeping it."""
+    changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
+    return bool(changing) and not given_back(driver_calls(facts)) and not cache_switched_off(facts)
 
 
 def apply(torch: Any, effect: Effect) -> None:
@@ -68,4 +66,11 @@ def patch(editor: Editor) -> None:
         editor.remove_call(place)
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)
+FIX = Fix(
+    ("allocator",),
+    "safe",
+    use,
+    (CACHED, unless("keep-cache/sizes-change", _sizes_change)),
+    apply=apply,
+    patch=patch,
+)

@@ -18,19 +18,15 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word, pieces
 from findwall.attribute.device_time import busy_share, small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.job import is_training
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.waits import launch_idle
-from findwall.fixes import Fix, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WORTH_IT
-from findwall.model.claims import Claim, Figures
-
-MOVES = ("memory-roof", "launch-bound")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     share = busy_share(facts)
     if launch_idle(facts) > WORTH_IT * step_ms(facts):
         if mostly_over_parts(facts):
@@ -47,4 +43,4 @@ def advise(facts: Facts) -> Outcome:
     return no_use("larger-batch/busy", busy_share=share)
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(("memory-roof", "launch-bound"), "needs-review", use)

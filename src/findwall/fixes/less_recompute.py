@@ -15,33 +15,19 @@ Out of memory. The results are the same.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, no_use, surely
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, surely, takes_nothing, unless
 from findwall.units import GIB
 
-MOVES = ("recompute",)
 ATOMS_ASKED = 8  # for a line of Python, the longest first. Chosen by hand, not calibrated.
 
 
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("recompute")
-    if spent <= 0:
-        return no_use("less-recompute/none")
-    at = next(
-        (line for atom in facts.atoms_of("recompute")[:ATOMS_ASKED].tolist() if (line := _line(facts, atom))),
-        None,
-    )
-    figures = {"repeats_ms": spent, **_room(facts)}
-    return surely(
-        Claim("less-recompute/selective", figures, places=[at] if at else []), ideal(facts, "recompute")
-    )
-
-
-def _line(facts: Facts, atom: int) -> str | None:
-    return line_of(facts, facts.op_row(atom))
+def use(facts: Facts) -> Outcome:
+    atoms = facts.atoms_of("recompute")[:ATOMS_ASKED].tolist()
+    places = lines(*(line_of(facts, facts.op_row(atom)) for atom in atoms))
+    figures = {"repeats_ms": facts.spent_ms("recompute"), **_room(facts)}
+    return surely(Claim("less-recompute/selective", figures, places=places[:1]), ideal(facts, "recompute"))
 
 
 def _room(facts: Facts) -> dict[str, float | None]:
@@ -53,4 +39,4 @@ def _room(facts: Facts) -> dict[str, float | None]:
     return {"peak_gib": facts.run.peak_memory / GIB, "total_gib": total / GIB}
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(("recompute",), "needs-review", use, (unless("less-recompute/none", takes_nothing("recompute")),))

@@ -17,30 +17,23 @@ Stored copies take disk, and shards fix the order of samples within them: shuffl
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.loader import is_unseen, only_waits
+from findwall.attribute.loader import only_waits
 from findwall.attribute.places import sampled
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
-from findwall.model.catalogue import WAITED_FOR_SHARE
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines
+from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 
-MOVES = ("loader-starved",)
 SAMPLES = "samples"
 SMALL_US = 50.0  # of a sample: less is mostly Python's own. Chosen by hand, not calibrated.
 
 
-def advise(facts: Facts) -> Outcome:
-    if is_unseen(facts):
-        return cannot_tell("loader/unseen")
+def use(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
-    if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return no_use("loader/waits-little", waits_ms=waited)
     each_us = _sample_us(facts, waited)
     if each_us is not None and each_us < SMALL_US and not only_waits(facts):
         return Use(Claim("lighter-samples/whole-batches", {"sample_us": each_us, "waits_ms": waited}))
     line = sampled(facts)
-    places = [line.place] if line is not None else []
+    places = lines(line.place if line is not None else None)
     return Use(Claim("lighter-samples/cheaper", {"waits_ms": waited}, places=places))
 
 
@@ -52,4 +45,12 @@ def _sample_us(facts: Facts, waited: float) -> float | None:
     return 1e3 * (step_ms(facts) * workers if workers else waited) / samples
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    ("loader-starved",),
+    "needs-review",
+    use,
+    (
+        LOADER_UNSEEN,
+        loader_waits_little,
+    ),
+)

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.job import range_names
 from findwall.attribute.kinds_told import restarting_ms
@@ -36,20 +35,19 @@ from findwall.attribute.loader import (
     WORKER_SHARE,
     computing_share,
     cores_of,
-    is_unseen,
     share_of_worker,
     workers_a_core,
     workers_busy,
     workers_needed,
 )
 from findwall.attribute.whatif import best_step
-from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use
+from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
 from findwall.measure.threads import usable_cores
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figure
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
@@ -62,12 +60,8 @@ MOST_UNASKED, AHEAD = 8, 4  # workers, and batches each of them makes ahead. Cho
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
 
 
-def advise(facts: Facts) -> Outcome:
-    if is_unseen(facts):
-        return cannot_tell("loader/unseen")
+def use(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
-    if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return no_use("loader/waits-little", waits_ms=waited)
     if restarting_ms(facts) > MAJORITY_SHARE * waited:
         return no_use("loader-workers/only-start")
     names = " ".join(range_names(facts))
@@ -127,7 +121,7 @@ def _beside(facts: Facts, workers: int, share: float) -> Change:
 
 def numbered(facts: Facts, workers: int) -> Outcome:
     """With as many workers as a person asks about."""
-    found = advise(facts)
+    found = FIX.advise(facts)
     if not isinstance(found, Use):
         return found
     found = replace(found, parameters=_parameters(workers))
@@ -217,4 +211,17 @@ def patch(editor: Editor) -> None:
         set_in_loader(editor, place, **values)
 
 
-FIX = Fix(MOVES, "safe", advise, tried=3, numbered=numbered, apply=apply, patch=patch, redraws=True)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        LOADER_UNSEEN,
+        loader_waits_little,
+    ),
+    tried=3,
+    numbered=numbered,
+    apply=apply,
+    patch=patch,
+    redraws=True,
+)

@@ -19,16 +19,12 @@ from __future__ import annotations
 
 from findwall.attribute.device_kind import device_word
 from findwall.attribute.device_time import time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
-from findwall.model.claims import Claim, Figures
-
-MOVES = ("at-the-roof", "memory-roof", "fast-path-off")
+from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, cannot_tell, no_use
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     times = math_times(facts)
     if not times:
         return no_use("lower-precision/none")
@@ -66,9 +62,12 @@ def _from_fp64(facts: Facts, spent: float) -> Outcome:
     faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * now]
     if not faster:
         return NoUse(Claim("lower-precision/fp64-no-slower", names={"device": facts.ceilings.device}))
-    figures: Figures = {"matmuls_ms": spent, "device_word": device_word(facts)}
-    times = {f"{name}_times": flops[name] / now for name in faster}
-    return Use(Claim("lower-precision/from-fp64", {**figures, **times}), condition="digits-not-needed")
+    figures: Figures = {
+        "matmuls_ms": spent,
+        "device_word": device_word(facts),
+        **{f"{name}_times": flops[name] / now for name in faster},
+    }
+    return Use(Claim("lower-precision/from-fp64", figures), condition="digits-not-needed")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(("at-the-roof", "memory-roof", "fast-path-off"), "changes-numerics", use)

@@ -15,18 +15,13 @@ schedules.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
-
-MOVES = ("pipeline-bubble",)
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 
 
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("pipeline-bubble")
-    if spent <= 0:
-        return no_use("more-microbatches/none")
-    return Use(Claim("more-microbatches/cut", {"waits_ms": spent}))
+def use(facts: Facts) -> Outcome:
+    return Use(Claim("more-microbatches/cut", {"waits_ms": facts.spent_ms("pipeline-bubble")}))
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    ("pipeline-bubble",), "safe", use, (unless("more-microbatches/none", takes_nothing("pipeline-bubble")),)
+)

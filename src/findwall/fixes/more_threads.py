@@ -18,21 +18,14 @@ from __future__ import annotations
 from typing import Any
 
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.idle_cores import cores_in_use, on_all_cores
-from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, unless
 from findwall.measure.applying import Effect
 from findwall.measure.threads import hold_threads, usable_cores
-from findwall.model.claims import Claim
-from findwall.patches.editor import Editor
 from findwall.patches.threads import hold_in_script
 
-MOVES = ("slow-kernels",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if not on_cores(facts):
-        return NoUse(Claim("more-threads/on-gpu"), obvious=True)
+def use(facts: Facts) -> Outcome:
     found = cores_in_use(facts)
     if found is None:
         return cannot_tell("more-threads/uncounted")
@@ -51,8 +44,11 @@ def apply(torch: Any, effect: Effect) -> None:
     hold_threads(torch, effect, "more-threads", effect.number or usable_cores())
 
 
-def patch(editor: Editor) -> None:
-    hold_in_script(editor)
-
-
-FIX = Fix(MOVES, "changes-numerics", advise, apply=apply, patch=patch)
+FIX = Fix(
+    ("slow-kernels",),
+    "changes-numerics",
+    use,
+    (unless("more-threads/on-gpu", lambda facts: not on_cores(facts), obvious=True),),
+    apply=apply,
+    patch=hold_in_script,
+)

@@ -16,24 +16,20 @@ A crash loses what was not yet written. The copy must be complete before paramet
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim
 from findwall.replay.change import Change, Drop
 
 MOVES = ("host-work", "host-sync", "unstable-steps")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-work")
-    if spent <= MENTION_SHARE * step_ms(facts):
-        return no_use("move-io-off-step/none")
     copied = downloads(facts).nbytes
     # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
     bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
@@ -46,9 +42,11 @@ def advise(facts: Facts) -> Outcome:
         "saving_ms": saved if saved > MENTION_SHARE * step_ms(facts) else None,
         "copied_bytes": copied if bulk else None,
     }
-    places = [line.place] if line is not None else []
+    places = lines(line.place if line is not None else None)
     causes = MOVES if bulk else ("host-work", "unstable-steps")
-    best = _best(facts, bulk, causes)
+    # The work is done elsewhere; what is copied out for it goes beside the step.
+    copies = downloaded(facts) if bulk else facts.queue.row[:0]
+    best = ideal(facts, *causes) + Change((Drop(copies),))
     if loops_in_python(facts):  # beside which no other thread issues kernels: nobody can tell what is left
         if not bulk and mostly_over_parts(facts):
             return no_use("move-io-off-step/launching-loop")
@@ -57,10 +55,14 @@ def advise(facts: Facts) -> Outcome:
     return surely(Claim("move-io-off-step/thread", figures, places=places), best, causes)
 
 
-def _best(facts: Facts, bulk: bool, causes: tuple[str, ...]) -> Change:
-    """The work is done elsewhere; what is copied out for it goes beside the step."""
-    copies = downloaded(facts) if bulk else facts.queue.row[:0]
-    return ideal(facts, *causes) + Change((Drop(copies),))
-
-
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(
+    MOVES,
+    "needs-review",
+    use,
+    (
+        unless(
+            "move-io-off-step/none",
+            lambda facts: facts.spent_ms("host-work") <= MENTION_SHARE * step_ms(facts),
+        ),
+    ),
+)

@@ -19,30 +19,32 @@ None for training as such: sums are added in another order. Tensors and objects 
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step, host_collectives, staged_bytes
+from findwall.attribute.collectives import host_collectives, staged_bytes
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
-from findwall.model.claims import Claim, Figures
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, spent_ms, unless
+from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    if on_cores(facts):
-        return NoUse(Claim("nccl-backend/on-cores"), obvious=True)
-    on_host, staged = host_collectives(facts), staged_bytes(facts)
-    if not on_host:
-        return no_use("nccl-backend/already")
-    if staged <= 0:
-        return no_use("nccl-backend/host-data")
-    spent = sum(facts.spent_ms(cause) for cause in MOVES)
-    if spent <= 0:
-        return no_use("communication/hidden")
-    figures: Figures = {"library": on_host[0].library, "staged_bytes": staged, "waits_ms": spent}
+def use(facts: Facts) -> Outcome:
+    figures: Figures = {
+        "library": host_collectives(facts)[0].library,
+        "staged_bytes": staged_bytes(facts),
+        "waits_ms": spent_ms(facts, *MOVES),
+    }
     return Use(Claim("nccl-backend/switch", figures))
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        NO_COLLECTIVES,
+        unless("nccl-backend/on-cores", on_cores, obvious=True),
+        unless("nccl-backend/already", lambda facts: not host_collectives(facts)),
+        unless("nccl-backend/host-data", lambda facts: staged_bytes(facts) <= 0),
+        communication_hidden(*MOVES),
+    ),
+)

@@ -25,30 +25,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.data_parallel import forward_passes, reduced_too_early
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, no_use, surely
-from findwall.model.claims import Claim
+from findwall.attribute.data_parallel import reduced_too_early
+from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
+from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL, communication_hidden
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    if len(forward_passes(facts)) == 0:
-        return no_use("data-parallel/none")
+def use(facts: Facts) -> Outcome:
     rows = reduced_too_early(facts)
-    if len(rows) == 0:
-        return no_use("no-sync-accumulation/none")
-    if sum(facts.spent_ms(cause) for cause in MOVES) <= 0:
-        return no_use("communication/hidden")
     spent = ms(float(facts.own[np.isin(facts.kernels.row[facts.atoms.index], rows)].sum()))
     figures = {"reductions": len(rows) / facts.steps.count, "spent_ms": spent}
     return surely(Claim("no-sync-accumulation/wrap", figures), Change((Drop(rows),)))
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        NO_COLLECTIVES,
+        NOT_DATA_PARALLEL,
+        unless("no-sync-accumulation/none", lambda facts: len(reduced_too_early(facts)) == 0),
+        communication_hidden(*MOVES),
+    ),
+)

@@ -23,16 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
-from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely, unless
+from findwall.fixes.refusals import COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.measure.applying import Effect
 from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
@@ -40,19 +38,8 @@ from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import SYNCHRONIZE, rows_matching
 from findwall.units import ms
 
-MOVES = ("copy-exposed",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("copies/on-cores"), obvious=True)
-    copies = uploads(facts)
-    if copies.ms <= 0:
-        return no_use("copies/none")
-    if not copies.told:
-        return cannot_tell("copies/untold")
-    if copies.pageable:
-        return no_use("non-blocking-copy/pageable")
+def use(facts: Facts) -> Outcome:
     calls = _waits_for_pinned(facts)
     if len(calls) == 0:
         return no_use("non-blocking-copy/no-wait")
@@ -60,7 +47,7 @@ def advise(facts: Facts) -> Outcome:
     if waited <= WAITED_FOR_SHARE * step_ms(facts):
         return no_use("non-blocking-copy/far-ahead")
     line = next((wait.line for wait in waits(facts, "copy-exposed", calls) if wait.line), None)
-    claim = Claim("non-blocking-copy/do-not-wait", {"waits_ms": waited}, places=[line] if line else [])
+    claim = Claim("non-blocking-copy/do-not-wait", {"waits_ms": waited}, places=lines(line))
     return surely(claim, Change((NoWait(calls=calls),)))
 
 
@@ -91,4 +78,16 @@ def patch(editor: Editor) -> None:
         editor.set_arguments(place, non_blocking="True")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch)
+FIX = Fix(
+    ("copy-exposed",),
+    "safe",
+    use,
+    (
+        COPIES_ON_CORES,
+        unless("copies/none", lambda facts: uploads(facts).ms <= 0),
+        COPIES_UNTOLD,
+        unless("non-blocking-copy/pageable", lambda facts: uploads(facts).pageable),
+    ),
+    apply=apply,
+    patch=patch,
+)

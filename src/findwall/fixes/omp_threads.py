@@ -31,15 +31,13 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.attribute.conditions import in_line_share
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, workers_of
 from findwall.measure.threads import hold_threads, usable_cores
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
-from findwall.model.claims import Claim
 from findwall.patches.editor import Editor
 from findwall.patches.threads import hold_in_script
 from findwall.replay.change import Change, HostWork
@@ -48,7 +46,7 @@ from findwall.replay.graph import LAUNCHING
 MOVES = ("launch-bound", "host-work", "loader-starved")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     cpu = facts.rank.telemetry.cpu
     if cpu is None or cpu.cores is None or cpu.own_busy is None or cpu.in_line_share is None:
         return cannot_tell("omp-threads/uncounted")
@@ -123,4 +121,4 @@ def patch(editor: Editor) -> None:
             edits.at_start(f"{opencv}.setNumThreads(0)")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, reorders=True)
+FIX = Fix(MOVES, "safe", use, apply=apply, patch=patch, reorders=True)

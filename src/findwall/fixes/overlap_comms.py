@@ -16,36 +16,31 @@ Prefetching holds more parameters at once: more memory. The results are the same
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import range_names
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms
+from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 from findwall.replay.change import Change, Elsewhere, Launch, OtherStream
 
 MOVES = ("exposed-collective", "slow-link")
 
 
-def advise(facts: Facts) -> Outcome:
-    if collectives_a_step(facts) == 0:
-        return no_use("communication/none")
-    exposed = facts.spent_ms("exposed-collective") + facts.spent_ms("slow-link")
-    if exposed <= 0:
-        return no_use("communication/hidden")
-    way = _way(" ".join(range_names(facts)))
-    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": exposed}), _best(facts))
-
-
-def _best(facts: Facts) -> Change:
-    """Collectives on a stream of their own: beside the rest of the step, as far as that reaches."""
-    rows = facts.kernels.row[facts.kernels.communication]
-    return Change((OtherStream(rows), Launch(rows, 0.0), Elsewhere("exposed-collective", 1.0)))
-
-
-def _way(ranges: str) -> str:
+def use(facts: Facts) -> Outcome:
+    ranges = " ".join(range_names(facts))
+    way = "ddp" if "DistributedDataParallel" in ranges else "async"
     if "FSDP" in ranges or "FullyShardedDataParallel" in ranges:
-        return "fsdp"
-    return "ddp" if "DistributedDataParallel" in ranges else "async"
+        way = "fsdp"
+    # At best collectives run on a stream of their own: beside the rest of the step, as far as that reaches.
+    rows = facts.kernels.row[facts.kernels.communication]
+    beside = Change((OtherStream(rows), Launch(rows, 0.0), Elsewhere("exposed-collective", 1.0)))
+    return Use(Claim(f"overlap-comms/{way}", {"exposed_ms": spent_ms(facts, *MOVES)}), beside)
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        NO_COLLECTIVES,
+        communication_hidden(*MOVES),
+    ),
+)

@@ -19,25 +19,19 @@ vocabulary must not be sampled from beyond the real one (mask it, or slice the l
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import has_shapes
 from findwall.attribute.likely import in_format, layout_with
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Made, Outcome, Use, cannot_tell, no_use
-from findwall.measure.applying import Effect
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, cannot_tell, no_use
 from findwall.measure.padding import pad_linear
-from findwall.model.claims import Claim
 from findwall.replay.change import Change
 
-MOVES = ("misaligned-shapes",)
 
-
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     if facts.spent_ms("misaligned-shapes") <= 0:
         return _why_not(facts)
     ops: dict[int, list[str]] = {}
@@ -48,7 +42,6 @@ def advise(facts: Facts) -> Outcome:
                 ops[extent].append(carrier.op)
     return Use(
         _claim(facts, list(ops), sorted({op for names in ops.values() for op in names})),
-        ideal(facts, *MOVES),
         likely=lambda made: _likely(facts, made),
         parameters={str(extent): padded(extent) for extent in ops},
     )
@@ -86,9 +79,5 @@ def _why_not(facts: Facts) -> Outcome:
     return no_use("pad-shapes/none")
 
 
-def stand_in(torch: Any, effect: Effect) -> None:
-    """Padding inside the layers: a lower bound, as it copies what the edit pads once."""
-    pad_linear(torch, effect, padded)
-
-
-FIX = Fix(MOVES, "needs-review", advise, stand_in=stand_in)
+# A trial pads inside the layers: a lower bound, as it copies what the edit pads once.
+FIX = Fix(("misaligned-shapes",), "needs-review", use, stand_in=partial(pad_linear, padded=padded))

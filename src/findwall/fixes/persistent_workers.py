@@ -27,17 +27,14 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
 from findwall.attribute.kinds_told import restarting_ms, restarts
-from findwall.attribute.loader import is_unseen
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, no_use, unclear_if, unless
+from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling
 from findwall.measure.loaders import loaders, workers_of
-from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WAITED_FOR_SHARE
-from findwall.model.claims import Claim
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 from findwall.replay.change import Change
@@ -46,22 +43,13 @@ from findwall.units import ms
 MOVES = ("loader-starved",)
 
 
-def advise(facts: Facts) -> Outcome:
-    if is_unseen(facts):
-        return cannot_tell("loader/unseen")
-    waited = facts.spent_ms("loader-starved")
-    if waited <= WAITED_FOR_SHARE * step_ms(facts):
-        return no_use("loader/waits-little", waits_ms=waited)
-    if facts.reading.source != "measured":
-        return cannot_tell("persistent-workers/few-steps")
-    if not facts.rank.loader_workers:
-        return no_use("persistent-workers/no-workers")
+def use(facts: Facts) -> Outcome:
     again = restarts(facts)
     if again is None or restarting_ms(facts) <= 0:
         return no_use("persistent-workers/none-restart")
     often = {"every": again.every, "steps_share": again.share, "restart_ms": again.mean * 1e3}
     return Use(
-        Claim("persistent-workers/keep", {**often, "waits_ms": waited}),
+        Claim("persistent-workers/keep", {**often, "waits_ms": facts.spent_ms("loader-starved")}),
         likely=_likely(facts),
         uncurved=True,
     )
@@ -111,4 +99,17 @@ def patch(editor: Editor) -> None:
         set_in_loader(editor, place, persistent_workers="True")
 
 
-FIX = Fix(MOVES, "safe", advise, apply=apply, patch=patch, redraws=True)
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        LOADER_UNSEEN,
+        loader_waits_little,
+        unclear_if("persistent-workers/few-steps", lambda facts: facts.reading.source != "measured"),
+        unless("persistent-workers/no-workers", lambda facts: not facts.rank.loader_workers),
+    ),
+    apply=apply,
+    patch=patch,
+    redraws=True,
+)

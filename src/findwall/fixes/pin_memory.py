@@ -23,41 +23,31 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploads
 from findwall.attribute.host_link import at_link_rate
-from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
+from findwall.fixes.refusals import COPIES_HIDDEN, COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others
 from findwall.measure.loaders import loaders, show_first_batch
 from findwall.measure.pinned import pinned_copies
 from findwall.model.applied import Place
-from findwall.model.catalogue import WAITED_FOR_SHARE
-from findwall.model.claims import Claim
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader
 
-MOVES = ("copy-exposed",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("copies/on-cores"), obvious=True)
-    spent = facts.spent_ms("copy-exposed")
-    copies = uploads(facts)
-    if copies.ms <= 0 and spent <= 0:
-        return no_use("copies/none")
-    if copies.told and not copies.pageable:
-        return no_use("pin-memory/already")
-    if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return no_use("copies/hidden")
-    if not copies.told:
-        return cannot_tell("copies/untold")
-    figures = {"copied_bytes": copies.nbytes, "waits_ms": spent}
+def use(facts: Facts) -> Outcome:
+    figures = {"copied_bytes": uploads(facts).nbytes, "waits_ms": facts.spent_ms("copy-exposed")}
     return surely(Claim("pin-memory/pin", figures), at_link_rate(facts))
+
+
+def _no_copies(facts: Facts) -> bool:
+    return uploads(facts).ms <= 0 and facts.spent_ms("copy-exposed") <= 0
+
+
+def _pinned_already(facts: Facts) -> bool:
+    return uploads(facts).told and not uploads(facts).pageable
 
 
 def apply(torch: Any, effect: Effect) -> None:
@@ -132,4 +122,18 @@ def _pin_on_the_way(editor: Editor, place: Place) -> None:
     edits.append(copied.value, ".pin_memory()")
 
 
-FIX = Fix(MOVES, "safe", advise, tried=7, apply=apply, patch=patch)
+FIX = Fix(
+    ("copy-exposed",),
+    "safe",
+    use,
+    (
+        COPIES_ON_CORES,
+        unless("copies/none", _no_copies),
+        unless("pin-memory/already", _pinned_already),
+        COPIES_HIDDEN,
+        COPIES_UNTOLD,
+    ),
+    tried=7,
+    apply=apply,
+    patch=patch,
+)

@@ -161,8 +161,7 @@ def _mostly_probed(before: Graph, after: Graph, rows: I64) -> bool:
     then = after.rows  # the same rows, at places that a change may have moved
     same = nodes_of(after, before.row[mine])[0] if len(then) == len(mine) else then
     moved = np.abs(after.own[same] - before.own[mine]) * before.weight[mine]
-    told = float(moved[np.isin(before.row[mine], rows)].sum())
-    return told > MAJORITY_SHARE * float(moved.sum())
+    return bool(moved[np.isin(before.row[mine], rows)].sum() > MAJORITY_SHARE * moved.sum())
 
 
 def _step_doubt(facts: Facts) -> float:

@@ -15,35 +15,27 @@ is read before it has arrived.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
 from findwall.attribute.host_copies import uploaded, uploads
 from findwall.attribute.host_link import at_link_rate
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.catalogue import WAITED_FOR_SHARE
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use
+from findwall.fixes.refusals import COPIES_HIDDEN
 from findwall.replay.change import Change, Drop, OtherStream, without
 
-MOVES = ("copy-exposed",)
 
-
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("copy-exposed")
-    if spent <= WAITED_FOR_SHARE * step_ms(facts):
-        return no_use("copies/hidden")
+def use(facts: Facts) -> Outcome:
     copies = uploads(facts)
-    figures = {"copied_bytes": copies.nbytes, "pageable": copies.pageable, "waits_ms": spent}
+    figures = {
+        "copied_bytes": copies.nbytes,
+        "pageable": copies.pageable,
+        "waits_ms": facts.spent_ms("copy-exposed"),
+    }
     return Use(
         Claim("prefetch-batches/own-stream", figures),
-        _best(facts),
+        # The batch lies on the device when it is needed: nothing is copied in the step, nobody waits.
+        Change((Drop(uploaded(facts)),)) + without("copy-exposed"),
         after_others=copies.pageable,  # what is not pinned is copied by the host
         likely=lambda made: at_link_rate(facts) + Change((OtherStream(uploaded(facts)),)),
     )
 
 
-def _best(facts: Facts) -> Change:
-    """The batch lies on the device when it is needed: nothing is copied in the step, nobody waits."""
-    return Change((Drop(uploaded(facts)),)) + without("copy-exposed")
-
-
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(("copy-exposed",), "needs-review", use, (COPIES_HIDDEN,))

@@ -15,14 +15,10 @@ range.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
-from findwall.model.claims import Claim
-
-MOVES = ("throttled", "unstable-steps")
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("throttled")
     if spent > 0:
         return Use(Claim("raise-clocks/check", {"lost_ms": spent}))
@@ -31,4 +27,4 @@ def advise(facts: Facts) -> Outcome:
     return no_use("raise-clocks/usual")
 
 
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(("throttled", "unstable-steps"), "safe", use)

@@ -18,36 +18,28 @@ Fused kernels round less often, so results differ in the last bits. The first st
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from findwall.attribute.compiled import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
-from findwall.attribute.job import graph_share, is_training
+from findwall.attribute.job import is_training
 from findwall.attribute.likely import calls_a_step, host_ns
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches
-from findwall.fixes import Fix, Made, NoUse, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use
+from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models
-from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim
 from findwall.patches.compiled import compile_named
-from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue, Ready
 
-MOVES = ("launch-bound", *COMPILED_AWAY)
 NEVER_MS = 1e-6  # a nanosecond per step: a sum that should be nothing
 BETWEEN_KERNELS_NS = 600.0  # of a graph, on an H200
 
 
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("device/cores"), obvious=True)
-    if graph_share(facts) > MAJORITY_SHARE:
-        return no_use("graph/replayed-already")
+def use(facts: Facts) -> Outcome:
     waited = launch_idle(facts)
     spent = facts.spent_ms("unfused-pointwise")
     never = waited <= NEVER_MS
@@ -85,10 +77,19 @@ def apply(torch: Any, effect: Effect) -> None:
     compile_models(torch, effect, mode="reduce-overhead")
 
 
-def patch(editor: Editor) -> None:
-    mode = '"reduce-overhead"'
-    trainer = {"torch_compile": "True", "torch_compile_mode": mode}
-    compile_named(editor, f"mode={mode}", {"transformers": trainer})
-
-
-FIX = Fix(MOVES, "changes-numerics", advise, tried=11, apply=apply, patch=patch)
+FIX = Fix(
+    ("launch-bound", *COMPILED_AWAY),
+    "changes-numerics",
+    use,
+    (
+        ON_CORES,
+        REPLAYED,
+    ),
+    tried=11,
+    apply=apply,
+    patch=partial(
+        compile_named,
+        how='mode="reduce-overhead"',
+        trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": '"reduce-overhead"'}},
+    ),
+)

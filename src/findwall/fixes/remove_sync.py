@@ -19,18 +19,13 @@ None for the results. Values that are logged arrive later; a check for NaN fires
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import SECOND_NAMED_SHARE
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
 from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, no_use, surely
-from findwall.measure.applying import Effect
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely
 from findwall.measure.late_reads import read_late
-from findwall.model.claims import Claim
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without
 
@@ -51,7 +46,7 @@ INSTEAD = {
 }
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-sync")
     found = syncs(facts)
     if spent <= 0:
@@ -72,15 +67,10 @@ def _best(facts: Facts) -> Change:
 
 
 def _instead(wait: Wait) -> Claim:
-    kind = (wait.op or "").rpartition("::")[2]
-    instead = INSTEAD.get(kind, "synchronize" if wait.op is None else "move")
+    instead = "synchronize" if wait.op is None else INSTEAD.get(wait.op.rpartition("::")[2], "move")
     names = {"op": wait.op or wait.call, "within": wait.within or ""}
-    return Claim(f"remove-sync/{instead}", {"times": wait.times}, names, [wait.line] if wait.line else [])
+    return Claim(f"remove-sync/{instead}", {"times": wait.times}, names, lines(wait.line))
 
 
-def stand_in(torch: Any, effect: Effect) -> None:
-    """The job's own lines get what they read a step late."""
-    read_late(torch, effect)
-
-
-FIX = Fix(MOVES, "safe", advise, tried=10, stand_in=stand_in)
+# In a trial the job's own lines get what they read a step late.
+FIX = Fix(MOVES, "safe", use, tried=10, stand_in=read_late)

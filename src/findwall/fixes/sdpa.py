@@ -27,19 +27,17 @@ import numpy as np
 from findwall.attribute.carriers import carriers
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text
 from findwall.attribute.job import calls_around, has_shapes
 from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
 from findwall.attribute.whatif import free_launches, gone, to_floor
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, lines, no_use
 from findwall.measure.applying import Effect
 from findwall.measure.models import Model, each_model
 from findwall.measure.seenops import seen_ops
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
@@ -47,23 +45,21 @@ from findwall.patches.models import named
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
 
-MOVES = ("unfused-attention",)
 # Products in a fused kernel: the scores and their use; backward, four gradients and the scores again.
 PRODUCTS = {"forward": 2, "backward": 4}
 BACKWARD_AGAIN = 5 / 4
 CALLS = frozenset({"aten::scaled_dot_product_attention"})
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("unfused-attention")
     if spent <= 0:
         return _why_not(facts)
     if (call := _call(facts)) >= 0:
         claim = Claim("sdpa/math-path", {"scores_ms": spent}, parts=[_hindrance(facts, call)])
     else:
-        found = (line_of(facts, one.op_row) for one in carriers(facts, "unfused-attention"))
-        lines = [line for line in found if line]
-        claim = Claim("sdpa/replace", {"scores_ms": spent}, places=lines[:1])
+        places = lines(*(line_of(facts, one.op_row) for one in carriers(facts, "unfused-attention")))
+        claim = Claim("sdpa/replace", {"scores_ms": spent}, places=places[:1])
     return Use(claim, _best(facts), likely=lambda made: _likely(facts))
 
 
@@ -121,43 +117,25 @@ def _call(facts: Facts) -> int:
 
 def _hindrance(facts: Facts, call: int) -> Claim:
     """What keeps a call from a fused kernel, as far as its arguments tell, and what to do about it."""
+    # Where nothing in the trace tells, torch itself names the reason if only a fused kernel is allowed.
+    ask = Claim("sdpa/ask", {"backend": "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"})
     inputs = facts.timeline.inputs_of(call)
     if inputs is None:
-        return _asked(facts)
+        return ask
     given = Arguments(inputs)
-    return _by_format(facts, given) or _by_layout(given) or _by_mask(given) or _asked(facts)
-
-
-def _by_format(facts: Facts, given: Arguments) -> Claim | None:
-    query, dropout = given.tensor(0), given.number(4)
+    tensors = [tensor for at in range(3) if (tensor := given.tensor(at)) is not None]
+    mask, dropout = given.tensor(3), given.number(4)
     if on_cores(facts) and dropout:
         return Claim("sdpa/dropout-on-cores", {"dropout": dropout})
-    if query is not None and query.math == "fp64" and not on_cores(facts):
+    if not on_cores(facts) and any(tensor.math == "fp64" for tensor in tensors):
         return Claim("sdpa/fp64")
-    return None
-
-
-def _by_layout(given: Arguments) -> Claim | None:
-    tensors = [tensor for at in range(3) if (tensor := given.tensor(at)) is not None]
     if any(len(tensor.dims) != 4 for tensor in tensors):
         return Claim("sdpa/dims")
     if any(tensor.strides and tensor.strides[-1] != 1 for tensor in tensors):
         return Claim("sdpa/not-contiguous")
-    return None
-
-
-def _by_mask(given: Arguments) -> Claim | None:
-    mask = given.tensor(3)
-    if mask is None:
-        return None
-    if len(mask.dims) not in (2, 4):
+    if mask is not None and len(mask.dims) not in (2, 4):
         return Claim("sdpa/mask-dims", {"dims": len(mask.dims)})
-    return Claim("sdpa/mask")
-
-
-def _asked(facts: Facts) -> Claim:
-    """Nothing in the trace tells: torch itself names the reason where only a fused kernel is allowed."""
-    return Claim("sdpa/ask", {"backend": "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"})
+    return Claim("sdpa/mask") if mask is not None else ask
 
 
 def _why_not(facts: Facts) -> Outcome:
@@ -213,4 +191,4 @@ def patch(editor: Editor) -> None:
         model.then(f'{model.name}.set_attn_implementation("sdpa")')
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=4, apply=apply, patch=patch)
+FIX = Fix(("unfused-attention",), "changes-numerics", use, tried=4, apply=apply, patch=patch)

@@ -14,19 +14,15 @@ It is a different model: measure its quality.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.fixes import Fix, Outcome, Use, not_here
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
-from findwall.model.claims import Claim
-
-MOVES = ROOFS
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     share = sum(facts.share(roof) for roof in ROOFS)
     if share < MAJORITY_SHARE:
         return not_here(facts, "roof/little", roof_share=share)
     return Use(Claim("smaller-model/less-work", {"roof_share": share}))
 
 
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(ROOFS, "needs-review", use)

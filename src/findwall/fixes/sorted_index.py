@@ -17,27 +17,23 @@ Sums in another order differ in the last bits. Sorting costs time: do it once, n
 from __future__ import annotations
 
 from findwall.attribute.carriers import ops_named, reads_wide_rows
-from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 from findwall.replay.change import Change
 
-MOVES = ("gather-scatter",)
 
-
-def advise(facts: Facts) -> Outcome:
-    spent = facts.spent_ms("gather-scatter")
-    if spent <= 0:
-        return no_use("sorted-index/none")
-    ops = ops_named(facts, "gather-scatter")
+def use(facts: Facts) -> Outcome:
+    figures = {"spent_ms": facts.spent_ms("gather-scatter")}
     return Use(
-        Claim("sorted-index/sort", {"spent_ms": spent}, {"ops": ops}),
-        ideal(facts, *MOVES),
+        Claim("sorted-index/sort", figures, {"ops": ops_named(facts, "gather-scatter")}),
         # Wide rows use all that memory hands over in any order: sorted ones of 64 numbers took 0.99 of the
         # time on an H200. What narrow ones gain nobody can tell.
         likely=(lambda made: Change()) if reads_wide_rows(facts) else None,
     )
 
 
-FIX = Fix(MOVES, "changes-numerics", advise)
+FIX = Fix(
+    ("gather-scatter",),
+    "changes-numerics",
+    use,
+    (unless("sorted-index/none", takes_nothing("gather-scatter")),),
+)

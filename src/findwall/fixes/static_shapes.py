@@ -21,12 +21,10 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.job import range_names
 from findwall.attribute.setups import compiling, set_ups
 from findwall.attribute.whatif import free_launches, ideal
-from findwall.fixes import Fix, Outcome, Use, no_use
-from findwall.model.claims import Claim
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 from findwall.replay.calibrate import FASTEST_PACE
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
@@ -36,10 +34,8 @@ PACE_BEHIND_SET_UP = 0.8
 _COMPILE_ID = re.compile(r"compile_id=(\d+/\d+)")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("recompilation")
-    if spent <= 0:
-        return no_use("static-shapes/none")
     prepared, compiled = set_ups(facts), compiling(facts)
     if sum(one.ms for one in prepared) > sum(one.ms for one in compiled):
         first = prepared[0]
@@ -52,20 +48,20 @@ def advise(facts: Facts) -> Outcome:
             uncurved=True,
         )
     again = {found[1] for name in range_names(facts) if (found := _COMPILE_ID.search(name))}
-    frames = {one.split("/")[0] for one in again}
-    figures = {"compiling_ms": spent, "compilations": len(again), "functions": len(frames)}
+    figures = {
+        "compiling_ms": spent,
+        "compilations": len(again),
+        "functions": len({one.split("/")[0] for one in again}),
+    }
+    # Nothing is compiled. What else the host does here cannot be told from the compiler's own Python, nor
+    # whose objects are collected.
+    uncompiled = ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause")
     return Use(
         Claim("static-shapes/dynamic", figures),
-        _best(facts),
-        likely=lambda made: ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause"),
+        uncompiled + free_launches(facts),
+        likely=lambda made: uncompiled,
         uncurved=True,
     )
 
 
-def _best(facts: Facts) -> Change:
-    """Nothing is compiled. What else the host does here cannot be told from the compiler's own Python, nor
-    whose objects are collected."""
-    return ideal(facts, *MOVES, "host-work", "graph-breaks", "gc-pause") + free_launches(facts)
-
-
-FIX = Fix(MOVES, "safe", advise)
+FIX = Fix(MOVES, "safe", use, (unless("static-shapes/none", takes_nothing("recompilation")),))

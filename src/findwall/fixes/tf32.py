@@ -26,31 +26,23 @@ import numpy as np
 
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
 from findwall.attribute.likely import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.fixes import Fix, Made, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Made, NoUse, Outcome, Use, no_use, unclear_if, unless
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 
-MOVES = ("fast-path-off",)
 
-
-def advise(facts: Facts) -> Outcome:
-    if on_cores(facts):
-        return NoUse(Claim("tf32/on-cores"), obvious=True)
-    if not facts.ceilings.flops:
-        return cannot_tell("tf32/unknown-device")
+def use(facts: Facts) -> Outcome:
     if "tf32" not in facts.ceilings.flops:
         return NoUse(Claim("tf32/has-none", names={"device": facts.ceilings.device}))
     if fast_format(facts.ceilings) != "tf32":
@@ -146,4 +138,15 @@ def patch(editor: Editor) -> None:
     editor.at_start(place, "{torch}.backends.cudnn.allow_tf32 = True")
 
 
-FIX = Fix(MOVES, "changes-numerics", advise, tried=8, apply=apply, patch=patch)
+FIX = Fix(
+    ("fast-path-off",),
+    "changes-numerics",
+    use,
+    (
+        unless("tf32/on-cores", on_cores, obvious=True),
+        unclear_if("tf32/unknown-device", lambda facts: not facts.ceilings.flops),
+    ),
+    tried=8,
+    apply=apply,
+    patch=patch,
+)

@@ -21,7 +21,7 @@ differ in the last bits. Python that depends on values breaks the graph.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -36,21 +36,17 @@ from findwall.attribute.compiled import (
 from findwall.attribute.copies import moves_on
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, rows_of, time_of, too_small_share
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
 from findwall.attribute.likely import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.loss import behind_the_products
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Fix, Made, Outcome, Use, no_use, without_floors
-from findwall.measure.applying import Effect
+from findwall.fixes import CannotTell, Claim, Facts, Fix, Made, Outcome, Use, no_use, without_floors
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim
 from findwall.model.intervals import I64
 from findwall.patches.compiled import compile_named
-from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Issue
 
 MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
@@ -68,7 +64,7 @@ TOLD = (
 GENERATED_SHARE = 0.02
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     share = compiled_share(facts)
     if is_compiled(facts):
         return no_use("torch-compile/already", generated_share=share if share > GENERATED_SHARE else None)
@@ -141,12 +137,12 @@ def _for_launches(facts: Facts) -> Outcome:
     )
 
 
-def apply(torch: Any, effect: Effect) -> None:
-    compile_models(torch, effect)
-
-
-def patch(editor: Editor) -> None:
-    compile_named(editor, "", {"transformers": {"torch_compile": "True"}})
-
-
-FIX = Fix(MOVES, "changes-numerics", advise, tried=1, apply=apply, patch=patch, instead="compile-blocks")
+FIX = Fix(
+    MOVES,
+    "changes-numerics",
+    use,
+    tried=1,
+    apply=compile_models,
+    patch=partial(compile_named, how="", trainers={"transformers": {"torch_compile": "True"}}),
+    instead="compile-blocks",
+)

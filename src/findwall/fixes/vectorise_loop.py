@@ -26,7 +26,6 @@ import numpy as np
 
 from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import small_kernels
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
     FEWEST_REPEATS,
@@ -40,20 +39,19 @@ from findwall.attribute.loops import (
 )
 from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
+from findwall.attribute.waits import in_window
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
-from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
 from findwall.units import ms
 
-MOVES = ("host-work", "launch-bound")
 _FRAME = re.compile(r"\(\d+\): ")
 
 
-def advise(facts: Facts) -> Outcome:
+def use(facts: Facts) -> Outcome:
     return _on_the_device(facts) or _on_the_host(facts)
 
 
@@ -107,12 +105,12 @@ def _on_the_host(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-work")
     if spent <= FAIR_PART * step_ms(facts):
         return no_use("vectorise-loop/none")
+    best = ideal(
+        facts, "host-work", "copy-exposed"
+    )  # on the device's tensors there is nothing to send either
     called = _called_often(facts)
     if called is not None:
-        function, place, times = called
-        figures = {"times": times, "waits_ms": spent}
-        claim = Claim("vectorise-loop/called-often", figures, {"function": function}, [place])
-        return Use(claim, _best(facts), ("host-work",))
+        return Use(called, best, ("host-work",))
     lines = pure_python(facts)
     if not facts.rank.host_lines:
         return cannot_tell("vectorise-loop/unseen")
@@ -121,34 +119,27 @@ def _on_the_host(facts: Facts) -> Outcome:
     figures = {"samples_share": sum(line.share for line in lines), "waits_ms": spent}
     seen = [Claim("line/of", names={"function": line.function}, places=[line.place]) for line in lines]
     claim = Claim("vectorise-loop/seen-at", figures, parts=seen)
-    return Use(claim, _best(facts), ("host-work",), condition="host-loops")
+    return Use(claim, best, ("host-work",), condition="host-loops")
 
 
-def _called_often(facts: Facts) -> tuple[str, str, float] | None:
+def _called_often(facts: Facts) -> Claim | None:
     """A function of the person's own that is called over and over where no op runs, its line, and how often a
     step."""
     events = facts.timeline.events
-    rows = facts.timeline.rows(Kind.PYTHON)
-    rows = rows[(events.start[rows] >= facts.queue.opens) & (events.start[rows] < facts.queue.closes)]
-    if len(rows) == 0:
-        return None
+    rows = in_window(facts, facts.timeline.rows(Kind.PYTHON))
     quiet = events.duration[rows] - facts.host.working.covered_within(events.start[rows], events.end[rows])
     names, group = np.unique(events.name[rows], return_inverse=True)
-    total = np.bincount(group.reshape(-1), quiet, minlength=len(names))
+    total = np.bincount(group.reshape(-1), quiet, minlength=len(names)) / facts.steps.count
     count = np.bincount(group.reshape(-1), minlength=len(names)) / facts.steps.count
-    idle = facts.spent_ms("host-work")
+    spent = facts.spent_ms("host-work")
     for at in np.argsort(-total).tolist():
         name = facts.timeline.names[int(names[at])]
         frame = parse_frame(name) if _FRAME.search(name) else None
-        long = ms(float(total[at])) / facts.steps.count > MAJORITY_SHARE * idle
+        long = ms(float(total[at])) > MAJORITY_SHARE * spent
         if frame is not None and frame.own and long and count[at] >= FEWEST_REPEATS:
-            return frame.function, frame.place, float(count[at])
+            figures = {"times": float(count[at]), "waits_ms": spent}
+            return Claim("vectorise-loop/called-often", figures, {"function": frame.function}, [frame.place])
     return None
 
 
-def _best(facts: Facts) -> Change:
-    """On the device's tensors there is nothing to send either."""
-    return ideal(facts, "host-work", "copy-exposed")
-
-
-FIX = Fix(MOVES, "needs-review", advise)
+FIX = Fix(("host-work", "launch-bound"), "needs-review", use)

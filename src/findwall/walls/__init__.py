@@ -1,21 +1,76 @@
-"""One file a cause of a wall. The catalogue names them; here their files and pages are found."""
+"""What a cause of a wall is, and all of them: one file each, found here by its `CAUSE`."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
+import msgspec
+from msgspec.structs import replace
+
+from findwall.attribute.carriers import kernel_evidence
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import amounts, told
 from findwall.model.catalogue import WALL_OF
+from findwall.model.claims import Claim, Figure, Figures, known, lines
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.kinds import StepKind
+
+# What the file of a cause is written with.
+__all__ = [
+    "EVIDENCE_ROWS",
+    "Cause",
+    "Claim",
+    "Evidence",
+    "Facts",
+    "Figure",
+    "Figures",
+    "Told",
+    "known",
+    "lines",
+]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a verdict says of its cause."""
+
+    fact: Claim  # what fills the step: what it takes of it is added to the figures
+    action: Claim  # what to do about it
+    saves: Claim | None = None  # what just that gives, where it is not all that the cause could give back
+    named: StepKind | None = None  # the steps that the fact names already
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One cause, declared at the end of its file."""
+
+    name: str
+    says: Callable[[Facts], Told | Claim]  # a claim alone: a roof's, or that nothing is known
+    shows: Callable[[Facts], list[Evidence]] | None = None  # what is seen of it, apart from its kernels
+    kernels: bool = True  # its kernels are shown too, as far as there is room
+    reached: str = ""  # what their rate is a share of; empty: it is not told
+
+    def claim(self, facts: Facts) -> Claim:
+        """The verdict where it is this cause."""
+        said = self.says(facts)
+        if isinstance(said, Claim):
+            return said
+        fact = replace(said.fact, figures={**amounts(facts, self.name), **said.fact.figures})
+        return told(facts, self.name, fact, said.action, said.saves, said.named)
+
+    def evidence(self, facts: Facts) -> list[Evidence]:
+        found = self.shows(facts) if self.shows is not None else []
+        if self.kernels:
+            found += kernel_evidence(facts, self.name, self.reached)
+        return found[:EVIDENCE_ROWS]
 
 
 @cache
-def cause_modules() -> dict[str, ModuleType]:
-    """The file of each cause, by its id, in the catalogue's order."""
-    files = {info.name.replace("_", "-") for info in pkgutil.iter_modules(__path__)}
-    return {cause: _module(cause) for cause in WALL_OF if cause in files}
+def all_causes() -> dict[str, Cause]:
+    """By their ids, in the catalogue's order."""
+    return {cause: _module(cause).CAUSE for cause in WALL_OF}
 
 
 def page(cause: str) -> str:

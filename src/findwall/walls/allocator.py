@@ -22,33 +22,29 @@ once.
 from __future__ import annotations
 
 from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
-from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
+from findwall.walls import Cause, Evidence, Facts, Told
 
-CAUSE = "allocator"
 
-
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     return wait_evidence(_calls(facts))
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told:
     calls = driver_calls(facts)
     frees = given_back(calls)
     asked = sum(calls.values()) - frees
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE)}
+    figures: dict[str, Figure] = {}
     if asked > 0 or not frees:
         figures["asked_times"] = asked
     if frees > 0:
         figures["freed_times"] = frees
     line = next((wait.line for wait in _calls(facts) if wait.line), None)
-    return told(facts, CAUSE, Claim("allocator/calls", figures, places=lines(line)), _advice(facts, frees))
+    return Told(Claim("allocator/calls", figures, places=lines(line)), _advice(facts, frees))
 
 
 def _advice(facts: Facts, frees: float) -> Claim:
@@ -60,4 +56,7 @@ def _advice(facts: Facts, frees: float) -> Claim:
 
 
 def _calls(facts: Facts) -> list[Wait]:
-    return waits(facts, CAUSE, rows_named(facts, ALLOCATOR, Kind.RUNTIME))
+    return waits(facts, "allocator", rows_named(facts, ALLOCATOR, Kind.RUNTIME))
+
+
+CAUSE = Cause("allocator", says, shows)

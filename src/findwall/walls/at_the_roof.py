@@ -22,16 +22,14 @@ forward work without gradients, evaluate-less-often before all of these.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, kernel_evidence, work_classes
-from findwall.attribute.facts import Facts
+from findwall.attribute.carriers import carriers, work_classes
 from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import NEAR
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Facts, Figure
 
-CAUSE = "at-the-roof"
+NAME = "at-the-roof"
 FORMATS_NAMED = 2  # in one sentence
 # The next formats down from each.
 NARROWER = {
@@ -43,14 +41,10 @@ NARROWER = {
 }
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "ceiling")
-
-
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Claim:
     figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
-        **work_classes(facts, CAUSE),
+        **amounts(facts, NAME),
+        **work_classes(facts, NAME),
         "roof_share": NEAR,
         **_lower(facts),
     }
@@ -59,7 +53,7 @@ def claim(facts: Facts) -> Claim:
 
 def _lower(facts: Facts) -> dict[str, Figure]:
     """The formats to go to from the one that the longest of these kernels has; empty if none is faster."""
-    now = next((facts.math(carrier.atom) for carrier in carriers(facts, CAUSE)), None)
+    now = next((facts.math(carrier.atom) for carrier in carriers(facts, NAME)), None)
     flops = facts.ceilings.flops
     if now is None or now not in flops:
         return {}
@@ -69,3 +63,6 @@ def _lower(facts: Facts) -> dict[str, Figure]:
     # Somebody chose fp64: solvers and simulations may need it, so more than one way is named.
     most = FORMATS_NAMED if now == "fp64" else 1
     return {"now": now, **{f"lower{at}": name for at, name in enumerate(faster[:most], 1)}}
+
+
+CAUSE = Cause(NAME, says, reached="ceiling")

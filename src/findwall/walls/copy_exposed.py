@@ -21,32 +21,28 @@ images and convert on the device), data kept on the device when it is small.
 from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
-from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import NS_PER_S
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, lines
 
-CAUSE = "copy-exposed"
+NAME = "copy-exposed"
 ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return (_copies(facts) + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
+def shows(facts: Facts) -> list[Evidence]:
+    return _copies(facts) + wait_evidence(_calls(facts))
 
 
-def claim(facts: Facts) -> Claim:
-    copies = carriers(facts, CAUSE, ALL_COPIES)
-    moved = sum(_bytes(facts, carrier) for carrier in copies)
+def says(facts: Facts) -> Told:
+    copies = carriers(facts, NAME, ALL_COPIES)
     pageable = any("pageable" in carrier.kernel.lower() for carrier in copies)
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "moved_bytes": moved or None}
+    figures: dict[str, Figure] = {"moved_bytes": sum(_bytes(facts, one) for one in copies) or None}
     if pageable:
         figures["memory"] = "pageable"
     places = lines(next((wait.line for wait in _calls(facts) if wait.line), None))
     pins = pageable and "pin-memory" not in facts.refused
     action = Claim("advise/pin-memory" if pins else "advise/prefetch-batches")
-    return told(facts, CAUSE, Claim("copy-exposed/copies", figures, places=places), action)
+    return Told(Claim("copy-exposed/copies", figures, places=places), action)
 
 
 def _copies(facts: Facts) -> list[Evidence]:
@@ -62,7 +58,7 @@ def _copies(facts: Facts) -> list[Evidence]:
                 "rate_gbps": _rate(facts, carrier),
             },
         )
-        for carrier in carriers(facts, CAUSE, EVIDENCE_ROWS - 1)
+        for carrier in carriers(facts, NAME, EVIDENCE_ROWS - 1)
     ]
 
 
@@ -79,4 +75,7 @@ def _rate(facts: Facts, carrier: Carrier) -> float | None:
 
 
 def _calls(facts: Facts) -> list[Wait]:
-    return waits(facts, CAUSE, blocking_rows(facts, CAUSE))
+    return waits(facts, NAME, blocking_rows(facts, NAME))
+
+
+CAUSE = Cause(NAME, says, shows, kernels=False)

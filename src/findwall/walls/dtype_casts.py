@@ -22,37 +22,33 @@ graphs around it), fused-loss those of a large vocabulary.
 from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, as_evidence, carriers
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.shapes import shape, short_type, tensors_of
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Evidence, Facts, Told
 
-CAUSE = "dtype-casts"
-
-
-def evidence(facts: Facts) -> list[Evidence]:
-    found = []
-    for carrier in carriers(facts, CAUSE):
-        cast = _cast(facts, carrier)
-        figures: dict[str, Figure] = {"calls": carrier.calls, "ms": carrier.ms}
-        found.append(as_evidence(facts, carrier, "evidence/kernel", figures, [cast] if cast else []))
-    return found
+NAME = "dtype-casts"
 
 
-def claim(facts: Facts) -> Claim:
-    casts = (_cast(facts, one) for one in carriers(facts, CAUSE))
-    longest = [one for one in casts if one is not None][:1]
-    fact = Claim("dtype-casts/converts", amounts(facts, CAUSE), parts=longest)
+def shows(facts: Facts) -> list[Evidence]:
+    return [
+        as_evidence(facts, one, "evidence/kernel", {"calls": one.calls, "ms": one.ms}, _cast(facts, one))
+        for one in carriers(facts, NAME)
+    ]
+
+
+def says(facts: Facts) -> Told:
+    casts = [cast for one in carriers(facts, NAME) for cast in _cast(facts, one)]
     compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/casts")]
-    return told(facts, CAUSE, fact, Claim("advise/fewer-casts", parts=compiler))
+    return Told(Claim("dtype-casts/converts", parts=casts[:1]), Claim("advise/fewer-casts", parts=compiler))
 
 
-def _cast(facts: Facts, carrier: Carrier) -> Claim | None:
-    """From what to what; None where the types were not recorded."""
+def _cast(facts: Facts, carrier: Carrier) -> list[Claim]:
+    """From what to what; nothing where the types were not recorded."""
     tensors = tensors_of(facts, carrier.op_row)
     if len(tensors) < 2 or not (carrier.op or "").endswith("copy_"):
-        return None
+        return []
     target, source = tensors[0], tensors[1]  # argument 0 of copy_ is the destination
     types = {"from_type": short_type(source.dtype), "to_type": short_type(target.dtype)}
-    return Claim("cast", names={**types, "shapes": shape(target)})
+    return [Claim("cast", names={**types, "shapes": shape(target)})]
+
+
+CAUSE = Cause(NAME, says, shows, kernels=False)

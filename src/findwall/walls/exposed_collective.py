@@ -23,34 +23,32 @@ compressed to bf16, faster-link.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carrying, kernel_evidence
-from findwall.attribute.collectives import host_collectives, staged_bytes
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
+from findwall.attribute.carriers import carrying
+from findwall.attribute.collectives import HostCollective, host_collectives, staged_bytes
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told
 
-CAUSE = "exposed-collective"
+NAME = "exposed-collective"
 COLLECTIVES_NAMED = 2  # in one sentence
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    on_host = [one.evidence for one in host_collectives(facts) if one.ms > 0]
-    return (on_host[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
+def shows(facts: Facts) -> list[Evidence]:
+    return [one.evidence for one in _on_host(facts)][: EVIDENCE_ROWS - 1]
 
 
-def claim(facts: Facts) -> Claim:
-    on_host = _on_host(facts)
-    names = {} if on_host else carrying(facts, CAUSE, COLLECTIVES_NAMED)
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "alone": len(facts.run.traced) <= 1}
-    fact = Claim("exposed-collective/runs-alone", figures, names, parts=on_host)
-    staged = staged_bytes(facts) > 0
-    return told(facts, CAUSE, fact, Claim("advise/nccl-backend" if staged else "advise/overlap-comms"))
+def says(facts: Facts) -> Told:
+    found = _on_host(facts)
+    # The host's collectives by name, count and size, if most of the time is theirs.
+    most = sum(one.ms for one in found) >= MAJORITY_SHARE * facts.spent_ms(NAME)
+    on_host = [one.claim for one in found[:COLLECTIVES_NAMED]] if most else []
+    names = {} if on_host else carrying(facts, NAME, COLLECTIVES_NAMED)
+    alone = len(facts.run.traced) <= 1
+    action = "advise/nccl-backend" if staged_bytes(facts) > 0 else "advise/overlap-comms"
+    return Told(Claim("exposed-collective/runs-alone", {"alone": alone}, names, parts=on_host), Claim(action))
 
 
-def _on_host(facts: Facts) -> list[Claim]:
-    """The host's collectives by name, count and size, if most of the time is theirs."""
-    found = [one for one in host_collectives(facts) if one.ms > 0]
-    most = sum(one.ms for one in found) >= MAJORITY_SHARE * facts.spent_ms(CAUSE)
-    return [one.claim for one in found[:COLLECTIVES_NAMED]] if most else []
+def _on_host(facts: Facts) -> list[HostCollective]:
+    return [one for one in host_collectives(facts) if one.ms > 0]
+
+
+CAUSE = Cause(NAME, says, shows)

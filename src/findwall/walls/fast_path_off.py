@@ -24,16 +24,13 @@ Where much of it is forward work without gradients: evaluate-less-often.
 from __future__ import annotations
 
 from findwall.attribute.carriers import as_evidence, carriers
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Evidence, Facts, Figure, Told
 
-CAUSE = "fast-path-off"
+NAME = "fast-path-off"
 
 
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     return [
         as_evidence(
             facts,
@@ -46,24 +43,22 @@ def evidence(facts: Facts) -> list[Evidence]:
                 "floor_ms": carrier.floor_ms,
             },
         )
-        for carrier in carriers(facts, CAUSE)
+        for carrier in carriers(facts, NAME)
     ]
 
 
-def claim(facts: Facts) -> Claim:
-    found = carriers(facts, CAUSE)
+def says(facts: Facts) -> Told:
+    found = carriers(facts, NAME)
     kinds = {facts.kernel_class(carrier.atom) for carrier in found}
     now = next((facts.math(carrier.atom) for carrier in found), None) or "fp32"
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
-        "conv": "conv" in kinds,
-        "matmul": kinds != {"conv"},
-        "now": now,
-        **_faster(facts, now),
-    }
-    return told(
-        facts, CAUSE, Claim("fast-path-off/vector-units", figures), _advice(facts, now, "conv" in kinds)
-    )
+    figures = {"conv": "conv" in kinds, "matmul": kinds != {"conv"}, "now": now, **_faster(facts, now)}
+    fast = fast_format(facts.ceilings)
+    from_fp64 = now == "fp64"
+    if fast in ("fp16", "bf16"):
+        action = Claim(f"advise/{fast}-autocast", {"from_fp64": from_fp64})
+    else:
+        action = Claim("advise/tf32", {"from_fp64": from_fp64, "conv": "conv" in kinds})
+    return Told(Claim("fast-path-off/vector-units", figures), action)
 
 
 def _faster(facts: Facts, now: str) -> dict[str, Figure]:
@@ -72,8 +67,4 @@ def _faster(facts: Facts, now: str) -> dict[str, Figure]:
     return {"fast": fast, "ratio": flops[fast] / flops[now]} if fast is not None and flops.get(now) else {}
 
 
-def _advice(facts: Facts, now: str, convolutions: bool) -> Claim:
-    fast = fast_format(facts.ceilings)
-    if fast in ("fp16", "bf16"):
-        return Claim(f"advise/{fast}-autocast", {"from_fp64": now == "fp64"})
-    return Claim("advise/tf32", {"from_fp64": now == "fp64", "conv": convolutions})
+CAUSE = Cause(NAME, says, shows, kernels=False)

@@ -22,22 +22,16 @@ scatter_add, embedding_bag instead of embedding and sum, custom-kernels.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carrying, kernel_evidence, reads_wide_rows
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Evidence
-
-CAUSE = "gather-scatter"
+from findwall.attribute.carriers import carrying, reads_wide_rows
+from findwall.walls import Cause, Claim, Facts, Told
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "memory")
-
-
-def claim(facts: Facts) -> Claim:
-    fact = Claim("gather-scatter/misses", amounts(facts, CAUSE), carrying(facts, CAUSE))
+def says(facts: Facts) -> Told:
     # Wide rows cost the same in any order.
     ways = [] if reads_wide_rows(facts) else [Claim("advise/sorted-index")]
     ways += [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/it")]
-    return told(facts, CAUSE, fact, Claim("gather-scatter/ways", parts=ways))
+    fact = Claim("gather-scatter/misses", names=carrying(facts, "gather-scatter"))
+    return Told(fact, Claim("gather-scatter/ways", parts=ways))
+
+
+CAUSE = Cause("gather-scatter", says, reached="memory")

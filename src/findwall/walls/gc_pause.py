@@ -20,38 +20,35 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import GARBAGE
+from findwall.walls import Cause, Claim, Evidence, Facts, Told, lines
 
-CAUSE = "gc-pause"
 
-
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     timed = facts.rank.step_times
     measured = []
     if timed is not None and timed.gc_s:
         spent = timed.gc_s * 1e3
         ran = Claim("evidence/collector", {"collects_ms": spent, "steps": len(timed.seconds)})
         measured = [Evidence(ms=spent, claim=ran)]
-    return (measured + wait_evidence(_calls(facts)))[:EVIDENCE_ROWS]
+    return measured + wait_evidence(_calls(facts))
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told | Claim:
     calls = _calls(facts)
     timed = facts.rank.step_times
     if not calls and (timed is None or timed.gc_s is None):
         return Claim("gc-pause/unknown")
     places = lines(facts.rank.collected_at or next((wait.line for wait in calls if wait.line), None))
     asked = bool(facts.rank.collected_at) or any("collect" in wait.call for wait in calls)
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "asked": asked}
-    action = Claim("advise/freeze-gc/asked" if asked else "advise/freeze-gc", places=places if asked else [])
-    return told(facts, CAUSE, Claim("gc-pause/stops", figures, places=places), action)
+    action = Claim("advise/freeze-gc/asked", places=places) if asked else Claim("advise/freeze-gc")
+    return Told(Claim("gc-pause/stops", {"asked": asked}, places=places), action)
 
 
 def _calls(facts: Facts) -> list[Wait]:
-    return waits(facts, CAUSE, rows_named(facts, GARBAGE, Kind.ANNOTATION, Kind.PYTHON))
+    return waits(facts, "gc-pause", rows_named(facts, GARBAGE, Kind.ANNOTATION, Kind.PYTHON))
+
+
+CAUSE = Cause("gc-pause", says, shows)

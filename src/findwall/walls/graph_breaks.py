@@ -23,22 +23,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
-from findwall.model.claims import Claim, Figure, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import REGION
 from findwall.units import ms
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, known, lines
 
-CAUSE = "graph-breaks"
 
-
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     """The resumed regions before which the device waited; eager ops after a break have none."""
-    positions, amounts_ns = facts.idle_rows(CAUSE)
+    positions, amounts_ns = facts.idle_rows("graph-breaks")
     total: dict[str, float] = {}
     line: dict[str, str | None] = {}
     for row, amount in zip(facts.queue.row[positions].tolist(), amounts_ns.tolist(), strict=True):
@@ -56,15 +51,14 @@ def _shown(name: str, line: str | None, waited_ms: float) -> Evidence:
     return Evidence("", None, None, line, waited_ms, before)
 
 
-def claim(facts: Facts) -> Claim:
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "times": _breaks(facts)}
-    return told(facts, CAUSE, Claim("graph-breaks/leaves", figures), Claim("advise/fewer-graph-breaks"))
-
-
-def _breaks(facts: Facts) -> float:
-    """Compiled regions a step that lie inside another one."""
+def says(facts: Facts) -> Told:
+    """How many compiled regions a step lie inside another one."""
     timeline = facts.timeline
     region = timeline.named(REGION)[timeline.events.name]
     rows = in_window(facts, np.flatnonzero(region & timeline.events.is_kind(Kind.OP, Kind.ANNOTATION)))
     nested = [row for row in rows.tolist() if any(region[one] for one in facts.links.ancestors(row))]
-    return len(nested) / facts.steps.count
+    fact = Claim("graph-breaks/leaves", {"times": len(nested) / facts.steps.count})
+    return Told(fact, Claim("advise/fewer-graph-breaks"))
+
+
+CAUSE = Cause("graph-breaks", says, shows)

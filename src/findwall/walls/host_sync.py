@@ -25,39 +25,30 @@ from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import sampled_evidence
-from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
+from findwall.attribute.waits import syncs, wait_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told
 
-CAUSE = "host-sync"
+NAME = "host-sync"
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    found = wait_evidence(_calls(facts)) + kernel_evidence(facts, CAUSE)
+def shows(facts: Facts) -> list[Evidence]:
+    found = wait_evidence(syncs(facts)) + kernel_evidence(facts, NAME)
     if not any(one.line for one in found):
-        found = [*found[: EVIDENCE_ROWS - 1], *sampled_evidence(facts)[:1], *found[EVIDENCE_ROWS - 1 :]]
-    return found[:EVIDENCE_ROWS]
+        return [*found[: EVIDENCE_ROWS - 1], *sampled_evidence(facts)[:1], *found[EVIDENCE_ROWS - 1 :]]
+    return found
 
 
-def claim(facts: Facts) -> Claim:
-    calls = _calls(facts)
-    if not calls or _copies_ms(facts) > MAJORITY_SHARE * facts.spent_ms(CAUSE):
-        fact = Claim("host-sync/copies", amounts(facts, CAUSE))
-        return told(facts, CAUSE, fact, Claim("advise/remove-sync/copies"))
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "times": sum(wait.times for wait in calls)}
-    fact = Claim("host-sync/stops", figures, parts=[calls[0].claim("host-sync/call")])
-    return told(facts, CAUSE, fact, Claim("advise/remove-sync"))
+def says(facts: Facts) -> Told:
+    calls = syncs(facts)
+    atoms = facts.atoms.of(NAME)
+    copied = time_of(facts, atoms[of_class(facts, "memcpy")[atoms]])  # the device does not wait then
+    if not calls or copied > MAJORITY_SHARE * facts.spent_ms(NAME):
+        return Told(Claim("host-sync/copies"), Claim("advise/remove-sync/copies"))
+    times = sum(wait.times for wait in calls)
+    stops = Claim("host-sync/stops", {"times": times}, parts=[calls[0].claim("host-sync/call")])
+    return Told(stops, Claim("advise/remove-sync"))
 
 
-def _copies_ms(facts: Facts) -> float:
-    """What of it the device spends on copying to the host: it does not wait then."""
-    atoms = facts.atoms.of(CAUSE)
-    return time_of(facts, atoms[of_class(facts, "memcpy")[atoms]])
-
-
-def _calls(facts: Facts) -> list[Wait]:
-    return waits(facts, CAUSE, blocking_rows(facts, CAUSE))
+CAUSE = Cause(NAME, says, shows, kernels=False)

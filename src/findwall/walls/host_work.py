@@ -25,16 +25,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.claims import Claim, Figure, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import TORCH, Kind
 from findwall.units import ms
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, known, lines
 
-CAUSE = "host-work"
+NAME = "host-work"
 GAPS_READ = 200  # the longest: each is looked up among all frames
 
 
@@ -56,7 +53,7 @@ class _Where(msgspec.Struct, frozen=True):
         return Claim(what, figures, known(**fields), lines(line))
 
 
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     found = [
         Evidence("", None, None, where.line or None, spent, where.claim("evidence/silence", {"ms": spent}))
         for where, spent in _silences(facts).items()
@@ -64,34 +61,31 @@ def evidence(facts: Facts) -> list[Evidence]:
     if facts.rank.host_lines:
         seen = sampled_evidence(facts, between_ops=True)
         found = [*found[: EVIDENCE_ROWS - 1], *seen, *found[EVIDENCE_ROWS - 1 :]]
-    return found[:EVIDENCE_ROWS]
+    return found
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told:
     silences = list(_silences(facts))
     line = sampled(facts, between_ops=True)
     where = next((one for one in silences if one.line), None)
-    figures: dict[str, Figure] = amounts(facts, CAUSE)
     if silences and silences[0].computes:
-        fact = silences[0].claim("host-work/computes", figures)
-        return told(facts, CAUSE, fact, Claim("host-work/on-device"))
+        return Told(silences[0].claim("host-work/computes", {}), Claim("host-work/on-device"))
     if where is None and line is not None:
-        fact = Claim("host-work/seen", figures, {"function": line.function}, [line.place])
+        fact = Claim("host-work/seen", names={"function": line.function}, places=[line.place])
     elif where is None and not silences:
-        fact = Claim("host-work/nowhere", figures)
+        fact = Claim("host-work/nowhere")
     else:
         # A sampler that saw no line would see none again.
         unseen = where is None and facts.reading.source != "measured"
-        figures |= {"unseen": unseen, "recorder": facts.timeline.header.recorder}
-        fact = (where or silences[0]).claim("host-work/silence", figures)
+        recorder = facts.timeline.header.recorder
+        fact = (where or silences[0]).claim("host-work/silence", {"unseen": unseen, "recorder": recorder})
     # Beside Python in a thread no kernel is issued.
-    action = Claim("host-work/elsewhere", {"process": loops_in_python(facts)})
-    return told(facts, CAUSE, fact, action)
+    return Told(fact, Claim("host-work/elsewhere", {"process": loops_in_python(facts)}))
 
 
 def _silences(facts: Facts) -> dict[_Where, float]:
     """Host work merged by what the host was doing, in ms a step, the longest first."""
-    positions, amounts_ns = facts.idle_rows(CAUSE)
+    positions, amounts_ns = facts.idle_rows(NAME)
     total: dict[_Where, float] = {}
     for at, amount in zip(positions[:GAPS_READ].tolist(), amounts_ns[:GAPS_READ].tolist(), strict=True):
         where = _doing(facts, at)
@@ -190,3 +184,6 @@ def _neighbours(facts: Facts, start: int, end: int) -> tuple[str | None, str | N
     before = facts.timeline.name_of(int(earlier[np.argmax(events.end[earlier])])) if len(earlier) else None
     after = facts.timeline.name_of(int(later[np.argmin(events.start[later])])) if len(later) else None
     return before, after
+
+
+CAUSE = Cause(NAME, says, shows)

@@ -28,38 +28,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import too_small_share
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.job import graph_share, is_compiled
 from findwall.attribute.parts import mostly_over_parts
 from findwall.attribute.places import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.units import NS_PER_US, ms
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, lines
 
-CAUSE = "launch-bound"
-
-
-def evidence(facts: Facts) -> list[Evidence]:
-    found = [_pace(facts), *_ops(facts)]
-    if len(found) < EVIDENCE_ROWS:
-        found += kernel_evidence(facts, CAUSE)
-    return found[:EVIDENCE_ROWS]
+NAME = "launch-bound"
 
 
-def claim(facts: Facts) -> Claim:
+def shows(facts: Facts) -> list[Evidence]:
+    return [_pace(facts), *_ops(facts)]
+
+
+def says(facts: Facts) -> Told:
     kernels, length = _kernels(facts)
     line = sampled(facts)
-    waits = facts.reading.likely.idle[CAUSE] >= MAJORITY_SHARE * facts.spent()[CAUSE]
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "kernels": kernels, "each_us": length}
+    waits = facts.reading.likely.idle[NAME] >= MAJORITY_SHARE * facts.spent()[NAME]
     places = lines(line.place) if line is not None and waits else []
-    fact = Claim("launch-bound/one-by-one" if waits else "launch-bound/too-small", figures, places=places)
-    return told(facts, CAUSE, fact, _advice(facts))
+    what = "launch-bound/one-by-one" if waits else "launch-bound/too-small"
+    return Told(Claim(what, {"kernels": kernels, "each_us": length}, places=places), _advice(facts))
 
 
 def _advice(facts: Facts) -> Claim:
@@ -76,8 +68,7 @@ def _advice(facts: Facts) -> Claim:
         ways.append("advise/torch-compile")
     if is_compiled(facts) and not replayed and "reduce-overhead" not in facts.refused:
         ways.append("advise/reduce-overhead")
-    parts = [Claim(way) for way in ways]
-    return Claim("launch-bound/ways", {"on_cores": on_cores(facts)}, parts=parts)
+    return Claim("launch-bound/ways", {"on_cores": on_cores(facts)}, parts=[Claim(way) for way in ways])
 
 
 def _kernels(facts: Facts) -> tuple[float, float]:
@@ -93,7 +84,7 @@ def _pace(facts: Facts) -> Evidence:
         "on_cores": on_cores(facts),
         "kernels": kernels,
         "each_us": length,
-        "waits_us": facts.reading.likely.idle[CAUSE] / max(kernels, 1) / NS_PER_US,
+        "waits_us": facts.reading.likely.idle[NAME] / max(kernels, 1) / NS_PER_US,
         "turnaround_ms": facts.turnaround_ms,
     }
     return Evidence(claim=Claim("evidence/pace", figures))
@@ -101,7 +92,7 @@ def _pace(facts: Facts) -> Evidence:
 
 def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     """The ops whose launches the device waited for longest."""
-    positions, amounts_ns = facts.idle_rows(CAUSE)
+    positions, amounts_ns = facts.idle_rows(NAME)
     total: dict[str, float] = {}
     times: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -116,7 +107,10 @@ def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
     found = []
     for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
         line = line_of(facts, first[name])
-        often = {"times": times[name] / facts.steps.count}
-        waited = Claim("evidence/launches", {**often}, {"op": name}, lines(line))
+        often = times[name] / facts.steps.count
+        waited = Claim("evidence/launches", {"times": often}, {"op": name}, lines(line))
         found.append(Evidence("", None, name, line, ms(total[name]), waited))
     return found
+
+
+CAUSE = Cause(NAME, says, shows)

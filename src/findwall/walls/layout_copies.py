@@ -24,30 +24,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, carrying, kernel_evidence
+from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, carrying
 from findwall.attribute.copies import moves_on, turned_by_library
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Facts, Told
 
-CAUSE = "layout-copies"
+NAME = "layout-copies"
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
-
-
-def claim(facts: Facts) -> Claim:
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "moves_on": moves_on(facts)}
-    return told(facts, CAUSE, Claim("layout-copies/copies", figures, carrying(facts, CAUSE)), _advice(facts))
+def says(facts: Facts) -> Told:
+    fact = Claim("layout-copies/copies", {"moves_on": moves_on(facts)}, carrying(facts, NAME))
+    return Told(fact, _advice(facts))
 
 
 def _advice(facts: Facts) -> Claim:
     if moves_on(facts):
         return Claim("advise/fewer-copies/in-place")
-    longest = [one.atom for one in carriers(facts, CAUSE, CARRIERS_SEARCHED)]
+    longest = [one.atom for one in carriers(facts, NAME, CARRIERS_SEARCHED)]
     if np.isin(longest, turned_by_library(facts)).any() and "channels-last" not in facts.refused:
         return Claim("advise/channels-last")
     compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/copies")]
     return Claim("advise/fewer-copies", parts=compiler)
+
+
+CAUSE = Cause(NAME, says)

@@ -22,43 +22,37 @@ for the cores.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.kinds_told import restarts
 from findwall.attribute.loader import cores_of, workers_needed
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
-from findwall.model.claims import Claim, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.structure.host import LOADER
+from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, lines
 
-CAUSE = "loader-starved"
 
-
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     found = wait_evidence(_calls(facts))
     timed = facts.rank.step_times
     if timed is not None and timed.loader_s is not None:
         waited = timed.loader_s * 1e3
         found.append(Evidence(ms=waited, claim=Claim("evidence/loader", {"waits_ms": waited})))
-    return (found + sampled_evidence(facts))[:EVIDENCE_ROWS]
+    return found + sampled_evidence(facts)
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told:
     calls = _calls(facts)
     places = lines(next((wait.line for wait in calls if wait.line), None))
     why, advice = _why(facts, calls)
-    fact = Claim("loader-starved/waits", amounts(facts, CAUSE), places=places, parts=[why])
-    return told(facts, CAUSE, fact, advice, named=restarts(facts))
+    return Told(Claim("loader-starved/waits", places=places, parts=[why]), advice, named=restarts(facts))
 
 
 def _why(facts: Facts, calls: list[Wait]) -> tuple[Claim, Claim]:
     """What is wrong with the loader, and what to do about it."""
     have, again = facts.rank.loader_workers, restarts(facts)
     if again is not None:
-        often = {"every": again.every, "steps_share": again.share, "long_ms": again.mean * 1e3}
-        return Claim("loader/restarts", {**often}), Claim("advise/persistent-workers")
+        often: Figures = {"every": again.every, "steps_share": again.share, "long_ms": again.mean * 1e3}
+        return Claim("loader/restarts", often), Claim("advise/persistent-workers")
     if have == 0 or any("SingleProcess" in wait.call for wait in calls):
         return Claim("loader/by-itself"), Claim("advise/loader-workers/first", _workers(facts, 0))
     if have or any("MultiProcess" in wait.call for wait in calls):
@@ -70,11 +64,14 @@ def _why(facts: Facts, calls: list[Wait]) -> tuple[Claim, Claim]:
     return Claim("loader/cannot-keep-up"), Claim("advise/loader-workers")
 
 
-def _workers(facts: Facts, have: int) -> dict[str, float | int | bool | str | None]:
+def _workers(facts: Facts, have: int) -> Figures:
     """How many would keep up; as many as there are cores where nobody knows."""
     needed = workers_needed(facts, have)
     return {"as_cores": True} if needed is None else {"workers": needed}
 
 
 def _calls(facts: Facts) -> list[Wait]:
-    return waits(facts, CAUSE, rows_named(facts, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON))
+    return waits(facts, "loader-starved", rows_named(facts, LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON))
+
+
+CAUSE = Cause("loader-starved", says, shows)

@@ -30,37 +30,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import carriers, kernel_evidence
+from findwall.attribute.carriers import carriers
 from findwall.attribute.device_kind import on_cores
-from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.layouts import channels_last, convolves
 from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
 from findwall.units import ms
+from findwall.walls import Cause, Claim, Facts, Figure
 
-CAUSE = "memory-roof"
-
-
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "memory")
+NAME = "memory-roof"
 
 
-def claim(facts: Facts) -> Claim:
-    found = carriers(facts, CAUSE)
+def says(facts: Facts) -> Claim:
+    found = carriers(facts, NAME)
     thin = bool(found) and facts.kernel_class(found[0].atom) == "matmul"
     width = _width(facts)
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "thin": thin, "each_bytes": width}
+    figures: dict[str, Figure] = {**amounts(facts, NAME), "thin": thin, "each_bytes": width}
     parts = [no_other(facts), _fewer(facts, thin, width), *beside_gradients(facts)]
     return Claim("memory-roof/fills", figures, parts=parts)
 
 
 def _width(facts: Facts) -> int:
     """Bytes of the values that most of this time moves; 0 where no width has most of it."""
-    atoms = facts.atoms.of(CAUSE)
+    atoms = facts.atoms.of(NAME)
     total = np.bincount(value_bytes(facts, atoms), facts.own[atoms], minlength=1)
     most = int(np.argmax(total))
     return most if total[most] > MAJORITY_SHARE * total.sum() else 0
@@ -76,9 +70,12 @@ def _fewer(facts: Facts, thin: bool, width: int) -> Claim:
         return Claim("fewer-bytes/any")
     if on_cores(facts):
         return Claim("fewer-bytes/16-bit")
-    atoms = facts.atoms.of(CAUSE)
+    atoms = facts.atoms.of(NAME)
     saved = float((facts.own[atoms] * (1.0 - under_autocast(facts)[atoms])).sum())
-    if saved < SMALL_PART * facts.spent()[CAUSE]:
+    if saved < SMALL_PART * facts.spent()[NAME]:
         return Claim("fewer-bytes/by-hand")
     turned = convolves(facts) and not channels_last(facts)
     return Claim("fewer-bytes/autocast", {"narrower_ms": ms(saved), "turned": turned})
+
+
+CAUSE = Cause(NAME, says, reached="memory")

@@ -23,34 +23,28 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
+from findwall.attribute.carriers import carriers
 from findwall.attribute.shapes import odd_dims, padded
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Facts, Figure, Told
 
-CAUSE = "misaligned-shapes"
 # Longest first: one dimension is shared by several matmuls. Chosen by hand, not calibrated.
 CARRIERS_WITH_DIMS = 24
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "aligned")
-
-
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told:
     sizes: dict[str, Figure] = {}
     for at, size in enumerate(_odd_sizes(facts), 1):
         sizes |= {f"size{at}": size, f"padded{at}": padded(size)}
-    fact = Claim("misaligned-shapes/fall-back", {**amounts(facts, CAUSE), **sizes})
-    return told(facts, CAUSE, fact, Claim("advise/pad-shapes", sizes))
+    return Told(Claim("misaligned-shapes/fall-back", sizes), Claim("advise/pad-shapes", sizes))
 
 
 def _odd_sizes(facts: Facts, most: int = 3) -> list[int]:
     """The dims to pad, by the time that goes to them."""
     cost: dict[int, float] = {}
-    for carrier in carriers(facts, CAUSE, CARRIERS_WITH_DIMS):
+    for carrier in carriers(facts, "misaligned-shapes", CARRIERS_WITH_DIMS):
         for size in odd_dims(facts, carrier.op_row):
             cost[size] = cost.get(size, 0.0) + carrier.ms
     return sorted(cost, key=lambda size: (-cost[size], size))[:most]
+
+
+CAUSE = Cause("misaligned-shapes", says, reached="aligned")

@@ -18,37 +18,29 @@ more-microbatches, an interleaved or zero-bubble schedule, even stages (balance-
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import ms
+from findwall.walls import Cause, Claim, Evidence, Facts, Told
 
-CAUSE = "pipeline-bubble"
-
-
-def evidence(facts: Facts) -> list[Evidence]:
-    return [*_waits(facts), *kernel_evidence(facts, CAUSE)][:EVIDENCE_ROWS]
+NAME = "pipeline-bubble"
 
 
-def _waits(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     """Idle time in which another device of the process works."""
-    _, spent = facts.idle_rows(CAUSE)
+    _, spent = facts.idle_rows(NAME)
     if len(spent) == 0:
         return []
     total = ms(float(spent.sum()))
     figures = {"stretches": len(spent) / facts.steps.count, "waits_ms": total}
-    return [Evidence(ms=total, claim=Claim("evidence/stretches", {**figures}))]
+    return [Evidence(ms=total, claim=Claim("evidence/stretches", figures))]
 
 
-def claim(facts: Facts) -> Claim:
-    calls = len(facts.atoms.of(CAUSE)) / facts.steps.count
-    figures = amounts(facts, CAUSE)
-    if calls == 0 and len(facts.idle_rows(CAUSE)[0]):
-        fact = Claim("pipeline-bubble/devices", figures)
-        return told(facts, CAUSE, fact, Claim("advise/more-microbatches/devices"))
-    if calls == 0:
-        return Claim("pipeline-bubble/unknown")
-    fact = Claim("pipeline-bubble/stages", {**figures, "messages": calls})
-    return told(facts, CAUSE, fact, Claim("advise/more-microbatches"))
+def says(facts: Facts) -> Told | Claim:
+    calls = len(facts.atoms.of(NAME)) / facts.steps.count
+    if calls:
+        return Told(Claim("pipeline-bubble/stages", {"messages": calls}), Claim("advise/more-microbatches"))
+    if len(facts.idle_rows(NAME)[0]):
+        return Told(Claim("pipeline-bubble/devices"), Claim("advise/more-microbatches/devices"))
+    return Claim("pipeline-bubble/unknown")
+
+
+CAUSE = Cause(NAME, says, shows)

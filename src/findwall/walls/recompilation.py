@@ -28,45 +28,38 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.setups import SetUp, compiling, set_ups
 from findwall.attribute.waits import wait_evidence
-from findwall.model.claims import Claim, Figure, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, known, lines
 
-CAUSE = "recompilation"
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 
 
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     found = [*wait_evidence(compiling(facts)), *(_shown(one) for one in set_ups(facts) if one.ms > 0)]
-    return sorted(found, key=lambda one: -(one.ms or 0.0))[:EVIDENCE_ROWS]
+    return sorted(found, key=lambda one: -(one.ms or 0.0))
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told:
     calls, prepared = compiling(facts), set_ups(facts)
     if sum(one.ms for one in prepared) > sum(one.ms for one in calls):
-        return _about_set_ups(facts, prepared[0])
+        way = ("tries", "tried") if prepared[0].tried else ("sets-up", "set-up")
+        fact = _set_up(f"recompilation/{way[0]}", prepared[0], {})
+        return Told(fact, Claim(f"advise/static-shapes/{way[1]}"))
     ids = [found for found in (_FRAME_ID.search(name) for name in facts.timeline.names) if found]
     again = max((int(found[2]) for found in ids), default=0)
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "compiled": again + 1 if again else None}
     places = lines(next((wait.line for wait in calls if wait.line), None))
-    fact = Claim("recompilation/compiles", figures, places=places)
-    return told(facts, CAUSE, fact, Claim("advise/static-shapes/dynamic"))
+    fact = Claim("recompilation/compiles", {"compiled": again + 1 if again else None}, places=places)
+    return Told(fact, Claim("advise/static-shapes/dynamic"))
 
 
-def _about_set_ups(facts: Facts, first: SetUp) -> Claim:
-    fact = _set_up(
-        "recompilation/tries" if first.tried else "recompilation/sets-up", first, amounts(facts, CAUSE)
-    )
-    return told(facts, CAUSE, fact, Claim("advise/static-shapes/" + ("tried" if first.tried else "set-up")))
-
-
-def _set_up(what: str, one: SetUp, figures: dict[str, Figure]) -> Claim:
+def _set_up(what: str, one: SetUp, figures: Figures) -> Claim:
     return Claim(what, {**figures, "new": one.shapes}, known(op=one.op, shapes=one.shape), lines(one.line))
 
 
 def _shown(one: SetUp) -> Evidence:
-    figures: dict[str, Figure] = {"often": one.times, "ms": one.ms}
-    return Evidence("", None, one.op, one.line, one.ms, _set_up("evidence/set-up", one, figures))
+    claim = _set_up("evidence/set-up", one, {"often": one.times, "ms": one.ms})
+    return Evidence("", None, one.op, one.line, one.ms, claim)
+
+
+CAUSE = Cause("recompilation", says, shows, kernels=False)

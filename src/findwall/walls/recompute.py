@@ -24,31 +24,30 @@ batch.
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.units import GIB, LEAST_SHOWN_MS, ms
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
-CAUSE = "recompute"
+NAME = "recompute"
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    found = kernel_evidence(facts, CAUSE)
-    waited = ms(facts.reading.likely.idle[CAUSE])
+def shows(facts: Facts) -> list[Evidence]:
+    found = kernel_evidence(facts, NAME)
+    waited = ms(facts.reading.likely.idle[NAME])
     if waited < LEAST_SHOWN_MS:
         return found
     late = Evidence(ms=waited, claim=Claim("evidence/checkpointing", {"waits_ms": waited}))
     return [*found[: EVIDENCE_ROWS - 1], late]
 
 
-def claim(facts: Facts) -> Claim:
-    fact = Claim("recompute/forward-again", amounts(facts, CAUSE))
-    return told(facts, CAUSE, fact, Claim("advise/less-recompute", _room(facts)))
+def says(facts: Facts) -> Told:
+    return Told(Claim("recompute/forward-again"), Claim("advise/less-recompute", _room(facts)))
 
 
-def _room(facts: Facts) -> dict[str, Figure]:
+def _room(facts: Facts) -> Figures:
     """How much memory is left to keep activations in, where both figures are known."""
     peak = facts.run.peak_memory
     totals = [device.total_memory for device in facts.timeline.header.devices if device.total_memory]
     return {"used_gib": peak / GIB, "total_gib": totals[0] / GIB} if peak and totals else {}
+
+
+CAUSE = Cause(NAME, says, shows, kernels=False)

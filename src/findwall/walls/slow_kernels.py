@@ -28,18 +28,15 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, work_classes
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
+from findwall.attribute.carriers import Carrier, carriers, work_classes
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.indexing import row_length
 from findwall.model.catalogue import NEAR
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Facts, Told
 
-CAUSE = "slow-kernels"
+NAME = "slow-kernels"
 # Values put in order or picked by rank. Whole tensors compared with each other do that for few of them.
 _SELECTS = re.compile(r"^aten::(?:(?:nan)?median|kthvalue|topk|sort|argsort|msort)$")
 FEW_VALUES = 32  # up to here a network has some 200 exchanges at most. Chosen by hand, not calibrated.
@@ -47,22 +44,17 @@ FEW_VALUES = 32  # up to here a network has some 200 exchanges at most. Chosen b
 _TIMES_VECTOR = re.compile(r"^aten::(add)?mv_?$")
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE, "ceiling")
-
-
-def claim(facts: Facts) -> Claim:
-    found = carriers(facts, CAUSE)
+def says(facts: Facts) -> Told:
     idle = cores_in_use(facts)
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), **work_classes(facts, CAUSE)}
+    figures = work_classes(facts, NAME)
     if idle is not None and idle.idle > 0 and idle_cores_ms(facts) > 0:
         fact = Claim("slow-kernels/idle-cores", {**figures, "used": idle.used, "cores": idle.cores})
         saves = Claim("gain/alone", {"saves_ms": saved_on_all_cores_ms(facts, idle)})
-        return told(facts, CAUSE, fact, Claim("advise/more-threads", {"threads": idle.cores}), saves)
-    longest = found[0] if found else None
+        return Told(fact, Claim("advise/more-threads", {"threads": idle.cores}), saves)
+    longest = next(iter(carriers(facts, NAME)), None)
     figures |= {"roof_share": NEAR, "reached_share": longest.reached if longest else None}
     names = {"kernel": longest.kernel} if longest is not None else {}
-    return told(facts, CAUSE, Claim("slow-kernels/below", figures, names), _advice(facts, longest))
+    return Told(Claim("slow-kernels/below", figures, names), _advice(facts, longest))
 
 
 def _advice(facts: Facts, longest: Carrier | None) -> Claim:
@@ -105,3 +97,6 @@ def _is_foreign(longest: Carrier, kind: str) -> bool:
     if longest.op is None:
         return kind == "other"
     return not longest.op.startswith("aten::") and not longest.kernel.startswith("triton_")
+
+
+CAUSE = Cause(NAME, says, reached="ceiling")

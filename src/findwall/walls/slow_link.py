@@ -21,24 +21,16 @@ node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf1
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.device_kind import maker
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
-
-CAUSE = "slow-link"
+from findwall.walls import Cause, Claim, Facts, Told
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
-
-
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told | Claim:
     ranks, link = facts.ranks, facts.ceilings.link_bandwidth
     if ranks is None or ranks.bus_rate is None or link is None:
         return Claim("slow-link/unknown")
-    rates: dict[str, Figure] = {"rate_gbps": ranks.bus_rate / 1e9, "link_gbps": link / 1e9}
-    fact = Claim("slow-link/transfers", {**amounts(facts, CAUSE), **rates})
-    return told(facts, CAUSE, fact, Claim("advise/faster-link", {"maker": maker(facts)}))
+    rates = {"rate_gbps": ranks.bus_rate / 1e9, "link_gbps": link / 1e9}
+    return Told(Claim("slow-link/transfers", rates), Claim("advise/faster-link", {"maker": maker(facts)}))
+
+
+CAUSE = Cause("slow-link", says)

@@ -23,29 +23,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.messages import message_bytes
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
-
-CAUSE = "small-collectives"
+from findwall.walls import Cause, Claim, Facts, Told
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
-
-
-def claim(facts: Facts) -> Claim:
-    atoms = facts.atoms.of(CAUSE)
-    sizes = message_bytes(facts.timeline, facts.links, facts.kernels.row[facts.atoms.index[atoms]])
-    sizes = sizes[~np.isnan(sizes)]
+def says(facts: Facts) -> Told | Claim:
+    atoms = facts.atoms.of("small-collectives")
     if len(atoms) == 0:
         return Claim("small-collectives/unknown")
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
+    sizes = message_bytes(facts.timeline, facts.links, facts.kernels.row[facts.atoms.index[atoms]])
+    known = sizes[~np.isnan(sizes)]
+    figures = {
         "messages": len(atoms) / facts.steps.count,
-        "each_bytes": float(np.median(sizes)) if len(sizes) else None,
+        "each_bytes": float(np.median(known)) if len(known) else None,
     }
-    return told(facts, CAUSE, Claim("small-collectives/latency", figures), Claim("advise/bucket-collectives"))
+    return Told(Claim("small-collectives/latency", figures), Claim("advise/bucket-collectives"))
+
+
+CAUSE = Cause("small-collectives", says)

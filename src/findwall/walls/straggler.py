@@ -19,22 +19,17 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import holding_down
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.run import HostLine, Rank
+from findwall.walls import Cause, Claim, Evidence, Facts, Told, lines
 
-CAUSE = "straggler"
 RANKS_LISTED = 8  # in one line, those that wait longest. Chosen by hand, not calibrated.
 
 
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     ranks = facts.ranks
     if ranks is None:
-        return kernel_evidence(facts, CAUSE)
+        return []
     waits = [Claim("rank-waits", {"rank": rank, "ms": wait}) for rank, wait in ranks.by_wait[:RANKS_LISTED]]
     found = [Evidence(claim=Claim("evidence/ranks-wait", parts=waits))]
     late = _late(facts)
@@ -43,27 +38,22 @@ def evidence(facts: Facts) -> list[Evidence]:
         found.append(Evidence(claim=held))
     line = _line_of(late)
     if line is not None:
-        figures: dict[str, Figure] = {"rank": ranks.late, "seen_share": line.share}
-        seen = Claim("evidence/rank-at", figures, {"function": line.function}, [line.place])
+        late_at = {"rank": ranks.late, "seen_share": line.share}
+        seen = Claim("evidence/rank-at", late_at, {"function": line.function}, [line.place])
         found.append(Evidence(line=line.place, claim=seen))
-    return [*found, *kernel_evidence(facts, CAUSE)][:EVIDENCE_ROWS]
+    return found
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told | Claim:
     ranks = facts.ranks
     if ranks is None:
         return Claim("straggler/unknown")
     late = _late(facts)
     line, held = _line_of(late), holding_down(late)
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
-        "late": ranks.late,
-        "late_count": ranks.late_count,
-        "matched": ranks.matched,
-    }
+    figures = {"late": ranks.late, "late_count": ranks.late_count, "matched": ranks.matched}
     fact = Claim("straggler/arrives-last", figures, places=lines(line.place if line is not None else None))
     action = Claim("advise/balance-ranks") if held is None else Claim("clocks/cool", parts=[held])
-    return told(facts, CAUSE, fact, action)
+    return Told(fact, action)
 
 
 def _late(facts: Facts) -> Rank:
@@ -75,3 +65,6 @@ def _late(facts: Facts) -> Rank:
 def _line_of(rank: Rank) -> HostLine | None:
     """Where a rank's own code stood most, if it was sampled."""
     return next(iter(rank.host_lines), None)
+
+
+CAUSE = Cause("straggler", says, shows)

@@ -20,34 +20,29 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.conditions import throttle_reasons
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-
-CAUSE = "throttled"
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
 
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     reasons = sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
-    held = [
+    return [
         Evidence(claim=Claim("evidence/held-down", {"reason": reason, "held_share": share}))
-        for reason, share in reasons
+        for reason, share in reasons[: EVIDENCE_ROWS - 1]
     ]
-    return (held[: EVIDENCE_ROWS - 1] + kernel_evidence(facts, CAUSE))[:EVIDENCE_ROWS]
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told | Claim:
     clock = facts.rank.telemetry.sm_clock_mhz
     if clock is None:
         return Claim("throttled/unknown")
     reasons = throttle_reasons(facts.rank.telemetry)
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
+    figures: Figures = {
         "mean_mhz": clock.mean,
         "most_mhz": clock.max,
         "reason": max(reasons, key=lambda reason: reasons[reason]) if reasons else None,
     }
-    return told(facts, CAUSE, Claim("throttled/slower", figures), Claim("clocks/cool"))
+    return Told(Claim("throttled/slower", figures), Claim("clocks/cool"))
+
+
+CAUSE = Cause("throttled", says, shows)

@@ -21,25 +21,18 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.scores import score_shapes
-from findwall.model.claims import Claim, Figure, known
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Facts, Told, known
 
-CAUSE = "unfused-attention"
 MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
-
-
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told:
     shapes = sorted(score_shapes(facts.timeline), key=lambda one: (-one[0] * one[1] * one[2], one))
     largest = f"[{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else None
     on_math = MATH_PATH in facts.timeline.names
-    figures: dict[str, Figure] = {**amounts(facts, CAUSE), "on_math_path": on_math}
-    fact = Claim("unfused-attention/op-by-op", figures, known(shapes=largest))
-    return told(facts, CAUSE, fact, Claim("advise/sdpa/math-path" if on_math else "advise/sdpa"))
+    fact = Claim("unfused-attention/op-by-op", {"on_math_path": on_math}, known(shapes=largest))
+    return Told(fact, Claim("advise/sdpa/math-path" if on_math else "advise/sdpa"))
+
+
+CAUSE = Cause("unfused-attention", says)

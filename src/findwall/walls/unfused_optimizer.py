@@ -23,36 +23,23 @@ of the step.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.job import HAVE_FUSED, updates_itself
-from findwall.model.claims import Claim, Figure, known
-from findwall.model.diagnosis import Evidence
 from findwall.structure.steps import optimizers
+from findwall.walls import Cause, Claim, Facts, Figures, Told, known
 
-CAUSE = "unfused-optimizer"
-
-
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
+NAME = "unfused-optimizer"
 
 
-def claim(facts: Facts) -> Claim:
-    named = known(optimizer=optimizer_name(facts))
+def says(facts: Facts) -> Told:
+    optimizer = next(iter(optimizers(facts.timeline)), None)  # its class, where a range names it
     own = updates_itself(facts)
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
-        "kernels": len(facts.atoms.of(CAUSE)) / facts.steps.count,
-        "own": own,
-    }
-    fused = not named or named["optimizer"] in HAVE_FUSED
-    action = Claim("advise/fused-optimizer", names=named) if fused else Claim("advise/torch-compile/update")
+    figures: Figures = {"kernels": len(facts.atoms.of(NAME)) / facts.steps.count, "own": own}
+    fact = Claim("unfused-optimizer/updates", figures, known(optimizer=optimizer))
     if own:
-        action = Claim("advise/torch-compile/own-update")
-    return told(facts, CAUSE, Claim("unfused-optimizer/updates", figures, named), action)
+        return Told(fact, Claim("advise/torch-compile/own-update"))
+    if optimizer is None or optimizer in HAVE_FUSED:
+        return Told(fact, Claim("advise/fused-optimizer", names=known(optimizer=optimizer)))
+    return Told(fact, Claim("advise/torch-compile/update"))
 
 
-def optimizer_name(facts: Facts) -> str | None:
-    """The optimizer's class, where a range names it."""
-    return next(iter(optimizers(facts.timeline)), None)
+CAUSE = Cause(NAME, says)

@@ -26,44 +26,30 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, carrying, kernel_evidence
+from findwall.attribute.carriers import carriers, carrying
 from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.layouts import channels_last
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import Evidence
+from findwall.walls import Cause, Claim, Facts, Told
 
-CAUSE = "unfused-pointwise"
+NAME = "unfused-pointwise"
 TOLD = ("pointwise", "norm", "softmax", "reduce")  # classes of kernels, as they are told
 
 
-def evidence(facts: Facts) -> list[Evidence]:
-    return kernel_evidence(facts, CAUSE)
-
-
-def claim(facts: Facts) -> Claim:
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
-        "kernels": len(facts.atoms.of(CAUSE)) / facts.steps.count,
-        **_classes(facts),
-    }
-    return told(
-        facts, CAUSE, Claim("unfused-pointwise/moves", figures, carrying(facts, CAUSE)), _advice(facts)
-    )
-
-
-def _classes(facts: Facts) -> dict[str, Figure]:
-    """What kernels these are; a class that takes little of the time is not told."""
-    atoms = facts.atoms.of(CAUSE)
-    least = SMALL_PART * time_of(facts, atoms)
-    return {name: time_of(facts, atoms[of_class(facts, name)[atoms]]) > least for name in TOLD}
+def says(facts: Facts) -> Told:
+    atoms = facts.atoms.of(NAME)
+    least = SMALL_PART * time_of(facts, atoms)  # a class that takes less of the time is not told
+    classes = {name: time_of(facts, atoms[of_class(facts, name)[atoms]]) > least for name in TOLD}
+    figures = {"kernels": len(atoms) / facts.steps.count, **classes}
+    return Told(Claim("unfused-pointwise/moves", figures, carrying(facts, NAME)), _advice(facts))
 
 
 def _advice(facts: Facts) -> Claim:
-    if any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, CAUSE)):
+    if any(carrier.kernel.startswith("triton_") for carrier in carriers(facts, NAME)):
         return Claim("advise/fewer-graph-breaks/chains")
     convolved = float(facts.own[of_class(facts, "conv")].sum())
     turns = convolved > MENTION_SHARE * facts.step and not channels_last(facts)
     return Claim("unfused-pointwise/compile", {"turns": turns})
+
+
+CAUSE = Cause(NAME, says)

@@ -23,17 +23,12 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.conditions import SLOW_STEP_RATIO
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figure
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-
-CAUSE = "unstable-steps"
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
 
-def evidence(facts: Facts) -> list[Evidence]:
+def shows(facts: Facts) -> list[Evidence]:
     seconds = _seconds(facts)
     if len(seconds) < 2:
         return []
@@ -46,33 +41,30 @@ def evidence(facts: Facts) -> list[Evidence]:
 
 def _shown(seconds: np.ndarray, at: int, median: float) -> Evidence:
     took = float(seconds[at]) * 1e3
-    figures: dict[str, Figure] = {"step": at, "steps": len(seconds), "took_ms": took}
-    return Evidence(
-        ms=took, claim=Claim("evidence/slow-step", {**figures, "ratio": float(seconds[at] / median)})
-    )
+    figures = {"step": at, "steps": len(seconds), "took_ms": took, "ratio": float(seconds[at] / median)}
+    return Evidence(ms=took, claim=Claim("evidence/slow-step", figures))
 
 
-def claim(facts: Facts) -> Claim:
+def says(facts: Facts) -> Told | Claim:
     seconds = _seconds(facts)
     if len(seconds) < 2:
         return Claim("unstable-steps/unknown")
     median = float(np.median(seconds))
-    line = sampled(facts)
-    at_line = line is not None and line.share >= MAJORITY_SHARE
-    figures: dict[str, Figure] = {
-        **amounts(facts, CAUSE),
+    figures: Figures = {
         "slow": int((seconds > SLOW_STEP_RATIO * median).sum()),
         "steps": len(seconds),
         "ratio": SLOW_STEP_RATIO,
         "median_ms": median * 1e3,
     }
-    names = {"function": line.function} if line is not None and at_line else {}
-    places = [line.place] if line is not None and at_line else []
-    return told(
-        facts, CAUSE, Claim("unstable-steps/slow", figures, names, places), Claim("unstable-steps/look")
-    )
+    line, look = sampled(facts), Claim("unstable-steps/look")
+    if line is None or line.share < MAJORITY_SHARE:
+        return Told(Claim("unstable-steps/slow", figures), look)
+    return Told(Claim("unstable-steps/slow", figures, {"function": line.function}, [line.place]), look)
 
 
 def _seconds(facts: Facts) -> np.ndarray:
     timed = facts.rank.step_times
     return np.array(timed.seconds if timed is not None else ())
+
+
+CAUSE = Cause("unstable-steps", says, shows)

@@ -178,10 +178,9 @@ def _roof(facts: Facts, scenario: Scenario) -> str:
     spent = facts.spent(scenario)
     known = facts.ceilings.known or facts.rank.device_kind == "cpu"  # cores are judged without, with care
     unknown = facts.unknown(scenario) + facts.whole.start_up_ns + MAY_HIDE_SHARE * facts.blind(scenario)
-    if unknown > SMALL_PART * scenario.step or not known:
+    unseen = scenario.idle[UNKNOWN] > WORTH_IT * scenario.step  # as much as would make a wall
+    if unknown > SMALL_PART * scenario.step or unseen or not known:
         return UNKNOWN
-    if scenario.idle[UNKNOWN] > WORTH_IT * scenario.step:  # as much as would make a wall
-        return UNKNOWN
-    at_the_roof = spent.of(WALLS["compute"]) >= spent.of(WALLS["bandwidth"])
-    roof = "at-the-roof" if at_the_roof else "memory-roof"
+    compute, memory = spent.of(WALLS["compute"]), spent.of(WALLS["bandwidth"])
+    roof = "at-the-roof" if compute >= memory else "memory-roof"
     return roof if spent[roof] >= WORTH_IT * scenario.step else NO_ROOF
