@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.attribute.autocast import autocast_likely, multiply_wide
-from findwall.attribute.casts import cast_ns
 from findwall.attribute.facts import Facts
-from findwall.attribute.widths import likely_under_autocast, under_autocast
+from findwall.attribute.number_formats import cast_ns, likely_under_autocast, under_autocast
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.model.events import Kind
 from findwall.replay.change import Change, Issue

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.casts import cast_ns
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.layouts import channels_last, convolves, on_images
-from findwall.attribute.likely import (
+from findwall.attribute.job import on_cores
+from findwall.attribute.likely_times import (
     compiles,
     host_ns,
     layout_with,
@@ -17,9 +15,9 @@ from findwall.attribute.likely import (
     products_ns,
     to_likely,
 )
-from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times
+from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, cast_ns, math_times, under_autocast
+from findwall.attribute.shapes import channels_last, convolves, on_images
 from findwall.attribute.whatif import at_math, knows_floor, to_floor
-from findwall.attribute.widths import under_autocast
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.claims import Claim
 from findwall.model.intervals import I64

@@ -2,6 +2,8 @@
 
 This file alone cuts the step into atoms. A device row's own time is one atom; the idle time before it
 is one atom a cause. Which cause owns which device row is the ranked list of claims below, and nothing else.
+What runs beside something more important is not counted again: a slice of time goes to the kernel in it,
+before the collective, the copy, the memset; equals share it.
 """
 
 from __future__ import annotations
@@ -16,21 +18,18 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from findwall.attribute.fetching import fetches
-from findwall.attribute.fusion import Fused, fuse
+from findwall.attribute.fused_kernels import kept_share, touches_scores
+from findwall.attribute.fusion import Fused, fetches, fuse
 from findwall.attribute.kernels import BOUNDS, KernelTable
 from findwall.attribute.messages import is_point_to_point, message_bytes
-from findwall.attribute.scores import touches_scores
-from findwall.attribute.slices import share_out
-from findwall.attribute.updates import kept_share
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.attribute.workmodel.serving import SERVERS
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
-from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
+from findwall.model.causes import CAUSES as CAUSES
 from findwall.model.causes import UNKNOWN as UNKNOWN
 from findwall.model.causes import cause_index
 from findwall.model.events import Bool, Kind, Timeline
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import EMPTY, F64, I64, union
 from findwall.model.machine import Ceilings
 from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.structure.links import Links
@@ -348,3 +347,29 @@ def claim_throttled(atoms: DeviceAtoms, kernels: KernelTable, lost: float) -> De
     """Arithmetic runs at the clock: what held-down clocks took of it."""
     arithmetic = kernels.bound[atoms.index] == BOUNDS.index("compute")
     return split_off(atoms, np.where(arithmetic, lost, 0.0), "throttled") if lost > 0 else atoms
+
+
+def share_out(start: I64, end: I64, level: I64) -> F64:
+    """Each row's own time; the sum is the length of the union. Lower levels come first."""
+    own = np.zeros(len(start))
+    taken = EMPTY
+    for rank in np.unique(level).tolist():
+        rows = np.flatnonzero(level == rank)
+        own[rows] = _among_equals(start[rows], end[rows], taken.start, taken.end)
+        taken = taken | union(start[rows], end[rows])
+    return own
+
+
+def _among_equals(start: I64, end: I64, taken_start: I64, taken_end: I64) -> F64:
+    """Integrate 1 / (rows running) over the time nobody more important has taken."""
+    edges = np.concatenate([start, end, taken_start, taken_end])
+    running = np.repeat([1, -1, 0, 0], [len(start), len(end), len(taken_start), len(taken_end)])
+    above = np.repeat([0, 0, 1, -1], [len(start), len(end), len(taken_start), len(taken_end)])
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    depth = np.cumsum(running[order])[:-1]
+    free = np.cumsum(above[order])[:-1] == 0
+    rate = np.where(free & (depth > 0), 1.0 / np.maximum(depth, 1), 0.0)
+    paid = np.concatenate([[0.0], np.cumsum(rate * np.diff(edges))])
+    found: F64 = paid[np.searchsorted(edges, end)] - paid[np.searchsorted(edges, start)]
+    return found

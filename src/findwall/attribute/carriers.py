@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
+from findwall.attribute.job import on_cores
 from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text, tensors_of

@@ -5,18 +5,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.beside import beside_the_model, rows_beside_the_model
+from findwall.attribute.beside_the_model import beside_the_model, rows_beside_the_model
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.fetching import fetches
-from findwall.attribute.fusion import is_fusable
-from findwall.attribute.layouts import channels_last, convolves, under_convolution
-from findwall.attribute.likely import batch_norms, narrows, op_named, products_ns, to_likely, turned
-from findwall.attribute.padding import padding_ns
-from findwall.attribute.round_trips import there_and_back
+from findwall.attribute.fusion import fetches, is_fusable, there_and_back
+from findwall.attribute.likely_times import batch_norms, narrows, op_named, products_ns, to_likely, turned
+from findwall.attribute.number_formats import likely_under_autocast
+from findwall.attribute.shapes import channels_last, convolves, padding_ns, under_convolution
 from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, to_floor
 from findwall.attribute.whatif import gone as dropped
-from findwall.attribute.widths import likely_under_autocast
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64

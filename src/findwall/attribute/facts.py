@@ -11,16 +11,21 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
-from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
-from findwall.attribute.counted import Counted, settle
 from findwall.attribute.fusion import Fused, fuse, unfollowed
-from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.attribute.kinds import kinds_found, kinds_traced
-from findwall.attribute.ncu_match import Matched, match
+from findwall.attribute.hardware_counters import Counted, Matched, match, settle
+from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table, taken_at_their_word
 from findwall.attribute.rank_findings import RankFindings
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.taken_away import taken_away
-from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
+from findwall.attribute.timed_steps import (
+    collections_ns,
+    cores_at_work,
+    kinds_found,
+    kinds_traced,
+    loader_ns,
+    rare_ns,
+    throttled_share,
+)
 from findwall.attribute.workmodel.kernel_types import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS

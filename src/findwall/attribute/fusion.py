@@ -1,8 +1,13 @@
-"""What a chain of memory-bound kernels would still have to move if it were one kernel.
+"""What kernels would still have to move if one did the work of several.
 
-The tensors are followed from op to op: where an op reads what one of the few before it in the same
-chain wrote, a fused kernel would neither write nor read it. Traces carry no addresses, so a tensor is
-recognised by its size and type; a chain ends at the first kernel that cannot be fused into it.
+Chains of memory-bound kernels: the tensors are followed from op to op. Where an op reads what one of the few
+before it in the same chain wrote, a fused kernel would neither write nor read it. Traces carry no addresses,
+so a tensor is recognised by its size and type; a chain ends at the first kernel that cannot be fused into it.
+
+Rows fetched and added up by number: what is fetched goes straight to the kernel behind it, and what is added
+up comes straight from the one in front of it.
+
+Casts there and back: a tensor made wide and narrow again with nothing done to it meanwhile.
 """
 
 from __future__ import annotations
@@ -170,3 +175,82 @@ def _op_named(timeline: Timeline, op: I64, pattern: re.Pattern[str]) -> Bool:
     hits = np.array([bool(pattern.search(name)) for name in timeline.names] or [False], bool)
     found: Bool = (op >= 0) & hits[timeline.events.name[np.maximum(op, 0)]]
     return found
+
+
+FETCH = re.compile(r"::(?:gather|index_select|embedding|take_along_dim)$")
+ADD_UP = re.compile(r"::(?:index_add|scatter_add)_?$")
+ADDED = 3  # the argument of either that holds what is added
+
+
+def fetches(timeline: Timeline, kernels: KernelTable, index: I64, step: I64) -> tuple[I64, F64]:
+    """Places in `index`, kernels in device order, of those that fetch rows or add them up; and the bytes that
+    each must still move in one kernel with its neighbour."""
+    at = np.flatnonzero(kernels.class_index[index] == KERNEL_CLASSES.index("gather"))
+    joins = is_fusable(timeline, kernels, index)
+    joins[at] = True
+    places, kept = [], []
+    for here in at.tolist():
+        op = int(kernels.op[index[here]])
+        name = timeline.name_of(op) if op >= 0 else ""
+        if FETCH.search(name):
+            spared = _written(timeline, op) if _joined(joins, step, here, here + 1) else 0.0
+        elif ADD_UP.search(name):
+            spared = _added(timeline, op) if _joined(joins, step, here, here - 1) else 0.0
+        else:
+            continue
+        places.append(here)
+        kept.append(max(float(kernels.bytes[index[here]]) - spared, 0.0))
+    return np.array(places, np.int64), np.array(kept)
+
+
+def _joined(joins: Bool, step: I64, one: int, other: int) -> bool:
+    return 0 <= other < len(joins) and bool(joins[other]) and bool(step[one] == step[other])
+
+
+def _written(timeline: Timeline, op: int) -> float:
+    work = op_work(timeline.name_of(op), timeline.inputs_of(op))
+    return work.write_bytes if work is not None else 0.0
+
+
+def _added(timeline: Timeline, op: int) -> float:
+    inputs = timeline.inputs_of(op)
+    source = Arguments(inputs).tensor(ADDED) if inputs is not None else None
+    return float(source.nbytes) if source is not None else 0.0
+
+
+Cast = tuple[int, str, str]  # how many numbers, from which type, to which
+
+
+def there_and_back(timeline: Timeline, ops: I64, part: I64) -> Bool:
+    """Which of some ops, in device order, are such casts: a compiler leaves both out. `part`: the chain that
+    each is in."""
+    found = np.zeros(len(ops), bool)
+    known: dict[tuple[int, int], Cast | None] = {}
+    last: Cast | None = None
+    for at, op in enumerate(ops.tolist()):
+        cast = _cast(timeline, op, known)
+        same = at > 0 and part[at] == part[at - 1]
+        if same and cast is not None and last == (cast[0], cast[2], cast[1]):
+            found[at - 1 : at + 1] = True
+            cast = None  # of three in a row, two are a round trip
+        last = cast
+    return found
+
+
+def _cast(timeline: Timeline, op: int, known: dict[tuple[int, int], Cast | None]) -> Cast | None:
+    if op < 0:
+        return None
+    key = int(timeline.events.name[op]), int(timeline.events.inputs[op])
+    if key not in known:
+        known[key] = _read(timeline, op)
+    return known[key]
+
+
+def _read(timeline: Timeline, op: int) -> Cast | None:
+    inputs = timeline.inputs_of(op)
+    if inputs is None or not timeline.name_of(op).endswith("::copy_"):
+        return None
+    into, out_of = Arguments(inputs).tensor(0), Arguments(inputs).tensor(1)
+    if into is None or out_of is None or into.dtype == out_of.dtype:
+        return None
+    return into.elements, out_of.dtype, into.dtype

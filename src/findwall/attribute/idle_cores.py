@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import of_class, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.unmeasured import cores_at_work
+from findwall.attribute.job import on_cores
+from findwall.attribute.timed_steps import cores_at_work
 from findwall.attribute.whatif import at_most, best_step, ideal, to_floor
 from findwall.model.catalogue import FAIR_PART, MATRIX_CLASSES
 from findwall.replay.change import Change

@@ -1,4 +1,4 @@
-"""How the job is written: training or not, compiled, replayed from graphs, by which ranges and calls."""
+"""What job it is: on a GPU or on cores, training or not, compiled or replayed, with which ranges."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from findwall.attribute.device_time import matching
 from findwall.attribute.facts import Facts
+from findwall.hardware import vendor
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.structure.captures import is_replayed
@@ -83,3 +84,29 @@ def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
     forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
     own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
     return np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
+
+
+TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}
+
+
+def on_cores(facts: Facts) -> bool:
+    """A CPU job: the device is the cores, and its kernels are the ops themselves."""
+    return facts.rank.device_kind == "cpu"
+
+
+def device_word(facts: Facts) -> str:
+    return "CPU" if on_cores(facts) else "GPU"
+
+
+def pieces(facts: Facts) -> str:
+    return "ops" if on_cores(facts) else "kernels"
+
+
+def maker(facts: Facts) -> str | None:
+    """Who made the device; None where that is not known, or where it is the cores."""
+    return None if on_cores(facts) else vendor(facts.ceilings.device or facts.run.device_name or "") or None
+
+
+def topology_tool(facts: Facts) -> str | None:
+    """The command that shows how this maker's devices are linked; None where the maker is not known."""
+    return TOPOLOGY_TOOLS.get(maker(facts) or "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
@@ -17,7 +18,7 @@ from findwall.attribute.workmodel.owners import Owners, owners
 from findwall.attribute.workmodel.parameters import parameter_count
 from findwall.attribute.workmodel.recompute import recomputed
 from findwall.attribute.workmodel.twins import fill_from_twins
-from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
@@ -34,6 +35,7 @@ from findwall.structure.closures import updates_begin
 from findwall.structure.comms import is_communication
 from findwall.structure.links import Links
 from findwall.structure.own_updates import own_updates
+from findwall.units import NS_PER_S
 
 I8 = NDArray[np.int8]
 
@@ -225,3 +227,38 @@ def _in_torch(timeline: Timeline, ops: I64) -> Bool:
     own = np.array([name.startswith("aten::") for name in timeline.names] or [False], bool)
     found: Bool = own[timeline.events.name[np.maximum(ops, 0)]] & (ops >= 0)
     return found
+
+
+# What one core does a second in fp32, and what memory it has for itself: the slowest and the fastest.
+CORE_FLOPS = (30e9, 150e9)
+CORE_BYTES = (3e9, 20e9)
+# FLOPs a byte that no core balances.
+MEMORY_BOUND_BELOW, COMPUTE_BOUND_ABOVE = CORE_FLOPS[0] / CORE_BYTES[1], CORE_FLOPS[1] / CORE_BYTES[0]
+# What one pass over memory is no matter of: their passes are counted where they could be fused.
+FUSED_CLASSES = ("pointwise", "copy", "gather", "optimizer")
+# A product this short is over before its cores are up to speed. Chosen by hand, not calibrated.
+SHORT_PRODUCT_NS = 5_000
+
+
+def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable:
+    """The table with regimes and floors as far as they need no ceiling. `used`: share of the cores."""
+    intensity = np.divide(
+        kernels.flops, kernels.bytes, out=np.full(len(kernels.row), np.nan), where=kernels.bytes > 0
+    )
+    matrix = np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES])
+    short = matrix & (kernels.duration <= SHORT_PRODUCT_NS) & kernels.modelled
+    arithmetic = matrix & ~short & (intensity > COMPUTE_BOUND_ABOVE)
+    memory = kernels.modelled & ~short & (~matrix | (intensity < MEMORY_BOUND_BELOW))
+    bound = kernels.bound.copy()
+    for where, name in ((short, "latency"), (arithmetic, "compute"), (memory, "bandwidth")):
+        bound[where] = BOUNDS.index(name)
+    floor = kernels.floor.copy()
+    floor[short] = 0.0
+    floor[memory] = kernels.duration[memory]
+    # Nobody measured the memory, but no memory is that slow.
+    least = kernels.bytes / CORE_BYTES[0] * NS_PER_S
+    plain = ~np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in FUSED_CLASSES])
+    crawls = memory & plain & (least < NEAR * kernels.duration)
+    floor[crawls] = least[crawls]
+    floor[arithmetic] = kernels.duration[arithmetic] * (1.0 if used is None else used)
+    return replace(kernels, bound=bound, floor=floor)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from findwall.attribute.counted import TENSOR_CEILING
+from findwall.attribute.hardware_counters import TENSOR_CEILING
 from findwall.attribute.workmodel.floors import ALIGNED, TOO_SMALL_NS
 from findwall.model.catalogue import (
     FAIR_PART,

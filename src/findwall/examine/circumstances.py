@@ -7,9 +7,9 @@ import numpy as np
 
 from findwall.attribute.device_time import matching, of_class
 from findwall.attribute.facts import Facts
-from findwall.attribute.host_copies import downloaded, uploaded
 from findwall.attribute.job import graph_share
 from findwall.attribute.loader import workers_a_core
+from findwall.attribute.memory_copies import downloaded, uploaded
 from findwall.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from findwall.attribute.counted import FP32_CEILING, TENSOR_CEILING
+from findwall.attribute.hardware_counters import FP32_CEILING, TENSOR_CEILING
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.claims import Claim, Figure
 from findwall.model.machine import Counters

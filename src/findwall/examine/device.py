@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import in_line_share, timed_causes
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.attribute.job import captured_share, graph_share
-from findwall.attribute.mfu import utilisation
-from findwall.attribute.overview import device_times, peak_memory
-from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
+from findwall.attribute.step_views import (
+    device_times,
+    peak_memory,
+    split_by_module,
+    split_by_phase,
+    utilisation,
+)
+from findwall.attribute.timed_steps import in_line_share, timed_causes
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.examine.kinds import elapsed_shares, kind_rows
 from findwall.examine.questions import answer_questions

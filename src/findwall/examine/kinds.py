@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import kinds_of, longer_steps, seen_doing, what_it_does
+from findwall.attribute.figures import kinds_of, longer_steps, seen_doing, what_it_does
 from findwall.model.catalogue import SMALL_PART
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import KindRow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import FEWEST_STEPS
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
+from findwall.attribute.job import on_cores
+from findwall.attribute.timed_steps import FEWEST_STEPS
 from findwall.examine.kinds import about_kinds
 from findwall.model.catalogue import (
     FAIR_PART,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.setups import set_ups
+from findwall.attribute.waits import set_ups
 from findwall.examine.remarks import what_once
 from findwall.model.claims import Claim, Figure
 from findwall.structure.left_out import START_UP

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.attribute.conditions import holding_down
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
+from findwall.attribute.timed_steps import holding_down
 from findwall.examine.counters import (
     CounterVerdict,
     Wait,

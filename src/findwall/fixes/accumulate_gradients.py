@@ -16,8 +16,7 @@ take the memory that sharding saved.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.data_parallel import reduced_too_early
+from findwall.attribute.collectives import collectives_a_step, reduced_too_early
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import is_training
 from findwall.fixes import Fix, Outcome, Use, no_use

@@ -21,15 +21,13 @@ keep them out of the lists.
 
 from __future__ import annotations
 
-from findwall.attribute.averages import averages
-from findwall.attribute.device_kind import on_cores
+from findwall.attribute.beside_the_model import averages
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.in_lists import in_lists, lists_at_best
-from findwall.attribute.job import graph_share
+from findwall.attribute.job import graph_share, on_cores
 from findwall.attribute.waits import idle_in_front
-from findwall.attribute.whatif import gone
+from findwall.attribute.whatif import gone, in_lists, lists_at_best
 from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.claims import Claim

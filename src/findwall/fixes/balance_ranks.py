@@ -16,8 +16,8 @@ Sorting by length changes the order of samples.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
+from findwall.attribute.timed_steps import throttle_reasons
 from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.model.claims import Claim, Figures
 

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import pieces
 from findwall.attribute.device_time import rows_of, small_kernels
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
-from findwall.attribute.job import graph_share, is_compiled
-from findwall.attribute.likely import calls_a_step
+from findwall.attribute.job import graph_share, is_compiled, pieces
+from findwall.attribute.likely_times import calls_a_step
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.waits import launch_idle

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.data_parallel import buffers_sent, forward_passes
+from findwall.attribute.collectives import buffers_sent, collectives_a_step, forward_passes
 from findwall.attribute.facts import Facts
 from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.measure.applying import Effect

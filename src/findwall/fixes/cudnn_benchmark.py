@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.device_time import matching, of_class, rows_of, time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.layouts import slow_convolutions, under_convolution
-from findwall.attribute.shapes import shapes_change
+from findwall.attribute.job import on_cores
+from findwall.attribute.shapes import shapes_change, slow_convolutions, under_convolution
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.measure.applying import Effect

@@ -23,10 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import BULK_BYTES, uploaded
+from findwall.attribute.job import on_cores
 from findwall.attribute.loader import (
     computing_share,
     cores_of,
@@ -34,6 +33,7 @@ from findwall.attribute.loader import (
     is_unseen,
     only_waits,
 )
+from findwall.attribute.memory_copies import BULK_BYTES, uploaded
 from findwall.attribute.places import sampled
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.driver_memory import cache_switched_off, driver_calls
 from findwall.attribute.facts import Facts
 from findwall.attribute.shapes import shapes_change
+from findwall.attribute.waits import cache_switched_off, driver_calls
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect

@@ -23,7 +23,7 @@ from typing import Any
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import gain_ms, step_ms
-from findwall.attribute.host_copies import BULK_BYTES, downloads
+from findwall.attribute.memory_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, Use, no_use, surely
 from findwall.measure.applying import Effect

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import calls_text
 from findwall.attribute.shapes import shapes_change
+from findwall.attribute.waits import cache_switched_off, driver_calls, given_back
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.measure.applying import Effect

@@ -29,9 +29,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
+from findwall.attribute.figures import restarting_ms, step_ms
 from findwall.attribute.job import range_names
-from findwall.attribute.kinds_told import restarting_ms
 from findwall.attribute.loader import (
     WORKER_SHARE,
     computing_share,

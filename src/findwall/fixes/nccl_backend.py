@@ -20,8 +20,8 @@ None for training as such: sums are added in another order. Tensors and objects 
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step, host_collectives, staged_bytes
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
+from findwall.attribute.job import on_cores
 from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
 from findwall.model.claims import Claim, Figures
 

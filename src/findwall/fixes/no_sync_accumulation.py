@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.data_parallel import forward_passes, reduced_too_early
+from findwall.attribute.collectives import collectives_a_step, forward_passes, reduced_too_early
 from findwall.attribute.facts import Facts
 from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.model.claims import Claim

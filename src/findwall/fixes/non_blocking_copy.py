@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import uploads
+from findwall.attribute.job import on_cores
+from findwall.attribute.memory_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
 from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
 from findwall.measure.applying import Effect

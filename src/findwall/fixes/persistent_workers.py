@@ -28,8 +28,7 @@ import weakref
 from typing import Any
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
-from findwall.attribute.kinds_told import restarting_ms, restarts
+from findwall.attribute.figures import restarting_ms, restarts, step_ms
 from findwall.attribute.loader import is_unseen
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use

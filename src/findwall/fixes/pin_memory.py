@@ -23,11 +23,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import uploads
-from findwall.attribute.host_link import at_link_rate
+from findwall.attribute.job import on_cores
+from findwall.attribute.memory_copies import at_link_rate, uploads
 from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import uploaded, uploads
-from findwall.attribute.host_link import at_link_rate
+from findwall.attribute.memory_copies import at_link_rate, uploaded, uploads
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.claims import Claim

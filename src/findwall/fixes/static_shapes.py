@@ -23,7 +23,7 @@ import re
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import range_names
-from findwall.attribute.setups import compiling, set_ups
+from findwall.attribute.waits import compiling, set_ups
 from findwall.attribute.whatif import free_launches, ideal
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.claims import Claim

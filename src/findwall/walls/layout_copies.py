@@ -25,9 +25,9 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, carrying, kernel_evidence
-from findwall.attribute.copies import moves_on, turned_by_library
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
+from findwall.attribute.memory_copies import moves_on, turned_by_library
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 

@@ -30,8 +30,7 @@ import re
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
-from findwall.attribute.setups import SetUp, compiling, set_ups
-from findwall.attribute.waits import wait_evidence
+from findwall.attribute.waits import SetUp, compiling, set_ups, wait_evidence
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 

@@ -22,9 +22,9 @@ node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf1
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.device_kind import maker
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
+from findwall.attribute.job import maker
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 

@@ -20,9 +20,9 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.conditions import holding_down
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
+from findwall.attribute.timed_steps import holding_down
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.run import HostLine, Rank

@@ -21,9 +21,9 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.conditions import throttle_reasons
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
+from findwall.attribute.timed_steps import throttle_reasons
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 

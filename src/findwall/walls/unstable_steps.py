@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import SLOW_STEP_RATIO
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import sampled, sampled_evidence
+from findwall.attribute.timed_steps import SLOW_STEP_RATIO
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
-from findwall.attribute.averages import averages
-from findwall.attribute.beside import beside_the_model
+from findwall.attribute.beside_the_model import averages, beside_the_model
 from findwall.attribute.facts import Facts
 from trained_steps import Trained, recorded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.phases import split_by_phase
+from findwall.attribute.step_views import split_by_phase
 from findwall.model.events import Kind
 from sketch import facts_of, sketch
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 
 from examples import drawn
-from findwall.attribute.after import cause_after, roofline_ns
 from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import ideal
+from findwall.attribute.whatif import cause_after, ideal, roofline_ns
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import ROOFS
 from findwall.replay.blame import blame

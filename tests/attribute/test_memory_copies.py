@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.host_link import at_link_rate, link_rate
+from findwall.attribute.memory_copies import at_link_rate, link_rate
 from findwall.hardware import table_ceilings
 from findwall.model.machine import Telemetry
 from findwall.replay.change import HostPaced, Scale

@@ -1,18 +1,77 @@
-"""What a run's own measurements say of its steps as a whole: clocks held down, rare slow steps, collections.
+"""What a run measured of its steps: their kinds, clocks held down, rare slow steps, collections.
+
+The mean step is one over all kinds, in the shares in which they came while steps were timed. A window of a
+few steps holds one of a kind that comes every sixteenth time: it counts for a sixteenth. Of a kind that no
+traced step is of, only its time is known.
 
 A trace has none of these. Without a measurement nothing is claimed.
 """
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
-from findwall.attribute.kinds import KindsTraced, beyond_usual_ns
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, SMALL_PART, WORTH_IT
 from findwall.model.claims import Claim
+from findwall.model.events import Timeline
+from findwall.model.intervals import F64
+from findwall.model.kinds import USUAL, StepKind
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
+from findwall.structure.queue import Queue
+from findwall.structure.steps import step_numbers
 from findwall.units import NS_PER_S
+
+
+class KindsTraced(msgspec.Struct, frozen=True):
+    """Of the counted steps: their shares of the mean; and the kinds that are not among them."""
+
+    share: F64 | None  # None: all count the same
+    missing: tuple[StepKind, ...]
+
+
+def kinds_traced(rank: Rank, timeline: Timeline, queue: Queue) -> KindsTraced:
+    """What the trace holds of the kinds of steps that were timed."""
+    timed = rank.step_times
+    if timed is None or timed.source != "measured":
+        return KindsTraced(None, ())
+    kinds = timed.kinds()
+    if len(kinds) < 2:
+        return KindsTraced(None, ())
+    traced = traced_kinds(rank, timeline, queue)
+    missing = tuple(kind for kind in kinds if kind.name not in traced)
+    if len(set(traced)) < 2:
+        return KindsTraced(None, missing)
+    count = {name: traced.count(name) for name in traced}
+    shares = {kind.name: kind.share for kind in kinds}
+    share = np.array([shares.get(name, 0.0) / count[name] for name in traced])
+    if not share.sum() > 0:
+        return KindsTraced(None, missing)
+    return KindsTraced(share / share.sum(), missing)
+
+
+def traced_kinds(rank: Rank, timeline: Timeline, queue: Queue) -> list[str]:
+    """The kind of each counted step."""
+    found = kinds_found(rank, timeline)
+    return [found[at] if at < len(found) else USUAL for at in queue.used.tolist()]
+
+
+def kinds_found(rank: Rank, timeline: Timeline) -> list[str]:
+    """The kind of each step that the trace marks, by the number it bears."""
+    places = (step_numbers(timeline) - rank.first_traced).tolist() if rank.traced_kinds else []
+    known = rank.traced_kinds
+    return [known[place] if 0 <= place < len(known) else USUAL for place in places]
+
+
+def beyond_usual_ns(rank: Rank, kinds: tuple[StepKind, ...]) -> float:
+    """What steps of these kinds add to the mean step beyond usual ones."""
+    timed = rank.step_times
+    usual = next((kind for kind in timed.kinds() if kind.name == USUAL), None) if timed is not None else None
+    if usual is None:
+        return 0.0
+    return sum(kind.share * max(kind.mean - usual.mean, 0.0) for kind in kinds) * NS_PER_S
+
 
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
@@ -118,3 +177,14 @@ def others_share(rank: Rank) -> float:
         return 0.0
     others, own = cpu.others_busy or 0.0, cpu.own_busy or 0.0
     return others / cpu.cores if others + own >= NEARLY_ALL * cpu.cores else 0.0
+
+
+def cores_at_work(telemetry: Telemetry, busy_share: float) -> float | None:
+    """The most of its cores that the job can have used while it computed; None where nobody counted.
+
+    All its CPU time is taken to lie in its ops: what Python, workers and spinning threads used is in it.
+    """
+    cpu = telemetry.cpu
+    if cpu is None or not cpu.cores or cpu.own_busy is None or cpu.others_busy is None or busy_share <= 0:
+        return None
+    return min(cpu.own_busy / busy_share / cpu.cores, 1.0)

@@ -11,10 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from findwall.attribute import parts
+from findwall.attribute import loops as module
 from findwall.attribute.facts import Facts
-from findwall.attribute.loops import FEWEST_REPEATS, is_backward, launched_by, loops, without_layers
-from findwall.attribute.parts import mostly_over_parts, part_loops
+from findwall.attribute.loops import (
+    FEWEST_REPEATS,
+    is_backward,
+    launched_by,
+    loops,
+    mostly_over_parts,
+    part_loops,
+    without_layers,
+)
 from findwall.examine.device import diagnose_device
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
@@ -251,8 +258,8 @@ def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> Non
 def test_one_reading_looks_for_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_index)
     searches: list[Facts] = []
-    look = parts._heads
-    monkeypatch.setattr(parts, "_heads", lambda facts: searches.append(facts) or look(facts))
+    look = module._heads
+    monkeypatch.setattr(module, "_heads", lambda facts: searches.append(facts) or look(facts))
     diagnose_device(facts.run, [facts])
     assert "in one call" in in_words(launch_bound, facts.advised(frozenset(), {}))
     assert len(searches) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.unmeasured import cores_at_work
+from findwall.attribute.timed_steps import cores_at_work
 from findwall.examine.device import diagnose_device
 from findwall.model.machine import NO_TELEMETRY, CpuUse, Telemetry
 from findwall.model.run import StepTimes

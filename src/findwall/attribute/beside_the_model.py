@@ -1,8 +1,9 @@
-"""Averages of the weights that a job keeps beside its optimizer, tensor after tensor: EMA, SWA.
+"""What a job that trains runs beside its model: no compiler that is given the model sees it.
 
-Told by when and on what: after the optimizer's step and before the next forward pass, ops change tensors in
-place that have the shapes of the parameters, of most of them. From the first op on such tensors to the last
-change all is the average: its arithmetic, and copies, as of a counter from the host.
+Averages of the weights that it keeps beside its optimizer, tensor after tensor (EMA, SWA), are told by when
+and on what: after the optimizer's step and before the next forward pass, ops change tensors in place that
+have the shapes of the parameters, of most of them. From the first op on such tensors to the last change all
+is the average: its arithmetic, and copies, as of a counter from the host.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import re
 
 import numpy as np
 
-from findwall.attribute.device_time import of_class
+from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts, found_once
-from findwall.attribute.recorded import backward_starts
+from findwall.attribute.without_gradients import backward_starts, unrecorded_rows
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
@@ -61,4 +62,34 @@ def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
     at = events.start[ops]
     done = np.append(-1, ends)[np.searchsorted(ends, at, side="right")]
     found: Bool = done > np.append(-1, engine)[np.searchsorted(engine, at)]
+    return found
+
+
+@found_once
+def rows_beside_the_model(facts: Facts) -> I64:
+    """Device rows without gradients, and those of an average of the weights."""
+    return np.union1d(unrecorded_rows(facts), rows_of(facts, averages(facts)))
+
+
+@found_once
+def beside_the_model(facts: Facts) -> Bool:
+    """Which atoms are of such rows."""
+    found: Bool = np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), rows_beside_the_model(facts))
+    return found
+
+
+@found_once
+def behind_the_products(facts: Facts) -> I64:
+    """The atoms of it, forward and backward."""
+    row, launch = facts.queue.row, facts.links.launch[facts.queue.row]
+    back = (launch >= 0) & facts.links.backward[np.maximum(launch, 0)]
+    products = np.flatnonzero(np.isin(row, rows_of(facts, np.flatnonzero(of_class(facts, *MATRIX_CLASSES)))))
+    if len(products) == 0:
+        return np.zeros(0, np.int64)
+    place = np.arange(len(row))
+    before, after = np.searchsorted(products, place) - 1, np.searchsorted(products, place, side="right")
+    known = (before >= 0) & (after < len(products)) & ~np.isin(place, products)
+    before, after = products[np.maximum(before, 0)], products[np.minimum(after, len(products) - 1)]
+    mine = known & ~back[before] & back[after] & (facts.queue.step[before] == facts.queue.step[after])
+    found: I64 = np.flatnonzero(np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), row[mine]))
     return found

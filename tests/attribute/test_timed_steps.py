@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds_told import kinds_of, what_it_does, worst_kind
+from findwall.attribute.figures import kinds_of, what_it_does, worst_kind
 from findwall.examine import examine
 from findwall.model.events import Timeline
 from findwall.model.run import HostLine, Rank, Run, StepTimes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.scores import score_shapes
+from findwall.attribute.fused_kernels import score_shapes
 from findwall.model.events import Timeline
 from sketch import Drawn, sketch
 
