@@ -77,8 +77,7 @@ def multiply_wide(facts: Facts) -> I64:
     pairs = np.stack([facts.kernels.op[index], facts.timeline.events.name[facts.kernels.row[index]]])
     distinct, inverse = np.unique(pairs, axis=1, return_inverse=True)
     covered = np.array([_is_covered(facts, op, kernel) for op, kernel in distinct.T.tolist()], bool)
-    found: I64 = atoms[covered[inverse.reshape(-1)]] if len(atoms) else atoms
-    return found
+    return atoms[covered[inverse.reshape(-1)]] if len(atoms) else atoms
 
 
 def _is_covered(facts: Facts, op: int, kernel: int) -> bool:

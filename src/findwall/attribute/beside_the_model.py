@@ -49,8 +49,7 @@ def averages(facts: Facts) -> I64:
     first, last = np.full(windows, np.iinfo(np.int64).max), np.full(windows, -1, np.int64)
     np.minimum.at(first, window[on_weights], at[on_weights])
     np.maximum.at(last, window[changes], at[changes])
-    found: I64 = atoms[np.isin(links.op[rows], ops[(at >= first[window]) & (at <= last[window])])]
-    return found
+    return atoms[np.isin(links.op[rows], ops[(at >= first[window]) & (at <= last[window])])]
 
 
 def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
@@ -61,8 +60,7 @@ def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
     engine = backward_starts(facts)
     at = events.start[ops]
     done = np.append(-1, ends)[np.searchsorted(ends, at, side="right")]
-    found: Bool = done > np.append(-1, engine)[np.searchsorted(engine, at)]
-    return found
+    return done > np.append(-1, engine)[np.searchsorted(engine, at)]
 
 
 @found_once
@@ -74,8 +72,7 @@ def rows_beside_the_model(facts: Facts) -> I64:
 @found_once
 def beside_the_model(facts: Facts) -> Bool:
     """Which atoms are of such rows."""
-    found: Bool = np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), rows_beside_the_model(facts))
-    return found
+    return np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), rows_beside_the_model(facts))
 
 
 @found_once
@@ -91,5 +88,4 @@ def behind_the_products(facts: Facts) -> I64:
     known = (before >= 0) & (after < len(products)) & ~np.isin(place, products)
     before, after = products[np.maximum(before, 0)], products[np.minimum(after, len(products) - 1)]
     mine = known & ~back[before] & back[after] & (facts.queue.step[before] == facts.queue.step[after])
-    found: I64 = np.flatnonzero(np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), row[mine]))
-    return found
+    return np.flatnonzero(np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), row[mine]))

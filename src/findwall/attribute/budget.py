@@ -63,8 +63,7 @@ class DeviceAtoms(msgspec.Struct, frozen=True):
 
     def of(self, cause: str) -> I64:
         """Positions of the atoms of one cause."""
-        found: I64 = np.flatnonzero(self.cause == cause_index(cause))
-        return found
+        return np.flatnonzero(self.cause == cause_index(cause))
 
 
 def device_atoms(
@@ -84,10 +83,9 @@ def device_atoms(
 
 def _level(timeline: Timeline, kernels: KernelTable, index: I64) -> I64:
     kind = timeline.events.kind[kernels.row[index]]
-    level: I64 = np.select(
+    return np.select(
         [kernels.communication[index], kind == Kind.MEMCPY, kind == Kind.MEMSET], [1, 2, 3], 0
     ).astype(np.int64)
-    return level
 
 
 class Rows(msgspec.Struct, frozen=True, dict=True):
@@ -121,10 +119,7 @@ class Rows(msgspec.Struct, frozen=True, dict=True):
         return fuse(self.timeline, self.kernels, self.index, self.step, on_chip)
 
     def is_class(self, *names: str) -> Bool:
-        mask: Bool = np.isin(
-            self.of(self.kernels.class_index), [KERNEL_CLASSES.index(name) for name in names]
-        )
-        return mask
+        return np.isin(self.of(self.kernels.class_index), [KERNEL_CLASSES.index(name) for name in names])
 
     def bound(self, name: str) -> Bool:
         mask: Bool = self.of(self.kernels.bound) == BOUNDS.index(name)
@@ -134,8 +129,7 @@ class Rows(msgspec.Struct, frozen=True, dict=True):
         names = self.timeline.events.name[self.of(self.kernels.row)]
         distinct, inverse = np.unique(names, return_inverse=True)
         hits = np.array([bool(pattern.search(self.timeline.names[int(name)])) for name in distinct], bool)
-        mask: Bool = hits[inverse] if len(hits) else np.zeros(0, bool)
-        return mask
+        return hits[inverse] if len(hits) else np.zeros(0, bool)
 
 
 Claim = tuple[Bool, str, F64 | float]  # rows, their cause, and what of each no fix of that cause can take
@@ -269,8 +263,7 @@ CLAIMS: tuple[Callable[[Rows], Iterator[Claim]], ...] = (
 
 
 def _is(cause: I64, *names: str) -> Bool:
-    mask: Bool = np.isin(cause, [cause_index(name) for name in names])
-    return mask
+    return np.isin(cause, [cause_index(name) for name in names])
 
 
 def _one_kernel_a_chain(chained: Bool, rows: Rows, floor: F64) -> None:

@@ -138,8 +138,7 @@ def buffers_sent(facts: Facts) -> I64:
     events, passes = facts.timeline.events, forward_passes(facts)
     rows, issued = _collectives(facts, _BROADCAST)
     inside = union(events.start[passes], events.end[passes]).covered_within(issued, issued + 1) > 0
-    found: I64 = rows[inside]
-    return found
+    return rows[inside]
 
 
 def reduced_too_early(facts: Facts) -> I64:
@@ -156,8 +155,7 @@ def reduced_too_early(facts: Facts) -> I64:
     after = np.append(updates, np.iinfo(np.int64).max)[np.searchsorted(updates, issued)]
     following = np.append(passes, np.iinfo(np.int64).max)[np.searchsorted(passes, issued, side="right")]
     known = after < np.iinfo(np.int64).max  # where the trace ends before the step nobody knows
-    found: I64 = rows[known & (following < after)]
-    return found
+    return rows[known & (following < after)]
 
 
 def _collectives(facts: Facts, pattern: re.Pattern[str], backward: bool = False) -> tuple[I64, I64]:
@@ -173,5 +171,4 @@ def _collectives(facts: Facts, pattern: re.Pattern[str], backward: bool = False)
 
 def _ranges(facts: Facts, pattern: re.Pattern[str]) -> I64:
     rows = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION), pattern)
-    found: I64 = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
-    return found
+    return rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]

@@ -57,8 +57,7 @@ def _twice_through_memory(facts: Facts) -> Bool:
     """Batch norms over more than the cache holds: no kernel that they become part of reads less."""
     named = batch_norms(facts, np.arange(len(facts.atoms.index)))
     large = facts.kernels.bytes[facts.atoms.index] > (facts.ceilings.l2_bytes or 0)
-    found: Bool = named & large & ~np.isnan(facts.atoms.floor)
-    return found
+    return named & large & ~np.isnan(facts.atoms.floor)
 
 
 class Generated(msgspec.Struct, frozen=True):

@@ -91,8 +91,7 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
         """What each atom counts for in the mean step: 1 where all steps are of one kind."""
         of_row = np.ones(len(self.timeline.events))
         of_row[self.graph.row[self.graph.rows]] = self.graph.weight[self.graph.rows]
-        found: F64 = of_row[self.kernels.row[self.atoms.index]]
-        return found
+        return of_row[self.kernels.row[self.atoms.index]]
 
     def _own(self, scenario: Scenario) -> F64:
         rows, scale = scenario.lengths(self.graph)

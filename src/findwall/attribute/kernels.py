@@ -225,8 +225,7 @@ def _math(device: Rows, owned: Owners) -> I8:
 def _in_torch(timeline: Timeline, ops: I64) -> Bool:
     """Rows whose op is one of torch's own."""
     own = np.array([name.startswith("aten::") for name in timeline.names] or [False], bool)
-    found: Bool = own[timeline.events.name[np.maximum(ops, 0)]] & (ops >= 0)
-    return found
+    return own[timeline.events.name[np.maximum(ops, 0)]] & (ops >= 0)
 
 
 # What one core does a second in fp32, and what memory it has for itself: the slowest and the fastest.

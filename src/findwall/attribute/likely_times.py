@@ -93,8 +93,7 @@ def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -
     least = table.flops[index] / facts.ceilings.flops.get(math, np.nan) * NS_PER_S
     if facts.ceilings.bandwidth:
         least = np.fmax(least, table.bytes[index] * share_of_bytes / facts.ceilings.bandwidth * NS_PER_S)
-    found: F64 = np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
-    return found
+    return np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
 
 
 def in_format(
@@ -250,8 +249,7 @@ def batch_norm_ns(facts: Facts, atoms: I64, layout: str, width: str, left: F64) 
     for mine, way in ((backward, "backward"), (~backward, "forward")):
         then = curves().likely_ns(f"norm/batch/{layout}/{width}/{way}", floor[mine] * left[mine])
         ratio[mine] = then / curves().likely_ns(f"norm/batch/{today}/{way}", floor[mine])
-    found: F64 = facts.kernels.duration[index] * ratio
-    return found
+    return facts.kernels.duration[index] * ratio
 
 
 def batch_norms(facts: Facts, atoms: I64) -> Bool:

@@ -79,8 +79,7 @@ def _keys(facts: Facts, atoms: I64) -> I64:
     key = kernel * (len(facts.timeline.details.inputs) + 1) + inputs
     step = facts.queue.step[facts.queue.positions(facts.kernels.row[index])].astype(np.int64)
     key = key * (facts.steps.count + 1) + step
-    found: I64 = np.where((op >= 0) & (inputs >= 0), key, -1 - np.arange(len(key)))
-    return found
+    return np.where((op >= 0) & (inputs >= 0), key, -1 - np.arange(len(key)))
 
 
 def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:

@@ -132,5 +132,4 @@ def moves_on(facts: Facts) -> bool:
 def turned_by_library(facts: Facts) -> I64:
     """Atoms of copies that a convolution library makes: no line of the job does, only its images' layout."""
     atoms = facts.atoms_of("layout-copies")
-    found: I64 = atoms[matching(facts, rows_of(facts, atoms), _CONVERSIONS)]
-    return found
+    return atoms[matching(facts, rows_of(facts, atoms), _CONVERSIONS)]

@@ -45,8 +45,7 @@ def narrow_products(facts: Facts, bound: str) -> I64:
     formats = [MATH_TYPES.index(name) for name in SIXTEEN_BITS]
     narrow = np.isin(facts.kernels.math_index[facts.atoms.index], formats)
     bounded = facts.kernels.bound[facts.atoms.index] == BOUNDS.index(bound)
-    found: I64 = np.flatnonzero(narrow & bounded & of_class(facts, "matmul"))
-    return found
+    return np.flatnonzero(narrow & bounded & of_class(facts, "matmul"))
 
 
 def on_wide_data(facts: Facts, atoms: I64) -> I64:
@@ -54,8 +53,7 @@ def on_wide_data(facts: Facts, atoms: I64) -> I64:
     inputs = facts.timeline.events.inputs[np.maximum(facts.kernels.op[facts.atoms.index[atoms]], 0)]
     distinct, inverse = np.unique(inputs, return_inverse=True)
     is_wide = np.array([_is_wide(facts, at) for at in distinct.tolist()], bool)
-    found: I64 = atoms[is_wide[inverse.reshape(-1)]] if len(distinct) else atoms
-    return found
+    return atoms[is_wide[inverse.reshape(-1)]] if len(distinct) else atoms
 
 
 def _is_wide(facts: Facts, inputs_id: int) -> bool:
@@ -231,8 +229,7 @@ def cast_ns(facts: Facts, atoms: I64) -> F64:
     ]
     moved = np.array(numbers, np.float64)[inverse.reshape(-1)] * (WIDE_BYTES + NARROW_BYTES)
     floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    found: F64 = np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
-    return found
+    return np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
 
 
 def _weights(facts: Facts) -> set[Shape]:

@@ -114,8 +114,7 @@ def _steps_with(key: I64, steps: I64) -> I64:
     """For each row in how many steps its key occurs."""
     distinct, at = np.unique(key, return_inverse=True)
     pairs = np.unique(np.stack([at.reshape(-1), steps]), axis=1)
-    found: I64 = np.bincount(pairs[0], minlength=len(distinct))[at.reshape(-1)]
-    return found
+    return np.bincount(pairs[0], minlength=len(distinct))[at.reshape(-1)]
 
 
 IMAGE_DIMS = 4  # batch, channels, height and width
@@ -166,16 +165,14 @@ def under_convolution(facts: Facts) -> Bool:
     marked = np.array([bool(_CONVOLUTION.search(name)) for name in facts.timeline.names] or [False], bool)
     around = nearest(facts.timeline, facts.links.parent, events.is_kind(Kind.OP) & marked[events.name])
     op = facts.kernels.op[facts.atoms.index]
-    found: Bool = (op >= 0) & (around[np.maximum(op, 0)] >= 0)
-    return found
+    return (op >= 0) & (around[np.maximum(op, 0)] >= 0)
 
 
 def slow_convolutions(facts: Facts) -> I64:
     """Convolutions well under the ceiling, longest first."""
     slow = facts.atoms_of("slow-kernels")
     conv = of_class(facts, "conv") | (under_convolution(facts) & of_class(facts, *MATRIX_CLASSES))
-    found: I64 = slow[conv[slow]]
-    return found
+    return slow[conv[slow]]
 
 
 READ_AND_WRITTEN = 2

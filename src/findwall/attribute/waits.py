@@ -72,8 +72,7 @@ def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
 def in_window(facts: Facts, rows: I64) -> I64:
     """Host rows that begin in the host's time of the counted steps."""
     start = facts.timeline.events.start[rows]
-    inside: I64 = rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
-    return inside
+    return rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
 
 
 def blocking_rows(facts: Facts, cause: str) -> I64:
@@ -96,8 +95,7 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
         return np.zeros(len(rows))
     start = facts.timeline.events.start[rows]
     at = np.maximum(np.searchsorted(start, facts.queue.idle_until[positions], side="right") - 1, 0)
-    idle: F64 = np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
-    return idle
+    return np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
 
 
 class _Asked(msgspec.Struct, frozen=True):

@@ -97,8 +97,7 @@ def as_chains(facts: Facts, atoms: I64) -> Change:
 def _cache_ratio(facts: Facts, atoms: I64) -> F64:
     """How many times faster than memory what each kernel moves may come."""
     cached = facts.kernels.bytes[facts.atoms.index[atoms]] <= (facts.ceilings.l2_bytes or 0)
-    ratio: F64 = np.where(cached, CACHE_RATIO, 1.0)
-    return ratio
+    return np.where(cached, CACHE_RATIO, 1.0)
 
 
 def bare_convolutions(facts: Facts) -> Change:
@@ -155,8 +154,7 @@ def _device_time(facts: Facts, graph: Graph) -> F64:
     before[facts.graph.row[facts.graph.rows]] = facts.graph.own[facts.graph.rows]
     now[graph.row[graph.rows]] = graph.own[graph.rows]
     factor = np.divide(now, before, out=np.ones(len(before)), where=before > 0)
-    own: F64 = facts.atoms.own * factor[facts.kernels.row[facts.atoms.index]]
-    return own
+    return facts.atoms.own * factor[facts.kernels.row[facts.atoms.index]]
 
 
 def _roof(facts: Facts, own: F64) -> str | None:
@@ -196,8 +194,7 @@ def passes_ns(facts: Facts, atoms: I64) -> F64:
     """What each kernel's own bytes must take, ns; NaN unknown."""
     index = facts.atoms.index[atoms]
     share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)
-    found: F64 = facts.kernels.floor[index] * share
-    return found
+    return facts.kernels.floor[index] * share
 
 
 def in_lists(facts: Facts, atoms: I64) -> Change:

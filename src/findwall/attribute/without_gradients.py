@@ -226,8 +226,7 @@ def _updates(facts: Facts, heads: I64) -> Bool:
     inside = union(ready, end).covered_within(at, at + 1) > 0
     own = facts.links.launch[facts.kernels.row[facts.kernels.own_update]]
     own_heads = head_of(facts, heads)[own[own >= 0]]
-    found: Bool = inside | np.isin(heads, own_heads)
-    return found
+    return inside | np.isin(heads, own_heads)
 
 
 def _holds_layer(facts: Facts, heads: I64) -> Bool:
@@ -235,8 +234,7 @@ def _holds_layer(facts: Facts, heads: I64) -> Bool:
     ops = facts.timeline.rows(Kind.OP)
     names = facts.timeline.events.name[ops]
     named = facts.timeline.named(_LAYER, ops)[names] | facts.timeline.named(_COMPILED, ops)[names]
-    found: Bool = np.isin(heads, head_of(facts, heads)[ops[named]])
-    return found
+    return np.isin(heads, head_of(facts, heads)[ops[named]])
 
 
 def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:
