@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from examples import drawn
 from findwall.attribute.compiled import LEAST_NS, compiled_kernels, generated, model_rows
@@ -187,20 +186,6 @@ def test_compiling_is_prescribed_for_rows_by_number() -> None:
     assert isinstance(said, Use) and "fetches rows" in in_words(said)
     found = predict(facts, {"torch-compile": said})
     assert found is not None and found.mid < 0.9 * facts.step
-
-
-def cast(into: str, out_of: str) -> Drawn:
-    drawn = Drawn("void at::native::elementwise_kernel<direct_copy_kernel_cuda>", "aten::copy_")
-    return replace(drawn.given(BIG, BIG), types=(into, out_of))
-
-
-@pytest.mark.parametrize(("letters", "left"), [("muvm", 0), ("muvuvm", 0), ("mum", 1), ("muvum", 1)])
-def test_a_cast_there_and_back_is_left_out(letters: str, left: int) -> None:
-    wide, narrow = ("float", "c10::BFloat16"), ("c10::BFloat16", "float")
-    facts = in_a_row(letters, u=cast(*wide), v=cast(*narrow))
-    kept = generated(facts)
-    assert len(kept.rows) == left * facts.steps.count
-    assert len(kept.rows) + len(kept.gone) == (len(letters) - 2) * facts.steps.count
 
 
 def test_a_compiler_that_pads_copies_what_it_pads() -> None:

@@ -16,14 +16,13 @@ from findwall.attribute.likely_times import (
     UNDER_LOAD,
     USUAL_LAUNCH_NS,
     calls_a_step,
-    floor_in,
     host_ns,
     launch_ns,
     products_ns,
     slowed,
     to_likely,
 )
-from findwall.attribute.whatif import gone
+from findwall.attribute.whatif import floor_in, gone
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.calibrate import Calibration, host_parts
 from findwall.replay.change import Change, Issue
@@ -85,7 +84,7 @@ def test_a_product_takes_no_longer_than_today_and_no_less_than_its_floor(
     product = KERNELS["t"].given([rows, inside], [inside, columns])
     facts = facts_of(sketch("o      " * 3, " tttttt" * 3, "|      " * 3, kernels={"t": product}))
     found = products_ns(facts, np.array([0]), math, aligned=aligned)
-    least = floor_in(facts, np.array([0]), math)
+    least = floor_in(facts, np.array([0]), math, share_of_bytes=1.0)
     today = facts.kernels.duration[facts.atoms.index[0]]
     assert found[0] == today or least[0] <= found[0] * 1.0001 < today * 1.0001
 

@@ -77,8 +77,7 @@ def _rows(facts: Facts) -> I64:
 
 
 def _bytes(facts: Facts, row: int) -> float | None:
-    inputs = facts.timeline.inputs_of(row)
-    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    tensors = Arguments(facts.timeline.inputs_of(row)).tensors()
     return float(sum(tensor.elements * tensor.size for tensor in tensors)) if tensors else None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from findwall.attribute.beside_the_model import beside_the_model, rows_beside_the_model
 from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.fusion import fetches, is_fusable, there_and_back
+from findwall.attribute.fusion import fetches, is_fusable
 from findwall.attribute.likely_times import batch_norms, narrows, op_named, products_ns, to_likely, turned
 from findwall.attribute.number_formats import likely_under_autocast
 from findwall.attribute.shapes import channels_last, convolves, padding_ns, under_convolution
@@ -85,7 +85,6 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     if len(at) == 0 or not facts.ceilings.bandwidth:
         return Generated(table.row[:0], np.zeros(0), table.row[:0])
     part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
-    kept[at[there_and_back(facts.timeline, table.op[index[at]], part)]] = 0.0
     stands = _stands(kept[at], part, np.isin(table.class_index[index[at]], _indices(*REDUCING)))
     # What one of the chain moves beside those that stand for a kernel is moved by the one that follows it.
     group = np.cumsum(stands[::-1])[::-1]

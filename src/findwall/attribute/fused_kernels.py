@@ -50,9 +50,7 @@ def _shapes(timeline: Timeline, names: tuple[str, ...]) -> set[tuple[int, ...]]:
     rows = rows[wanted[timeline.events.name[rows]]] if len(rows) else rows
     found: set[tuple[int, ...]] = set()
     for inputs_id in np.unique(timeline.events.inputs[rows]).tolist():
-        inputs = timeline.details.inputs_of(inputs_id)
-        if inputs is not None:
-            found.update(tensor.dims for tensor in Arguments(inputs).tensors())
+        found.update(tensor.dims for tensor in Arguments(timeline.details.inputs_of(inputs_id)).tensors())
     return found
 
 
@@ -73,10 +71,7 @@ def touches_scores(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool
 
 
 def _has_scores(timeline: Timeline, inputs_id: int, shapes: set[Shape]) -> bool:
-    inputs = timeline.details.inputs_of(inputs_id)
-    if inputs is None:
-        return False
-    tensors = [tensor.dims for tensor in Arguments(inputs).tensors()]
+    tensors = [tensor.dims for tensor in Arguments(timeline.details.inputs_of(inputs_id)).tensors()]
     if any(len(dims) >= 3 and _flat(dims) in shapes for dims in tensors):
         return True
     # The two operands of the matmul that makes the scores.

@@ -6,8 +6,6 @@ so a tensor is recognised by its size and type; a chain ends at the first kernel
 
 Rows fetched and added up by number: what is fetched goes straight to the kernel behind it, and what is added
 up comes straight from the one in front of it.
-
-Casts there and back: a tensor made wide and narrow again with nothing done to it meanwhile.
 """
 
 from __future__ import annotations
@@ -144,13 +142,12 @@ def _sizes_of(timeline: Timeline, op: I64) -> list[_OpSizes | None]:
 
 
 def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
-    inputs = timeline.inputs_of(op)
-    work = op_work(timeline.name_of(op), inputs)
-    if inputs is None or work is None or work.write_bytes <= 0:
+    inputs, name = timeline.inputs_of(op), timeline.name_of(op)
+    work = op_work(name, inputs)
+    if work is None or work.write_bytes <= 0:
         return None
     tensors = Arguments(inputs).tensors()
-    name = timeline.name_of(op)
-    if re.search(r"::copy_$", name):
+    if name.endswith("::copy_"):
         tensors = tensors[1:2]  # argument 0 of copy_ is the destination
     return _OpSizes(tuple(float(tensor.elements * tensor.size) for tensor in tensors), work.write_bytes)
 
@@ -213,44 +210,5 @@ def _written(timeline: Timeline, op: int) -> float:
 
 
 def _added(timeline: Timeline, op: int) -> float:
-    inputs = timeline.inputs_of(op)
-    source = Arguments(inputs).tensor(ADDED) if inputs is not None else None
+    source = Arguments(timeline.inputs_of(op)).tensor(ADDED)
     return float(source.nbytes) if source is not None else 0.0
-
-
-Cast = tuple[int, str, str]  # how many numbers, from which type, to which
-
-
-def there_and_back(timeline: Timeline, ops: I64, part: I64) -> Bool:
-    """Which of some ops, in device order, are such casts: a compiler leaves both out. `part`: the chain that
-    each is in."""
-    found = np.zeros(len(ops), bool)
-    known: dict[tuple[int, int], Cast | None] = {}
-    last: Cast | None = None
-    for at, op in enumerate(ops.tolist()):
-        cast = _cast(timeline, op, known)
-        same = at > 0 and part[at] == part[at - 1]
-        if same and cast is not None and last == (cast[0], cast[2], cast[1]):
-            found[at - 1 : at + 1] = True
-            cast = None  # of three in a row, two are a round trip
-        last = cast
-    return found
-
-
-def _cast(timeline: Timeline, op: int, known: dict[tuple[int, int], Cast | None]) -> Cast | None:
-    if op < 0:
-        return None
-    key = int(timeline.events.name[op]), int(timeline.events.inputs[op])
-    if key not in known:
-        known[key] = _read(timeline, op)
-    return known[key]
-
-
-def _read(timeline: Timeline, op: int) -> Cast | None:
-    inputs = timeline.inputs_of(op)
-    if inputs is None or not timeline.name_of(op).endswith("::copy_"):
-        return None
-    into, out_of = Arguments(inputs).tensor(0), Arguments(inputs).tensor(1)
-    if into is None or out_of is None or into.dtype == out_of.dtype:
-        return None
-    return into.elements, out_of.dtype, into.dtype

@@ -13,8 +13,15 @@ import numpy as np
 
 from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
-from findwall.attribute.number_formats import MATH_BYTES, SIXTEEN_BITS, likely_under_autocast, math_times
+from findwall.attribute.number_formats import (
+    MATH_BYTES,
+    SIXTEEN_BITS,
+    likely_under_autocast,
+    math_times,
+    matrices_of,
+)
 from findwall.attribute.shapes import channels_last, under_convolution
+from findwall.attribute.whatif import floor_in
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE
 from findwall.model.events import Bool
@@ -87,25 +94,9 @@ def calls_a_step(facts: Facts) -> int:
 # -- products --------------------------------------------------------------------------------------
 
 
-def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> F64:
-    """The floor of products in another number format, on so many of their bytes; NaN unknown."""
-    table, index = facts.kernels, facts.atoms.index[atoms]
-    least = table.flops[index] / facts.ceilings.flops.get(math, np.nan) * NS_PER_S
-    if facts.ceilings.bandwidth:
-        least = np.fmax(least, table.bytes[index] * share_of_bytes / facts.ceilings.bandwidth * NS_PER_S)
-    return np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
-
-
-def in_format(
-    facts: Facts,
-    atoms: I64,
-    math: str,
-    layout: str = "nchw",
-    share_of_bytes: float = 1.0,
-    aligned: bool = False,
-) -> Change:
+def in_format(facts: Facts, atoms: I64, math: str, layout: str, aligned: bool = False) -> Change:
     """Products in another number format and layout, as fast as such products run; `aligned`: padded."""
-    return to_likely(facts, atoms, products_ns(facts, atoms, math, layout, share_of_bytes, aligned))
+    return to_likely(facts, atoms, products_ns(facts, atoms, math, layout, aligned=aligned))
 
 
 def products_ns(
@@ -138,8 +129,7 @@ def _curve_of(facts: Facts, atom: int, math: str, layout: str, aligned: bool) ->
         return ""
     backward = "backward" in name
     if kind == "conv":
-        inputs = facts.timeline.inputs_of(row)
-        weight = Arguments(inputs).tensor(2 if backward else 1) if inputs is not None else None
+        weight = Arguments(facts.timeline.inputs_of(row)).tensor(2 if backward else 1)
         pass_, filters = "backward" if backward else "forward", _kind_of(weight)
         return f"conv/{math}/{layout}/{pass_}/{filters}" if filters else UNMEASURED
     if kind == "attention":
@@ -149,11 +139,8 @@ def _curve_of(facts: Facts, atom: int, math: str, layout: str, aligned: bool) ->
 
 def _is_odd(facts: Facts, row: int, math: str) -> bool:
     """Whether a product's operands or its result would not lie on 16 bytes in a number format."""
-    inputs = facts.timeline.inputs_of(row) if row >= 0 else None
     numbers = ALIGNMENT_BYTES // MATH_BYTES.get(math, 4)
-    operands = (
-        [one for one in Arguments(inputs).tensors() if len(one.dims) >= 2] if inputs is not None else []
-    )
+    operands = matrices_of(facts, row)
     leading = [max(one.strides[-2:]) for one in operands if one.strides is not None and min(one.dims) > 1]
     return any(stride % numbers for stride in leading) or any(one.dims[-1] % numbers for one in operands[-1:])
 

@@ -57,8 +57,7 @@ def on_wide_data(facts: Facts, atoms: I64) -> I64:
 
 
 def _is_wide(facts: Facts, inputs_id: int) -> bool:
-    inputs = facts.timeline.details.inputs_of(inputs_id)
-    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    tensors = Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()
     return bool(tensors) and tensors[0].dtype.lower() == "float"
 
 
@@ -151,8 +150,7 @@ def value_bytes(facts: Facts, atoms: I64) -> I64:
 
 
 def _op_bytes(facts: Facts, inputs_id: int) -> int:
-    inputs = facts.timeline.details.inputs_of(inputs_id) if inputs_id >= 0 else None
-    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    tensors = Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()
     tensors = [one for one in tensors if is_floating(one.dtype) or (one.size == 1 and one.dtype != "bool")]
     return max(tensors, key=lambda one: one.elements).size if tensors else 0
 
@@ -200,8 +198,7 @@ def _sizes_of_products(facts: Facts) -> set[int]:
 
 
 def _elements(facts: Facts, inputs_id: int) -> set[int]:
-    inputs = facts.timeline.details.inputs_of(inputs_id) if inputs_id >= 0 else None
-    return {one.elements for one in Arguments(inputs).tensors()} if inputs is not None else set()
+    return {one.elements for one in Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()}
 
 
 def _left(op: str) -> float:
@@ -247,7 +244,7 @@ def _cast(facts: Facts, row: int, weight: Tensor, known: set[Shape]) -> int:
     if not facts.links.backward[row] or "conv" in facts.timeline.name_of(row):
         return weight.elements
     # Of two matrices: the result is the gradient of a weight if one of that shape was multiplied with.
-    matrices = _matrices(facts, row)
+    matrices = matrices_of(facts, row)
     rows, columns = matrices[0].dims[0] if len(matrices) > 1 else 0, weight.dims[-1]
     return rows * columns if tuple(sorted((rows, columns))) in known else 0
 
@@ -255,19 +252,19 @@ def _cast(facts: Facts, row: int, weight: Tensor, known: set[Shape]) -> int:
 def _weight(facts: Facts, row: int) -> Tensor | None:
     """What stands where a product has its weight: behind what it is multiplied with; the matrix that a vector
     is multiplied with. Of a batched product no operand is a weight."""
-    inputs, name = facts.timeline.inputs_of(row), facts.timeline.name_of(row)
-    if inputs is None or "bmm" in name:
+    name = facts.timeline.name_of(row)
+    if "bmm" in name:
         return None
     if "conv" in name:
-        return Arguments(inputs).tensor(2 if "backward" in name else 1)
-    matrices = _matrices(facts, row)
+        return Arguments(facts.timeline.inputs_of(row)).tensor(2 if "backward" in name else 1)
+    matrices = matrices_of(facts, row)
     with_vector = name.rstrip("_").endswith("mv")
     return matrices[-1] if len(matrices) > (0 if with_vector else 1) else None
 
 
-def _matrices(facts: Facts, row: int) -> list[Tensor]:
-    inputs = facts.timeline.inputs_of(row)
-    return [one for one in Arguments(inputs).tensors() if len(one.dims) > 1] if inputs is not None else []
+def matrices_of(facts: Facts, row: int) -> list[Tensor]:
+    """The op's tensors of two dims and more."""
+    return [one for one in Arguments(facts.timeline.inputs_of(row)).tensors() if len(one.dims) > 1]
 
 
 def _shape(one: Tensor) -> Shape:

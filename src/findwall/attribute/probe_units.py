@@ -17,6 +17,7 @@ import numpy as np
 from findwall.attribute.device_time import matching, of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.job import HAVE_FUSED
+from findwall.attribute.shapes import tensors_of
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.parameters import parameter_count
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
@@ -97,8 +98,7 @@ def _ops_named(facts: Facts, atoms: I64, stem: str) -> dict[int, Tensor]:
     for row in np.unique(facts.kernels.op[facts.atoms.index[atoms]]).tolist():
         if row < 0 or facts.timeline.name_of(row).rpartition("::")[2] != stem:
             continue
-        inputs = facts.timeline.inputs_of(row)
-        tensor = Arguments(inputs).tensor(0) if inputs is not None else None
+        tensor = Arguments(facts.timeline.inputs_of(row)).tensor(0)
         if tensor is not None and len(tensor.dims) in SCORE_DIMS:
             found[row] = tensor
     return found
@@ -108,10 +108,8 @@ def _products_on(facts: Facts, atoms: I64, batch: int, rows: int, columns: int) 
     """Products that make or read scores of this shape, and the width of their other side."""
     mine, widths = [], set()
     for atom in atoms.tolist():
-        row = facts.op_row(atom)
-        inputs = facts.timeline.inputs_of(row) if row >= 0 else None
-        tensors = [one.dims for one in Arguments(inputs).tensors()][-2:] if inputs is not None else []
-        width = _width(tensors, batch, rows, columns)
+        tensors = [one.dims for one in tensors_of(facts, facts.op_row(atom))]
+        width = _width(tensors[-2:], batch, rows, columns)
         if width is not None:
             mine.append(atom)
             widths.add(width)
@@ -119,8 +117,8 @@ def _products_on(facts: Facts, atoms: I64, batch: int, rows: int, columns: int) 
 
 
 def _dtype(facts: Facts, atom: int) -> str:
-    inputs = facts.timeline.inputs_of(facts.op_row(atom))
-    return Arguments(inputs).tensors()[-1].dtype if inputs is not None else "float"
+    tensors = tensors_of(facts, facts.op_row(atom))
+    return tensors[-1].dtype if tensors else "float"
 
 
 def _width(tensors: list[tuple[int, ...]], batch: int, rows: int, columns: int) -> int | None:
@@ -141,10 +139,7 @@ def _mask(facts: Facts, beside: I64, scores: Tensor) -> tuple[list[int | list[in
     causal = False
     for row in np.unique(facts.kernels.op[facts.atoms.index[beside]]).tolist():
         stem = facts.timeline.name_of(row).rpartition("::")[2] if row >= 0 else ""
-        inputs = facts.timeline.inputs_of(row) if row >= 0 else None
-        if inputs is None:
-            continue
-        tensors = Arguments(inputs).tensors()
+        tensors = tensors_of(facts, row)
         if stem in ("add", "add_") and len(tensors) == 2 and tensors[0].dims == scores.dims:
             return list(tensors[1].dims), False
         causal |= stem in MASKS and scores.dims[-1] == scores.dims[-2]
@@ -189,10 +184,7 @@ def _parameters(facts: Facts, ops: I64) -> tuple[list[Tensor], set[str]]:
     """
     by_name: dict[str, list[Tensor]] = {}
     for row in np.unique(ops[ops >= 0]).tolist():
-        inputs = facts.timeline.inputs_of(row)
-        if inputs is None:
-            continue
-        given = Arguments(inputs)
+        given = Arguments(facts.timeline.inputs_of(row))
         first = given.tensor(0)
         found = given.tensor_list(0) if given.is_list(0) else [first] if first is not None else []
         by_name.setdefault(facts.timeline.name_of(row).rpartition("::")[2], []).extend(found)

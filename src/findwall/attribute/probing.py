@@ -222,8 +222,7 @@ def _tunes(facts: Facts) -> bool:
         return False
     events = facts.timeline.events
     rows = np.flatnonzero(events.name == names.index("aten::cudnn_convolution"))
-    inputs = facts.timeline.inputs_of(int(rows[0])) if len(rows) else None
-    return inputs is not None and Arguments(inputs).flag(6) is True
+    return len(rows) > 0 and Arguments(facts.timeline.inputs_of(int(rows[0]))).flag(6) is True
 
 
 def _padded(unit: Unit) -> Inputs:

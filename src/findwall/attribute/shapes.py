@@ -34,19 +34,17 @@ SHORT_TYPES = {
 
 def tensors_of(facts: Facts, op_row: int) -> list[Tensor]:
     """The op's tensor arguments; empty where shapes were not recorded."""
-    inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
-    return Arguments(inputs).tensors() if inputs is not None else []
+    return Arguments(facts.timeline.inputs_of(op_row)).tensors()
 
 
 def _first_of_list(facts: Facts, op_row: int) -> list[Tensor]:
     """The first tensor of the first list argument (cat, stack, foreach); its type is often not recorded."""
-    inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
-    return Arguments(inputs).tensor_list(0)[:1] if inputs is not None else []
+    return Arguments(facts.timeline.inputs_of(op_row)).tensor_list(0)[:1]
 
 
 def _typed(facts: Facts, op_row: int) -> bool:
     """Whether the types of the first list's tensors were recorded."""
-    inputs = facts.timeline.inputs_of(op_row) if op_row >= 0 else None
+    inputs = facts.timeline.inputs_of(op_row)
     return inputs is not None and bool(inputs.types) and isinstance(inputs.types[0], list)
 
 
@@ -155,7 +153,7 @@ def _inputs(facts: Facts) -> list[Tensor]:
     known = np.array([names.index(name) for name in _CONVOLUTIONS if name in names], np.int64)
     ops = ops[np.isin(events.name[ops], known)]
     found = (facts.timeline.details.inputs_of(one) for one in np.unique(events.inputs[ops]).tolist())
-    tensors = (Arguments(inputs).tensor(0) for inputs in found if inputs is not None)
+    tensors = (Arguments(inputs).tensor(0) for inputs in found)
     return [tensor for tensor in tensors if tensor is not None]
 
 
@@ -190,7 +188,4 @@ def padding_ns(facts: Facts, atoms: I64) -> F64:
 
 
 def _operand_bytes(facts: Facts, op: int) -> float:
-    inputs = facts.timeline.inputs_of(op) if op >= 0 else None
-    if inputs is None:
-        return 0.0
-    return sum(one.nbytes for one in Arguments(inputs).tensors() if len(one.dims) > 1)
+    return sum(one.nbytes for one in tensors_of(facts, op) if len(one.dims) > 1)

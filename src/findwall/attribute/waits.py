@@ -49,13 +49,6 @@ class Wait(msgspec.Struct, frozen=True):
         figures: dict[str, Figure] = {"times": self.times, "ms": self.ms}
         return Claim(what, figures, known(op=self.op, call=self.call, range=self.within), lines(self.line))
 
-    @property
-    def place(self) -> str:
-        """The op, the range around it and its line: aten::item under clip_grad at train.py:88."""
-        within = f" under {self.within}" if self.within else ""
-        at = f" at {self.line}" if self.line else ""
-        return f"{self.op or self.call}{within}{at}"
-
 
 def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     """Rows of the launching threads whose name matches, in host order, the outermost of nested ones."""
@@ -98,21 +91,13 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
     return np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """What a person asked for, behind a host call."""
-
-    op: str | None
-    row: int  # the op's, or the call's own where there is none: several calls of one op are one wait
-    within: str | None
-
-
 def merged(facts: Facts, rows: I64, idle: F64) -> list[Wait]:
     """Calls of the same op in the same place are one entry, whichever runtime call each of them made."""
     groups: dict[tuple[str, str | None, str | None], list[tuple[int, float, int]]] = {}
     for row, amount in zip(rows.tolist(), idle.tolist(), strict=True):
-        asked = _asked(facts, row)
-        key = (asked.op or facts.timeline.name_of(row), asked.within, line_of(facts, row))
-        groups.setdefault(key, []).append((row, amount, asked.row))
+        asked, within = _asked(facts, row)
+        key = (facts.timeline.name_of(asked), within, line_of(facts, row))
+        groups.setdefault(key, []).append((row, amount, asked))
     found = [_wait(facts, *key, members) for key, members in groups.items()]
     return sorted(found, key=lambda wait: (-wait.ms, -wait.times, wait.call, wait.op or ""))
 
@@ -127,8 +112,9 @@ def _wait(
     return Wait(call, None if what == call else what, within, line, row, idle, times)
 
 
-def _asked(facts: Facts, row: int) -> _Asked:
-    """The op a person wrote and the nearest range around it that says something."""
+def _asked(facts: Facts, row: int) -> tuple[int, str | None]:
+    """The op that a person wrote around a call, or the call itself: several calls of one op are one wait. And
+    the nearest range around it that says something."""
     ops: list[int] = []
     within = None
     for parent in facts.links.ancestors(row):
@@ -138,14 +124,13 @@ def _asked(facts: Facts, row: int) -> _Asked:
         elif kind == Kind.ANNOTATION and within is None and not name.startswith("ProfilerStep"):
             within = name
     wanted = [op for op in ops if _ASKED.match(facts.timeline.name_of(op))]
-    op = wanted[-1] if wanted else ops[0] if ops else -1
-    return _Asked(facts.timeline.name_of(op) if op >= 0 else None, op if op >= 0 else row, within)
+    return wanted[-1] if wanted else ops[0] if ops else row, within
 
 
-def wait_evidence(found: list[Wait], limit: int = EVIDENCE_ROWS) -> list[Evidence]:
+def wait_evidence(found: list[Wait]) -> list[Evidence]:
     return [
         Evidence("", None, wait.op, wait.line, wait.ms, wait.claim("evidence/wait"))
-        for wait in found[:limit]
+        for wait in found[:EVIDENCE_ROWS]
         if wait.ms > 0
     ]
 
@@ -186,11 +171,6 @@ def launch_idle(facts: Facts) -> float:
     return ms(max(scenario.idle[LAUNCHING] - scenario.turnaround, 0.0) + scenario.idle[CHECKPOINTING])
 
 
-def idle_before(facts: Facts, cause: str, class_name: str) -> float:
-    """Idle time of one cause in front of kernels of one class, in ms a step."""
-    return idle_in_front(facts, cause, np.flatnonzero(of_class(facts, class_name)))
-
-
 def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
     """Idle time of one cause in front of these kernels, in ms a step."""
     positions, amounts = facts.idle_rows(cause)
@@ -200,7 +180,8 @@ def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
 
 def optimizer_launches(facts: Facts) -> float:
     """Waiting for the optimizer's own launches, in ms a step: nothing done to the model changes it."""
-    return min(idle_before(facts, "launch-bound", "optimizer"), facts.recoverable_ms("launch-bound") or 0.0)
+    waited = idle_in_front(facts, "launch-bound", np.flatnonzero(of_class(facts, "optimizer")))
+    return min(waited, facts.recoverable_ms("launch-bound") or 0.0)
 
 
 RECOMPILATION = "recompilation"

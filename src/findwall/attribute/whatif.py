@@ -59,18 +59,24 @@ def to_floor(facts: Facts, atoms: I64, floor: F64 | None = None) -> Change:
 def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> Change:
     """Kernels that multiply, at the ceiling of another number format, on so many of their bytes.
 
+    Nothing changes where no such ceiling is known.
+    """
+    if math not in facts.ceilings.flops:
+        return Change()
+    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[facts.atoms.index[atoms]], 1)
+    return to_floor(facts, atoms, floor_in(facts, atoms, math, share_of_bytes) * share)
+
+
+def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float) -> F64:
+    """The floor of products in another number format, on so many of their bytes; NaN unknown.
+
     Without FLOPs the floor that the kernel's name told stands in for them.
     """
     table, index = facts.kernels, facts.atoms.index[atoms]
-    flops, bandwidth = facts.ceilings.flops.get(math), facts.ceilings.bandwidth
-    if not flops:
-        return Change()
-    least = table.flops[index] / flops * NS_PER_S
-    if bandwidth:
-        least = np.fmax(least, table.bytes[index] * share_of_bytes / bandwidth * NS_PER_S)
-    least = np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
-    share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
-    return to_floor(facts, atoms, least * share)
+    least = table.flops[index] / facts.ceilings.flops.get(math, np.nan) * NS_PER_S
+    if facts.ceilings.bandwidth:
+        least = np.fmax(least, table.bytes[index] * share_of_bytes / facts.ceilings.bandwidth * NS_PER_S)
+    return np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
 
 
 def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
@@ -78,15 +84,14 @@ def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
     return to_floor(facts, atoms, facts.atoms.own[atoms] * factor)
 
 
-def at_least_bytes(facts: Facts, atoms: I64, share_of_bytes: F64 | float = 1.0) -> Change:
-    """Kernels replaced by others that do the same as fast as so many of its bytes can be moved.
+def at_least_bytes(facts: Facts, atoms: I64) -> Change:
+    """Kernels replaced by others that do the same as fast as their bytes can be moved.
 
     Nothing is fused. What fits in the cache may come from there; of unknown work nothing need remain.
     """
     table, index = facts.kernels, facts.atoms.index[atoms]
     share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
-    least = np.nan_to_num(table.floor[index]) * share_of_bytes * share
-    return to_floor(facts, atoms, least / _cache_ratio(facts, atoms))
+    return to_floor(facts, atoms, np.nan_to_num(table.floor[index]) * share / _cache_ratio(facts, atoms))
 
 
 def as_chains(facts: Facts, atoms: I64) -> Change:
