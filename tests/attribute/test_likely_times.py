@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
-from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.likely_times import (
     FEW_LAUNCHES,
@@ -22,6 +21,7 @@ from findwall.attribute.likely_times import (
     slowed,
     to_likely,
 )
+from findwall.attribute.step_traits import of_class
 from findwall.attribute.whatif import floor_in, gone
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.calibrate import Calibration, host_parts

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import on_cores
 from findwall.attribute.likely_times import (
     compiles,
     host_ns,
@@ -17,6 +15,7 @@ from findwall.attribute.likely_times import (
 )
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, cast_ns, math_times, under_autocast
 from findwall.attribute.shapes import channels_last, convolves, on_images
+from findwall.attribute.step_traits import of_class, on_cores, rows_of
 from findwall.attribute.whatif import at_math, knows_floor, to_floor
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.claims import Claim

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.beside_the_model import beside_the_model, rows_beside_the_model
-from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.fusion import fetches, is_fusable
 from findwall.attribute.likely_times import batch_norms, narrows, op_named, products_ns, to_likely, turned
 from findwall.attribute.number_formats import likely_under_autocast
 from findwall.attribute.shapes import channels_last, convolves, padding_ns, under_convolution
+from findwall.attribute.step_traits import of_class, rows_of
 from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, to_floor
 from findwall.attribute.whatif import gone as dropped
 from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES

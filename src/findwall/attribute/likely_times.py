@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
 from findwall.attribute.number_formats import (
     MATH_BYTES,
@@ -21,6 +20,7 @@ from findwall.attribute.number_formats import (
     matrices_of,
 )
 from findwall.attribute.shapes import channels_last, under_convolution
+from findwall.attribute.step_traits import of_class
 from findwall.attribute.whatif import floor_in
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE

@@ -17,10 +17,10 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import of_class, rows_of, small_kernels
 from findwall.attribute.facts import Facts, found_once
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import tensors_of
+from findwall.attribute.step_traits import of_class, rows_of, small_kernels
 from findwall.attribute.without_gradients import heads_of
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.memory_copies import uploaded
 from findwall.attribute.number_formats import cast_ns
 from findwall.attribute.probe_units import Made, Unit, attention_units, optimizer_unit
 from findwall.attribute.shapes import IMAGE_DIMS, channels_last, odd_dims, padded, padding_ns
+from findwall.attribute.step_traits import of_class, rows_of
 from findwall.attribute.workmodel import convolution
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, SMALL_PART, WAITED_FOR_SHARE

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from findwall.attribute.device_time import of_class
 from findwall.attribute.facts import Facts
+from findwall.attribute.step_traits import of_class
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, SMALL_PART

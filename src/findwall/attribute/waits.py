@@ -10,10 +10,10 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import matching, of_class, rows_of
 from findwall.attribute.facts import Facts
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
+from findwall.attribute.step_traits import matching, of_class, rows_of
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence

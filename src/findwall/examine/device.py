@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
-from findwall.attribute.job import captured_share, graph_share
 from findwall.attribute.reading import Scenario
+from findwall.attribute.step_traits import captured_share, graph_share
 from findwall.attribute.step_views import (
     device_times,
     peak_memory,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import on_cores
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.timed_steps import FEWEST_STEPS
 from findwall.examine.kinds import about_kinds
 from findwall.model.catalogue import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import captured_share
 from findwall.attribute.probing import far_off
+from findwall.attribute.step_traits import captured_share
 from findwall.attribute.timed_steps import holding_down
 from findwall.examine.kinds import about_elapsed, about_kinds
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step, reduced_too_early
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import is_training
+from findwall.attribute.step_traits import is_training
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.claims import Claim
 

@@ -15,7 +15,7 @@ Money. More devices add communication.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import device_word
+from findwall.attribute.step_traits import device_word
 from findwall.fixes import Fix, Outcome, Use, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.model.claims import Claim, Figures

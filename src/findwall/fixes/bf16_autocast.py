@@ -35,10 +35,9 @@ from findwall.attribute.autocast import (
     why_not_known,
     wide_matmuls,
 )
-from findwall.attribute.device_time import time_of
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import is_training, on_cores
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.attribute.step_traits import is_training, on_cores, time_of
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
 from findwall.measure.applying import Effect

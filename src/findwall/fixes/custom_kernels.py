@@ -17,8 +17,8 @@ from __future__ import annotations
 from findwall.attribute.carriers import Carrier, atoms_of_carrier, carriers, name_carrier
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.idle_cores import cores_in_use
-from findwall.attribute.job import on_cores
+from findwall.attribute.host_cores import cores_in_use
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Outcome, Use, no_use, without_floors
 from findwall.model.catalogue import WORTH_IT

@@ -25,8 +25,7 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.job import on_cores
-from findwall.attribute.loader import (
+from findwall.attribute.host_cores import (
     computing_share,
     cores_of,
     cores_while_loading,
@@ -35,6 +34,7 @@ from findwall.attribute.loader import (
 )
 from findwall.attribute.memory_copies import BULK_BYTES, uploaded
 from findwall.attribute.places import sampled
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step, host_collectives
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import topology_tool
+from findwall.attribute.step_traits import topology_tool
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.claims import Claim
 

@@ -16,7 +16,7 @@ None for the results. Code has to be rearranged.
 from __future__ import annotations
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import is_compiled
+from findwall.attribute.step_traits import is_compiled
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.claims import Claim
 

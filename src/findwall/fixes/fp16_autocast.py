@@ -36,7 +36,7 @@ from findwall.attribute.autocast import (
     wide_matmuls,
 )
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import is_training
+from findwall.attribute.step_traits import is_training
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
 from findwall.model.claims import Claim
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.loader import is_unseen, only_waits
+from findwall.attribute.host_cores import is_unseen, only_waits
 from findwall.attribute.places import sampled
 from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.model.catalogue import WAITED_FOR_SHARE

@@ -30,8 +30,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import restarting_ms, step_ms
-from findwall.attribute.job import range_names
-from findwall.attribute.loader import (
+from findwall.attribute.host_cores import (
     WORKER_SHARE,
     computing_share,
     cores_of,
@@ -41,6 +40,7 @@ from findwall.attribute.loader import (
     workers_busy,
     workers_needed,
 )
+from findwall.attribute.step_traits import range_names
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect

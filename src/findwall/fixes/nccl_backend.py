@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step, host_collectives, staged_bytes
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import on_cores
+from findwall.attribute.step_traits import on_cores
 from findwall.fixes import Fix, NoUse, Outcome, Use, no_use
 from findwall.model.claims import Claim, Figures
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.job import on_cores
 from findwall.attribute.memory_copies import uploads
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
 from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
 from findwall.measure.applying import Effect

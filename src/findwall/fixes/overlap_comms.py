@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import range_names
+from findwall.attribute.step_traits import range_names
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.claims import Claim
 from findwall.replay.change import Change, Elsewhere, Launch, OtherStream

@@ -23,10 +23,10 @@ from typing import Any
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import has_shapes
 from findwall.attribute.likely_times import in_format, layout_with
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
+from findwall.attribute.step_traits import has_shapes
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Made, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect

@@ -29,7 +29,7 @@ from typing import Any
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import restarting_ms, restarts, step_ms
-from findwall.attribute.loader import is_unseen
+from findwall.attribute.host_cores import is_unseen
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Fix, Likely, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect

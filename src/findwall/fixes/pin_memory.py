@@ -25,8 +25,8 @@ from typing import Any
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import step_ms
-from findwall.attribute.job import on_cores
 from findwall.attribute.memory_copies import at_link_rate, uploads
+from findwall.attribute.step_traits import on_cores
 from findwall.fixes import Fix, NoUse, Outcome, cannot_tell, no_use, surely
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import range_names
+from findwall.attribute.step_traits import range_names
 from findwall.attribute.waits import compiling, set_ups
 from findwall.attribute.whatif import free_launches, ideal
 from findwall.fixes import Fix, Outcome, Use, no_use

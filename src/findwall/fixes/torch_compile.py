@@ -34,12 +34,21 @@ from findwall.attribute.compiled import (
     compiled_kernels,
     model_rows,
 )
-from findwall.attribute.device_time import of_class, rows_of, time_of, too_small_share
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
-from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training, on_cores
 from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.memory_copies import moves_on
+from findwall.attribute.step_traits import (
+    compiled_share,
+    graph_share,
+    is_compiled,
+    is_training,
+    of_class,
+    on_cores,
+    rows_of,
+    time_of,
+    too_small_share,
+)
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Made, Outcome, Use, no_use, without_floors

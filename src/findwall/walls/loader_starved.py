@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, restarts, told
-from findwall.attribute.loader import cores_of, workers_needed
+from findwall.attribute.host_cores import cores_of, workers_needed
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.claims import Claim, lines

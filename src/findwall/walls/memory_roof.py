@@ -33,9 +33,9 @@ import numpy as np
 from findwall.attribute.carriers import carriers, kernel_evidence
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, no_other
-from findwall.attribute.job import on_cores
 from findwall.attribute.number_formats import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
 from findwall.attribute.shapes import channels_last, convolves
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.claims import Claim, Figure

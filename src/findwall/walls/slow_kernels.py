@@ -32,7 +32,7 @@ from findwall.attribute.carriers import Carrier, carriers, kernel_evidence, work
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
 from findwall.attribute.fusion import WRITTEN_ANEW
-from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
+from findwall.attribute.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.indexing import row_length
 from findwall.model.catalogue import NEAR

@@ -24,7 +24,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
-from findwall.attribute.job import maker
+from findwall.attribute.step_traits import maker
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
 

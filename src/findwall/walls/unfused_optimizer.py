@@ -26,7 +26,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
-from findwall.attribute.job import HAVE_FUSED, updates_itself
+from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.model.claims import Claim, Figure, known
 from findwall.model.diagnosis import Evidence
 from findwall.structure.steps import optimizers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.job import calls_around
+from findwall.attribute.step_traits import calls_around
 from findwall.model.events import Kind
 from sketch import KERNELS, facts_of, sketch
 
