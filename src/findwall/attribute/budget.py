@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from findwall.attribute.fused_kernels import kept_share, touches_scores
 from findwall.attribute.fusion import Fused, fetches, fuse
-from findwall.attribute.kernels import BOUNDS, KernelTable
+from findwall.attribute.kernels import BOUNDS, KernelTable, ops_named
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.attribute.workmodel.serving import SERVERS
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
+from findwall.model.catalogue import MATRIX_CLASSES, NEAR
 from findwall.model.causes import CAUSES as CAUSES
 from findwall.model.causes import UNKNOWN as UNKNOWN
 from findwall.model.causes import cause_index
@@ -50,7 +50,8 @@ SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
 MANY_MESSAGES_PER_STEP = 10  # fewer are no stream of small ones
 
-_SERVERS = tuple(f"{namespace}::" for namespace in SERVERS)
+FUSED = re.compile("fused", re.IGNORECASE)  # kernels of an optimizer that goes through memory once
+_OF_SERVERS = re.compile(f"^(?:{'|'.join(SERVERS)})::")
 
 
 class DeviceAtoms(msgspec.Struct, frozen=True):
@@ -115,21 +116,18 @@ class Rows(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def chains(self) -> Fused:
-        on_chip = float(self.ceilings.l2_bytes or 0)
-        return fuse(self.timeline, self.kernels, self.index, self.step, on_chip)
+        return fuse(self.timeline, self.kernels, self.index, self.step, float(self.ceilings.l2_bytes or 0))
 
     def is_class(self, *names: str) -> Bool:
-        return np.isin(self.of(self.kernels.class_index), [KERNEL_CLASSES.index(name) for name in names])
+        return self.of(self.kernels.is_class(*names))
 
     def bound(self, name: str) -> Bool:
         mask: Bool = self.of(self.kernels.bound) == BOUNDS.index(name)
         return mask
 
     def named(self, pattern: re.Pattern[str]) -> Bool:
-        names = self.timeline.events.name[self.of(self.kernels.row)]
-        distinct, inverse = np.unique(names, return_inverse=True)
-        hits = np.array([bool(pattern.search(self.timeline.names[int(name)])) for name in distinct], bool)
-        return hits[inverse] if len(hits) else np.zeros(0, bool)
+        rows = self.kernels.row[self.index]
+        return self.timeline.named(pattern, rows)[self.timeline.events.name[rows]]
 
 
 Claim = tuple[Bool, str, F64 | float]  # rows, their cause, and what of each no fix of that cause can take
@@ -188,8 +186,7 @@ def _attention(rows: Rows) -> Iterator[Claim]:
 def _optimizer(rows: Rows) -> Iterator[Claim]:
     """A fused optimizer already moves only what it must; an unfused one could move a fused one's bytes."""
     mine = rows.is_class("optimizer")
-    fused = np.array(["fused" in name.lower() for name in rows.timeline.names], bool)
-    is_fused = mine & fused[rows.timeline.events.name[rows.of(rows.kernels.row)]]
+    is_fused = mine & rows.named(FUSED)
     yield is_fused, "memory-roof", rows.floor
     rest = mine & ~is_fused
     kept = kept_share(rows.timeline, rows.of(rows.kernels.op)[rest])
@@ -198,10 +195,8 @@ def _optimizer(rows: Rows) -> Iterator[Claim]:
 
 def _servers(rows: Rows) -> Iterator[Claim]:
     """Ops of inference servers: fused by hand, so no chain of plain ops; a cache must be written."""
-    theirs = np.array([name.startswith(_SERVERS) for name in rows.timeline.names], bool)
-    op = rows.of(rows.kernels.op)
-    mine = (op >= 0) & theirs[rows.timeline.events.name[np.maximum(op, 0)]] if len(theirs) else op < -1
-    mine &= rows.is_class("pointwise", "copy", "gather")
+    theirs = ops_named(rows.timeline, rows.of(rows.kernels.op), _OF_SERVERS)
+    mine = theirs & rows.is_class("pointwise", "copy", "gather")
     yield mine & rows.bound("latency"), "launch-bound", rows.floor
     yield mine & rows.of(rows.kernels.modelled), "memory-roof", rows.floor
     yield mine, UNKNOWN, rows.floor

@@ -149,8 +149,6 @@ def reduced_too_early(facts: Facts) -> I64:
     rows, issued = _collectives(facts, _ALL_REDUCE, backward=True)
     passes = events.start[forward_passes(facts)]
     updates = events.start[_ranges(facts, OPTIMIZER_STEP)]
-    if len(passes) == 0 or len(updates) == 0:
-        return rows[:0]
     after = np.append(updates, np.iinfo(np.int64).max)[np.searchsorted(updates, issued)]
     following = np.append(passes, np.iinfo(np.int64).max)[np.searchsorted(passes, issued, side="right")]
     known = after < np.iinfo(np.int64).max  # where the trace ends before the step nobody knows

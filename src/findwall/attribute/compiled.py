@@ -7,14 +7,15 @@ import numpy as np
 
 from findwall.attribute.beside_the_model import beside_the_model, rows_beside_the_model
 from findwall.attribute.facts import Facts
-from findwall.attribute.fusion import fetches, is_fusable
-from findwall.attribute.likely_times import batch_norms, narrows, op_named, products_ns, to_likely, turned
+from findwall.attribute.fusion import BATCH_NORM, fetches, is_fusable
+from findwall.attribute.kernels import ops_named
+from findwall.attribute.likely_times import batch_norms, narrows, products_ns, to_likely, turned
 from findwall.attribute.number_formats import likely_under_autocast
 from findwall.attribute.shapes import channels_last, convolves, padding_ns, under_convolution
 from findwall.attribute.step_traits import of_class, rows_of
 from findwall.attribute.whatif import as_chains, at_most, bare_convolutions, free_launches, to_floor
 from findwall.attribute.whatif import gone as dropped
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.replay.change import Change, Drop, Replace
@@ -85,7 +86,7 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     if len(at) == 0 or not facts.ceilings.bandwidth:
         return Generated(table.row[:0], np.zeros(0), table.row[:0])
     part = np.concatenate(([0], np.cumsum((np.diff(at) > 1) | (np.diff(step[at]) != 0))))
-    stands = _stands(kept[at], part, np.isin(table.class_index[index[at]], _indices(*REDUCING)))
+    stands = _stands(kept[at], part, table.is_class(*REDUCING)[index[at]])
     # What one of the chain moves beside those that stand for a kernel is moved by the one that follows it.
     group = np.cumsum(stands[::-1])[::-1]
     group = group.max() - group
@@ -95,7 +96,7 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     floor = np.maximum(floor, done / facts.ceilings.flops.get("fp32", np.inf) * NS_PER_S)[group[stands]]
     row = table.row[index[at]]
     floor = np.maximum(floor, 1.0)
-    norms = op_named(facts, table.op[index[at]][stands], "batch_norm")
+    norms = ops_named(facts.timeline, table.op[index[at]][stands], BATCH_NORM)
     ns = np.where(
         norms, curves().likely_ns("fused/batch_norm", floor), curves().likely_ns("fused/chain", floor)
     )
@@ -154,10 +155,6 @@ def _stands(kept: F64, part: I64, reduces: Bool) -> Bool:
     np.maximum.at(last, part, np.where(moves, np.arange(len(part)), -1))
     found[last[last >= 0]] = True
     return found
-
-
-def _indices(*names: str) -> list[int]:
-    return [KERNEL_CLASSES.index(name) for name in names]
 
 
 def model_rows(facts: Facts) -> I64:

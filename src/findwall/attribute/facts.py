@@ -112,12 +112,12 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def chains(self) -> tuple[I64, I64, Fused]:
         """The model's kernels in device order, the step of each, and what fusing their chains would do."""
-        update = KERNEL_CLASSES.index("optimizer")
-        index = np.unique(self.atoms.index[self.kernels.class_index[self.atoms.index] != update])
+        model = ~self.kernels.is_class("optimizer")
+        index = np.unique(self.atoms.index[model[self.atoms.index]])
         index = index[np.argsort(self.kernels.start[index], kind="stable")]
         step = self.queue.step[self.queue.positions(self.kernels.row[index])]
-        on_chip = float(self.ceilings.l2_bytes or 0)
-        return index, step, fuse(self.timeline, self.kernels, index, step, on_chip)
+        fused = fuse(self.timeline, self.kernels, index, step, float(self.ceilings.l2_bytes or 0))
+        return index, step, fused
 
     def spent(self, scenario: Scenario | None = None) -> ByCause:
         """Time of every cause; it sums to the step."""
@@ -298,7 +298,7 @@ def establish(
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
-    profiled = _profiled(run, timeline, steps.count)
+    profiled = match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps.count) if run.ncu else None
     nbytes = profiled.nbytes if profiled is not None else None
     kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
     graph = build(timeline, links, host, queue, on_cores)
@@ -329,11 +329,6 @@ def establish(
         counted=counted,
         profiled=profiled,
     )
-
-
-def _profiled(run: Run, timeline: Timeline, steps: int) -> Matched | None:
-    """What Nsight Compute counted of these kernels, where somebody gave it."""
-    return None if run.ncu is None else match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps)
 
 
 def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:

@@ -11,8 +11,8 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.places import sampled
-from findwall.attribute.step_traits import device_word, on_cores
-from findwall.attribute.timed_steps import traced_kinds
+from findwall.attribute.step_traits import device_word, on_cores, time_of
+from findwall.attribute.timed_steps import beyond_usual_ns, traced_kinds
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.claims import Claim, Figure, known
 from findwall.model.kinds import USUAL, StepKind
@@ -68,8 +68,7 @@ def gain(facts: Facts, cause: str) -> Claim:
     value, lacks = facts.recoverable_ms(cause), lacking(facts)
     if value is None:
         return Claim("gain/unknown", parts=[lacks or Claim("lacking/model")])
-    atoms = facts.atoms.of(cause)
-    work = ms(float(facts.own[atoms].sum()))
+    work = time_of(facts, facts.atoms.of(cause))
     # Idle time is known without any floor.
     doubt = [lacks] if lacks is not None and work > MAJORITY_SHARE * facts.spent_ms(cause) else []
     # A fix can save more than its cause takes: what stands behind the cause goes as well.
@@ -216,11 +215,9 @@ def step_without_rare(facts: Facts, causes: tuple[str, ...]) -> float:
     as it is now where none is. Usual steps under a profiler are longer than those that were timed."""
     timed = facts.rank.step_times
     kinds = timed.kinds() if timed is not None and facts.reading.source == "measured" else ()
-    usual = next((kind for kind in kinds if kind.name == USUAL), None)
-    if usual is None:
-        return facts.step
-    gone = [kind for kind in kinds if kind is not usual and any(_carries(facts, kind, one) for one in causes)]
-    return facts.step - sum(kind.share * max(kind.mean - usual.mean, 0.0) for kind in gone) * NS_PER_S
+    others = [kind for kind in kinds if kind.name != USUAL]
+    gone = tuple(kind for kind in others if any(_carries(facts, kind, one) for one in causes))
+    return facts.step - beyond_usual_ns(facts.rank, gone)
 
 
 def restarts(facts: Facts) -> StepKind | None:

@@ -15,7 +15,6 @@ import numpy as np
 from findwall.attribute.kernels import KernelTable
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.lookup import op_work
-from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.steps import optimizers
@@ -29,15 +28,10 @@ Shape = tuple[int, int, int]  # batch x heads, queries, keys
 
 def score_shapes(timeline: Timeline) -> set[Shape]:
     """Shapes that a softmax and a batched matmul share."""
-    softmaxed = _shapes(timeline, SOFTMAXES)
-    multiplied = _shapes(timeline, BATCHED)
-    found = set()
-    for dims in softmaxed:
-        if len(dims) >= 3 and min(dims[-2:]) > 1:
-            shape = (math.prod(dims[:-2]), dims[-2], dims[-1])
-            if shape in {_flat(other) for other in multiplied if len(other) >= 3}:
-                found.add(shape)
-    return found
+    softmaxed, multiplied = (
+        {_flat(dims) for dims in _shapes(timeline, names) if len(dims) >= 3} for names in (SOFTMAXES, BATCHED)
+    )
+    return {shape for shape in softmaxed & multiplied if min(shape[1:]) > 1}
 
 
 def _flat(dims: tuple[int, ...]) -> Shape:
@@ -56,18 +50,12 @@ def _shapes(timeline: Timeline, names: tuple[str, ...]) -> set[tuple[int, ...]]:
 
 def touches_scores(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     """Kernels whose op reads or writes a matrix of scores."""
-    touched = np.zeros(len(index), bool)
-    shapes = score_shapes(timeline)
+    shapes, op = score_shapes(timeline), kernels.op[index]
     if not shapes:
-        return touched
-    allowed = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in SCORE_CLASSES])
-    verdicts: dict[int, bool] = {}
-    for position in np.flatnonzero(allowed & (kernels.op[index] >= 0)).tolist():
-        inputs_id = int(timeline.events.inputs[kernels.op[index[position]]])
-        if inputs_id not in verdicts:
-            verdicts[inputs_id] = _has_scores(timeline, inputs_id, shapes)
-        touched[position] = verdicts[inputs_id]
-    return touched
+        return np.zeros(len(index), bool)
+    allowed = kernels.is_class(*SCORE_CLASSES)[index] & (op >= 0)
+    inputs = np.where(allowed, timeline.events.inputs[np.maximum(op, 0)], -1)
+    return np.isin(inputs, [one for one in np.unique(inputs).tolist() if _has_scores(timeline, one, shapes)])
 
 
 def _has_scores(timeline: Timeline, inputs_id: int, shapes: set[Shape]) -> bool:
@@ -106,15 +94,13 @@ def kept_share(timeline: Timeline, ops: I64) -> float | None:
     for name in optimizers(timeline):
         must, does = TRAFFIC.get(_known(name), (0.0, 0.0))
         if does:
-            recorded = passes is not None and must <= passes
-            return must / (passes if passes is not None and recorded else does)
+            return must / (passes if passes is not None and must <= passes else does)
     return None if passes is None else min(LEAST / passes, 1.0)
 
 
 def _known(name: str) -> str:
     """The longest known name inside it: people call their own PaperAdamW or AdamWScheduleFree."""
-    found = [known for known in TRAFFIC if known in name.lower()]
-    return max(found, key=len, default="")
+    return max((known for known in TRAFFIC if known in name.lower()), key=len, default="")
 
 
 def _passes(timeline: Timeline, ops: I64) -> float | None:

@@ -15,10 +15,9 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.kernels import KernelTable
+from findwall.attribute.kernels import KernelTable, ops_named
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.lookup import op_work
-from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64
 
@@ -27,7 +26,7 @@ from findwall.model.intervals import F64, I64
 WRITTEN_ANEW = ("matmul", "conv", "pointwise", "norm", "reduce", "softmax")
 FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
 _CONVOLUTION = re.compile(r"convolution")
-_BATCH_NORM = re.compile(r"batch_norm")
+BATCH_NORM = re.compile(r"batch_norm")
 
 
 class _OpSizes(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ def _saved_bytes(timeline: Timeline, kernels: KernelTable, index: I64, step: I64
     saved = np.zeros(len(index))
     ends = ~is_fusable(timeline, kernels, index) | (kernels.op[index] < 0)
     sizes = _sizes_of(timeline, kernels.op[index])
-    alone = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in ("norm", "softmax")])
+    alone = kernels.is_class("norm", "softmax")[index]
     parts = np.concatenate(([False], step[1:] != step[:-1]))  # from step to step nothing is fused
     chain: dict[float, list[_Link]] = {}  # by the size of the result, the latest last
     last: _Link | None = None
@@ -109,7 +108,7 @@ def _read_again(timeline: Timeline, kernels: KernelTable, index: I64, on_chip: f
     Where the statistics have a kernel of their own, that one is the first pass.
     """
     op = kernels.op[index]
-    alone = _op_named(timeline, op, _BATCH_NORM) & (np.bincount(op + 1, minlength=1)[op + 1] == 1)
+    alone = ops_named(timeline, op, BATCH_NORM) & (np.bincount(op + 1, minlength=1)[op + 1] == 1)
     again = np.zeros(len(index))
     at = np.flatnonzero(alone)
     for position, found in zip(at.tolist(), _sizes_of(timeline, op[at]), strict=True):
@@ -154,24 +153,14 @@ def _measure(timeline: Timeline, op: int) -> _OpSizes | None:
 
 def unfollowed(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     """Kernels that a chain may take in, of ops whose tensors' sizes are not known: what that saves is not."""
-    sizes = _sizes_of(timeline, kernels.op[index])
-    known = np.array([one is not None for one in sizes], bool)
-    found: Bool = is_fusable(timeline, kernels, index) & ~known
-    return found
+    unknown: Bool = np.array([one is None for one in _sizes_of(timeline, kernels.op[index])], bool)
+    return is_fusable(timeline, kernels, index) & unknown
 
 
 def is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution."""
-    wanted = np.array([KERNEL_CLASSES.index(name) for name in FUSABLE])
-    mask: Bool = np.isin(kernels.class_index[index], wanted) & ~kernels.communication[index]
-    return mask & ~_op_named(timeline, kernels.op[index], _CONVOLUTION)
-
-
-def _op_named(timeline: Timeline, op: I64, pattern: re.Pattern[str]) -> Bool:
-    """Which ops have such a name; none has none."""
-    hits = np.array([bool(pattern.search(name)) for name in timeline.names] or [False], bool)
-    found: Bool = (op >= 0) & hits[timeline.events.name[np.maximum(op, 0)]]
-    return found
+    mask = (kernels.is_class(*FUSABLE) & ~kernels.communication)[index]
+    return mask & ~ops_named(timeline, kernels.op[index], _CONVOLUTION)
 
 
 FETCH = re.compile(r"::(?:gather|index_select|embedding|take_along_dim)$")
@@ -182,7 +171,7 @@ ADDED = 3  # the argument of either that holds what is added
 def fetches(timeline: Timeline, kernels: KernelTable, index: I64, step: I64) -> tuple[I64, F64]:
     """Places in `index`, kernels in device order, of those that fetch rows or add them up; and the bytes that
     each must still move in one kernel with its neighbour."""
-    at = np.flatnonzero(kernels.class_index[index] == KERNEL_CLASSES.index("gather"))
+    at = np.flatnonzero(kernels.is_class("gather")[index])
     joins = is_fusable(timeline, kernels, index)
     joins[at] = True
     places, kept = [], []

@@ -84,8 +84,7 @@ def settle(
     cause = np.where(blind, cause_index(counted.cause), atoms.cause)
     floor = atoms.floor.copy()
     bound = kernels.bound.copy()
-    rows = atoms.index[blind]
-    bound[rows] = BOUNDS.index(_BOUND_OF[counted.cause])
+    bound[atoms.index[blind]] = BOUNDS.index(_BOUND_OF[counted.cause])
     floor[blind] = atoms.own[blind] * counted.remains
     return replace(atoms, cause=cause, floor=floor), replace(kernels, bound=bound), counted
 

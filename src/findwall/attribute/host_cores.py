@@ -19,7 +19,6 @@ from findwall.model.intervals import union
 from findwall.replay.change import Change
 from findwall.units import ms
 
-AS_MANY_AS_CORES = "num_workers=os.cpu_count()"
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it
 # was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
 WORKER_SHARE = 0.5
@@ -107,8 +106,7 @@ def computing_share(facts: Facts) -> float:
     events = facts.timeline.events
     computes = events.is_kind(Kind.OP) & ~facts.timeline.named(_NO_ARITHMETIC)[events.name]
     rows = np.flatnonzero(computes & np.isin(events.thread, facts.host.threads))
-    working = union(events.start[rows], events.end[rows])
-    return (loading & working).length / max(loading.length, 1)
+    return (loading & union(events.start[rows], events.end[rows])).length / max(loading.length, 1)
 
 
 class CoresInUse(msgspec.Struct, frozen=True):
@@ -157,8 +155,7 @@ def idle_cores_ms(facts: Facts) -> float:
         return 0.0
     atoms = facts.atoms_of("slow-kernels")
     slow = time_of(facts, atoms[of_class(facts, *MATRIX_CLASSES)[atoms]])
-    saved = slow * (1.0 - found.share)
-    return min(saved, facts.recoverable_ms("slow-kernels") or 0.0)
+    return min(slow * (1.0 - found.share), facts.recoverable_ms("slow-kernels") or 0.0)
 
 
 def apart_from_idle_cores(facts: Facts, *causes: str) -> Change:

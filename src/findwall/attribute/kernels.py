@@ -6,6 +6,8 @@ distinct (op, inputs) or (kernel name, launch) and spread over the rows.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -41,6 +43,7 @@ I8 = NDArray[np.int8]
 
 KEY_KINDS = 16  # more than there are kinds of events: leaves each its place in a packed key
 BOUNDS = ("compute", "bandwidth", "latency", "unknown")
+_OF_TORCH = re.compile(r"^aten::")
 
 
 class KernelTable(msgspec.Struct, frozen=True):
@@ -72,6 +75,9 @@ class KernelTable(msgspec.Struct, frozen=True):
     def duration(self) -> I64:
         return self.end - self.start
 
+    def is_class(self, *names: str) -> Bool:
+        return np.isin(self.class_index, [CLASS_INDEX[name] for name in names])
+
 
 def kernel_table(
     timeline: Timeline,
@@ -98,7 +104,7 @@ def kernel_table(
     if counted is not None:
         np.copyto(shares.nbytes, counted, where=~np.isnan(counted) & ~communication)
     tensor_core = device.by_name(slice(None), lambda name: uses_tensor_cores(name) is True)
-    called = device.by_name(slice(None), of_library) | _in_torch(timeline, owned.op)
+    called = device.by_name(slice(None), of_library) | ops_named(timeline, owned.op, _OF_TORCH)
     floors = floors_of(device, shares, math_index, owned.works, tensor_core, called, ceilings)
     return KernelTable(
         row=rows,
@@ -222,10 +228,9 @@ def _math(device: Rows, owned: Owners) -> I8:
     return math_index
 
 
-def _in_torch(timeline: Timeline, ops: I64) -> Bool:
-    """Rows whose op is one of torch's own."""
-    own = np.array([name.startswith("aten::") for name in timeline.names] or [False], bool)
-    return own[timeline.events.name[np.maximum(ops, 0)]] & (ops >= 0)
+def ops_named(timeline: Timeline, ops: I64, pattern: re.Pattern[str]) -> Bool:
+    """In the names of which ops the pattern is found; no op (-1) has none."""
+    return (ops >= 0) & timeline.named(pattern)[timeline.events.name[np.maximum(ops, 0)]]
 
 
 # What one core does a second in fp32, and what memory it has for itself: the slowest and the fastest.
@@ -244,7 +249,7 @@ def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable
     intensity = np.divide(
         kernels.flops, kernels.bytes, out=np.full(len(kernels.row), np.nan), where=kernels.bytes > 0
     )
-    matrix = np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES])
+    matrix = kernels.is_class(*MATRIX_CLASSES)
     short = matrix & (kernels.duration <= SHORT_PRODUCT_NS) & kernels.modelled
     arithmetic = matrix & ~short & (intensity > COMPUTE_BOUND_ABOVE)
     memory = kernels.modelled & ~short & (~matrix | (intensity < MEMORY_BOUND_BELOW))
@@ -256,8 +261,7 @@ def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable
     floor[memory] = kernels.duration[memory]
     # Nobody measured the memory, but no memory is that slow.
     least = kernels.bytes / CORE_BYTES[0] * NS_PER_S
-    plain = ~np.isin(kernels.class_index, [KERNEL_CLASSES.index(name) for name in FUSED_CLASSES])
-    crawls = memory & plain & (least < NEAR * kernels.duration)
+    crawls = memory & ~kernels.is_class(*FUSED_CLASSES) & (least < NEAR * kernels.duration)
     floor[crawls] = least[crawls]
     floor[arithmetic] = kernels.duration[arithmetic] * (1.0 if used is None else used)
     return replace(kernels, bound=bound, floor=floor)

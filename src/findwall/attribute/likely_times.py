@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.fusion import BATCH_NORM
+from findwall.attribute.kernels import ops_named
 from findwall.attribute.number_formats import (
     MATH_BYTES,
     SIXTEEN_BITS,
@@ -23,7 +25,7 @@ from findwall.attribute.shapes import channels_last, under_convolution
 from findwall.attribute.step_traits import of_class
 from findwall.attribute.whatif import floor_in
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.model.catalogue import KERNEL_CLASSES, MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
@@ -241,14 +243,7 @@ def batch_norm_ns(facts: Facts, atoms: I64, layout: str, width: str, left: F64) 
 
 def batch_norms(facts: Facts, atoms: I64) -> Bool:
     """Which atoms are of batch norms."""
-    return op_named(facts, facts.kernels.op[facts.atoms.index[atoms]], "batch_norm")
-
-
-def op_named(facts: Facts, ops: I64, word: str) -> Bool:
-    """Which ops have a word in their name; none (-1) has none."""
-    hits = np.array([word in name for name in facts.timeline.names] or [False])
-    found: Bool = (ops >= 0) & hits[facts.timeline.events.name[np.maximum(ops, 0)]]
-    return found
+    return ops_named(facts.timeline, facts.kernels.op[facts.atoms.index[atoms]], BATCH_NORM)
 
 
 def is_narrow(facts: Facts) -> bool:
@@ -266,7 +261,7 @@ def slowed(facts: Facts, graph: Graph, made: frozenset[str], step: float) -> Sca
     """What a changed step of so many ns does to its products; None: next to nothing. Those that no fix
     changed ran under today's load before; those that one did are as fast as a few of them alone."""
     table = facts.kernels
-    at = np.flatnonzero(np.isin(table.class_index, [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES]))
+    at = np.flatnonzero(table.is_class(*MATRIX_CLASSES))
     nodes, known = nodes_of(graph, table.row[at])
     at = at[known]
     was, _ = nodes_of(facts.graph, table.row[at])
@@ -291,9 +286,8 @@ def _load(share: float) -> float:
 def _near_roof(facts: Facts) -> Bool:
     """Which kernels are products on the tensor cores, near their roof."""
     table = facts.kernels
-    formats = [MATH_TYPES.index(name) for name in ON_TENSOR_CORES]
-    found: Bool = np.isin(table.math_index, formats)
-    return found & (np.nan_to_num(table.floor) > MAJORITY_SHARE * table.duration)
+    on_tensor_cores = np.isin(table.math_index, [MATH_TYPES.index(name) for name in ON_TENSOR_CORES])
+    return on_tensor_cores & (np.nan_to_num(table.floor) > MAJORITY_SHARE * table.duration)
 
 
 def _floor_ns(facts: Facts, at: I64, made: frozenset[str]) -> F64:

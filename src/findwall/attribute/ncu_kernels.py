@@ -228,8 +228,7 @@ def _vector_roof(seen: _Seen) -> Judged | None:
 
 
 def _slow(seen: _Seen) -> Judged | None:
-    kernel = seen.kernel
-    if (kernel.memory or 0.0) >= MAJORITY_SHARE:
+    if (seen.kernel.memory or 0.0) >= MAJORITY_SHARE:
         bound = "bandwidth"
     else:
         bound = "compute" if seen.sm >= MAJORITY_SHARE else "latency"

@@ -157,10 +157,9 @@ def _op_bytes(facts: Facts, inputs_id: int) -> int:
 
 def under_autocast(facts: Facts) -> F64:
     """Of each atom's bytes what autocast would leave, at best: half of what it makes 16-bit."""
-    share = np.full(len(facts.atoms.index), HALVED)
     op = facts.kernels.op[facts.atoms.index]
     of_name = np.array([_left(name) for name in facts.timeline.names] or [HALVED])
-    share = np.where(op >= 0, of_name[facts.timeline.events.name[np.maximum(op, 0)]], share)
+    share = np.where(op >= 0, of_name[facts.timeline.events.name[np.maximum(op, 0)]], HALVED)
     known = value_bytes(facts, np.arange(len(share)))
     share[(known > 0) & (known != WIDE_BYTES)] = 1.0
     share[of_class(facts, "optimizer", "memcpy", "collective")] = 1.0
@@ -217,8 +216,7 @@ Shape = tuple[int, ...]
 
 def cast_ns(facts: Facts, atoms: I64) -> F64:
     """What casting takes beside each product: fp32 read, 16 bits written, or the other way round."""
-    ops = facts.kernels.op[facts.atoms.index[atoms]]
-    distinct, inverse = np.unique(ops, return_inverse=True)
+    distinct, inverse = np.unique(facts.kernels.op[facts.atoms.index[atoms]], return_inverse=True)
     known = _weights(facts)
     numbers = [
         _cast(facts, row, one, known) if row >= 0 and (one := _weight(facts, row)) is not None else 0

@@ -220,8 +220,7 @@ def _tunes(facts: Facts) -> bool:
     names = facts.timeline.names
     if "aten::cudnn_convolution" not in names:
         return False
-    events = facts.timeline.events
-    rows = np.flatnonzero(events.name == names.index("aten::cudnn_convolution"))
+    rows = np.flatnonzero(facts.timeline.events.name == names.index("aten::cudnn_convolution"))
     return len(rows) > 0 and Arguments(facts.timeline.inputs_of(int(rows[0]))).flag(6) is True
 
 

@@ -73,8 +73,6 @@ def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
 
 def odd_dims(facts: Facts, op_row: int) -> list[int]:
     """The op's dims that keep 16-bit operands off the fast kernels."""
-    if op_row < 0:
-        return []
     work = op_work(facts.timeline.name_of(op_row), facts.timeline.inputs_of(op_row))
     named = [text.rpartition(":")[2] for text in work.misaligned] if work is not None else []
     return sorted({int(text) for text in named if text.isdigit()}, reverse=True)
@@ -160,8 +158,8 @@ def _inputs(facts: Facts) -> list[Tensor]:
 def under_convolution(facts: Facts) -> Bool:
     """Atoms that a convolution, or the backward of one, launched."""
     events = facts.timeline.events
-    marked = np.array([bool(_CONVOLUTION.search(name)) for name in facts.timeline.names] or [False], bool)
-    around = nearest(facts.timeline, facts.links.parent, events.is_kind(Kind.OP) & marked[events.name])
+    convolutions = events.is_kind(Kind.OP) & facts.timeline.named(_CONVOLUTION)[events.name]
+    around = nearest(facts.timeline, facts.links.parent, convolutions)
     op = facts.kernels.op[facts.atoms.index]
     return (op >= 0) & (around[np.maximum(op, 0)] >= 0)
 
@@ -179,8 +177,7 @@ READ_AND_WRITTEN = 2
 def padding_ns(facts: Facts, atoms: I64) -> F64:
     """What copying the operands of each product takes; part of it is done by the kernels that make them, and
     how much of it nobody knows beforehand."""
-    ops = facts.kernels.op[facts.atoms.index[atoms]]
-    distinct, inverse = np.unique(ops, return_inverse=True)
+    distinct, inverse = np.unique(facts.kernels.op[facts.atoms.index[atoms]], return_inverse=True)
     moved = np.array([_operand_bytes(facts, op) for op in distinct.tolist()], np.float64)
     floor = READ_AND_WRITTEN * moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
     each: F64 = np.where(floor > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)

@@ -8,7 +8,6 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.hardware import vendor
-from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.structure.captures import is_replayed
@@ -53,9 +52,7 @@ def graph_share(facts: Facts) -> float:
     rows = facts.kernels.row[facts.atoms.index]
     launch = facts.links.launch[rows[facts.timeline.events.kind[rows] != Kind.MEMCPY]]
     launch = launch[launch >= 0]
-    if len(launch) == 0:
-        return 0.0
-    return float(matching(facts, launch, _GRAPH_LAUNCH).mean())
+    return float(matching(facts, launch, _GRAPH_LAUNCH).mean()) if len(launch) else 0.0
 
 
 def captured_share(facts: Facts) -> float | None:
@@ -120,8 +117,7 @@ def time_of(facts: Facts, atoms: I64) -> float:
 
 def of_class(facts: Facts, *names: str) -> Bool:
     """Which atoms are of these kernel classes."""
-    wanted = [KERNEL_CLASSES.index(name) for name in names]
-    return np.isin(facts.kernels.class_index[facts.atoms.index], wanted)
+    return facts.kernels.is_class(*names)[facts.atoms.index]
 
 
 def small_kernels(facts: Facts) -> float:
@@ -144,7 +140,5 @@ def rows_of(facts: Facts, atoms: I64) -> I64:
 
 
 def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
-    """Which of these rows have such a name; each distinct name is looked at once."""
-    distinct, inverse = np.unique(facts.timeline.events.name[rows], return_inverse=True)
-    hits = np.array([bool(pattern.search(facts.timeline.names[at])) for at in distinct.tolist()], bool)
-    return hits[inverse.reshape(-1)]
+    """Which of these rows have such a name."""
+    return facts.timeline.named(pattern, rows)[facts.timeline.events.name[rows]]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, SMALL_PART
+from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.model.machine import MATH_TYPES
@@ -172,15 +172,16 @@ def _device(
     start, end = events.start[rows], events.end[rows]
     talk = union(start[communication], end[communication])
     work = union(start[~communication], end[~communication])
-    streams = []
-    for stream, mine in _rows_of_each(events.stream[rows]):
-        streams.append(StreamTime(stream, len(mine), union(start[mine], end[mine]).length))
+    streams = tuple(
+        StreamTime(stream, len(mine), union(start[mine], end[mine]).length)
+        for stream, mine in _rows_of_each(events.stream[rows])
+    )
     span = union(start.min(keepdims=True), end.max(keepdims=True))
     on_host = on_host & span
     kernels = ~communication & (events.kind[rows] == Kind.KERNEL)  # its own copies hide nothing
     hidden = (talk & work) | (on_host & union(start[kernels], end[kernels]))
     busy = union(start, end).length
-    return DeviceTime(device, span.length, busy, (talk | on_host).length, hidden.length, tuple(streams))
+    return DeviceTime(device, span.length, busy, (talk | on_host).length, hidden.length, streams)
 
 
 def peak_memory(timeline: Timeline) -> int | None:
@@ -204,7 +205,7 @@ class Utilisation(msgspec.Struct, frozen=True):
 def utilisation(facts: Facts) -> Utilisation:
     """FLOPs of matmuls, convolutions and attention in one step over the step's time and the peak."""
     kernels, index = facts.kernels, facts.atoms.index
-    matrix = np.isin(kernels.class_index[index], [KERNEL_CLASSES.index(name) for name in MATRIX_CLASSES])
+    matrix = kernels.is_class(*MATRIX_CLASSES)[index]
     if not matrix.any():
         return Utilisation(None, None, None, None, "no matmul, convolution or attention in the step")
     flops = kernels.flops[index]

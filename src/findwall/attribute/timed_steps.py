@@ -34,21 +34,15 @@ class KindsTraced(msgspec.Struct, frozen=True):
 def kinds_traced(rank: Rank, timeline: Timeline, queue: Queue) -> KindsTraced:
     """What the trace holds of the kinds of steps that were timed."""
     timed = rank.step_times
-    if timed is None or timed.source != "measured":
-        return KindsTraced(None, ())
-    kinds = timed.kinds()
+    kinds = timed.kinds() if timed is not None and timed.source == "measured" else ()
     if len(kinds) < 2:
         return KindsTraced(None, ())
     traced = traced_kinds(rank, timeline, queue)
     missing = tuple(kind for kind in kinds if kind.name not in traced)
-    if len(set(traced)) < 2:
-        return KindsTraced(None, missing)
-    count = {name: traced.count(name) for name in traced}
     shares = {kind.name: kind.share for kind in kinds}
-    share = np.array([shares.get(name, 0.0) / count[name] for name in traced])
-    if not share.sum() > 0:
-        return KindsTraced(None, missing)
-    return KindsTraced(share / share.sum(), missing)
+    share = np.array([shares.get(name, 0.0) / traced.count(name) for name in traced])
+    is_told = len(set(traced)) > 1 and share.sum() > 0
+    return KindsTraced(share / share.sum() if is_told else None, missing)
 
 
 def traced_kinds(rank: Rank, timeline: Timeline, queue: Queue) -> list[str]:

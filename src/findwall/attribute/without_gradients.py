@@ -201,8 +201,7 @@ def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]
     plain = ~numbered & ~_updates(facts, heads)
     passes = np.searchsorted(backward_starts(facts), events.start[heads])
     apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
-    edge = np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]])
-    edges = np.flatnonzero(edge)
+    edges = np.flatnonzero(np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]]))
     beside = facts.timeline.named(_BESIDE, heads)[events.name[heads]]
     layer = _holds_layer(facts, heads)
     found = []
