@@ -18,8 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from findwall.attribute.fused_kernels import kept_share, touches_scores
-from findwall.attribute.fusion import Fused, fetches, fuse
+from findwall.attribute.fusion import Fused, fetches, fuse, kept_share, touches_scores
 from findwall.attribute.kernels import BOUNDS, KernelTable, ops_named
 from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS

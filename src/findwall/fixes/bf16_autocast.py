@@ -24,7 +24,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from findwall.attribute.autocast import (
+from findwall.attribute.facts import Facts
+from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.attribute.rewritten_step import (
     autocast_at_best,
     autocast_likely,
     faster_narrow,
@@ -35,8 +37,6 @@ from findwall.attribute.autocast import (
     why_not_known,
     wide_matmuls,
 )
-from findwall.attribute.facts import Facts
-from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.step_traits import is_training, on_cores, time_of
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from findwall.attribute.compiled import COMPILED_AWAY
 from findwall.attribute.facts import Facts
+from findwall.attribute.rewritten_step import COMPILED_AWAY
 from findwall.fixes import Fix, Outcome, cannot_tell
 from findwall.measure.applying import Effect
 from findwall.measure.blocks import compile_blocks

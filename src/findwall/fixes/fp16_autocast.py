@@ -25,7 +25,8 @@ after `scaler.unscale_(optimizer)`.
 
 from __future__ import annotations
 
-from findwall.attribute.autocast import (
+from findwall.attribute.facts import Facts
+from findwall.attribute.rewritten_step import (
     autocast_at_best,
     autocast_likely,
     faster_narrow,
@@ -35,7 +36,6 @@ from findwall.attribute.autocast import (
     why_not_known,
     wide_matmuls,
 )
-from findwall.attribute.facts import Facts
 from findwall.attribute.step_traits import is_training
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
 from findwall.model.claims import Claim

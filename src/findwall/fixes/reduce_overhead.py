@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.compiled import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.facts import Facts
 from findwall.attribute.likely_times import calls_a_step, host_ns
+from findwall.attribute.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.attribute.step_traits import graph_share, is_training, on_cores
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches

@@ -27,17 +27,17 @@ import numpy as np
 
 from findwall.attribute.beside_the_model import behind_the_products
 from findwall.attribute.carriers import ops_named
-from findwall.attribute.compiled import (
+from findwall.attribute.facts import Facts
+from findwall.attribute.figures import blind_ms, gain_ms, step_ms
+from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
+from findwall.attribute.memory_copies import moves_on
+from findwall.attribute.rewritten_step import (
     COMPILED_AWAY,
     FUSES,
     compiled_at_best,
     compiled_kernels,
     model_rows,
 )
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import blind_ms, gain_ms, step_ms
-from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
-from findwall.attribute.memory_copies import moves_on
 from findwall.attribute.step_traits import (
     compiled_share,
     graph_share,

@@ -24,7 +24,7 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import amounts, told
-from findwall.attribute.fused_kernels import score_shapes
+from findwall.attribute.fusion import score_shapes
 from findwall.model.claims import Claim, Figure, known
 from findwall.model.diagnosis import Evidence
 
