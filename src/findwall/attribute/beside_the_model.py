@@ -63,6 +63,9 @@ def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
     return done > np.append(-1, engine)[np.searchsorted(engine, at)]
 
 
+# -- all of it -----------------------------------------------------------------------------------------
+
+
 @found_once
 def rows_beside_the_model(facts: Facts) -> I64:
     """Device rows without gradients, and those of an average of the weights."""
@@ -73,6 +76,9 @@ def rows_beside_the_model(facts: Facts) -> I64:
 def beside_the_model(facts: Facts) -> Bool:
     """Which atoms are of such rows."""
     return np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), rows_beside_the_model(facts))
+
+
+# -- the loss ------------------------------------------------------------------------------------------
 
 
 @found_once

@@ -336,6 +336,9 @@ def claim_throttled(atoms: DeviceAtoms, kernels: KernelTable, lost: float) -> De
     return split_off(atoms, np.where(arithmetic, lost, 0.0), "throttled") if lost > 0 else atoms
 
 
+# -- what runs beside something else -------------------------------------------------------------------
+
+
 def share_out(start: I64, end: I64, level: I64) -> F64:
     """Each row's own time; the sum is the length of the union. Lower levels come first."""
     own = np.zeros(len(start))

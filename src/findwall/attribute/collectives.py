@@ -122,6 +122,8 @@ def collectives_a_step(facts: Facts) -> float:
     return talk + sum(one.calls for one in host_collectives(facts))
 
 
+# -- DistributedDataParallel ---------------------------------------------------------------------------
+
 _FORWARD = re.compile(r"^DistributedDataParallel\.forward")
 _BROADCAST = re.compile(r"broadcast", re.IGNORECASE)
 _ALL_REDUCE = re.compile(r"all_?reduce", re.IGNORECASE)

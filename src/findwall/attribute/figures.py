@@ -134,6 +134,8 @@ def listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+# -- kinds of steps ------------------------------------------------------------------------------------
+
 # Of what such a step idles beyond a usual one: a cause with less is not what it does. Chosen by hand.
 EXPLAINS_SHARE = 0.5
 SEEN = ("saving", "evaluation")  # what a hook names

@@ -173,6 +173,8 @@ def is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
     return mask & ~ops_named(timeline, kernels.op[index], _CONVOLUTION)
 
 
+# -- rows fetched and added up -------------------------------------------------------------------------
+
 FETCH = re.compile(r"::(?:gather|index_select|embedding|take_along_dim)$")
 ADD_UP = re.compile(r"::(?:index_add|scatter_add)_?$")
 ADDED = 3  # the argument of either that holds what is added
@@ -212,6 +214,8 @@ def _added(timeline: Timeline, op: int) -> float:
     source = Arguments(timeline.inputs_of(op)).tensor(ADDED)
     return float(source.nbytes) if source is not None else 0.0
 
+
+# -- attention -----------------------------------------------------------------------------------------
 
 SOFTMAXES = ("aten::_softmax", "aten::_softmax_backward_data", "aten::softmax", "aten::_safe_softmax")
 BATCHED = ("aten::bmm", "aten::baddbmm", "aten::matmul", "aten::baddbmm_")
@@ -262,6 +266,8 @@ def _has_scores(timeline: Timeline, inputs_id: int, shapes: set[Shape]) -> bool:
         return (left[0], left[1], right[2]) in shapes and left[2] == right[1]
     return any(len(dims) == 2 and any(dims == shape[1:] for shape in shapes) for dims in tensors)
 
+
+# -- optimizers ----------------------------------------------------------------------------------------
 
 # Bytes an element that a fused step must move (in units of one parameter), and that the unfused
 # default moves: reads and writes of parameter, gradient and states.

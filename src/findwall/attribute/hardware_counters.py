@@ -162,6 +162,8 @@ def _cause(
     return None
 
 
+# -- Nsight Compute ------------------------------------------------------------------------------------
+
 _WORD = re.compile(r"[A-Za-z_]\w*|\d+[uUlL]*")
 _PLACEHOLDER = re.compile(r"T\d+")
 _NOISE = frozenset({"void", "const", "unnamed", "anonymous", "namespace", "instance"})

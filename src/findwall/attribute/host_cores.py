@@ -109,6 +109,9 @@ def computing_share(facts: Facts) -> float:
     return (loading & union(events.start[rows], events.end[rows])).length / max(loading.length, 1)
 
 
+# -- idle cores ----------------------------------------------------------------------------------------
+
+
 class CoresInUse(msgspec.Struct, frozen=True):
     """Of a CPU job: how many cores its ops keep busy at the most, and how many nobody does."""
 

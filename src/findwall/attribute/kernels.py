@@ -233,6 +233,8 @@ def ops_named(timeline: Timeline, ops: I64, pattern: re.Pattern[str]) -> Bool:
     return (ops >= 0) & timeline.named(pattern)[timeline.events.name[np.maximum(ops, 0)]]
 
 
+# -- cores that nobody measured ------------------------------------------------------------------------
+
 # What one core does a second in fp32, and what memory it has for itself: the slowest and the fastest.
 CORE_FLOPS = (30e9, 150e9)
 CORE_BYTES = (3e9, 20e9)

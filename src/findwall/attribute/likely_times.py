@@ -251,6 +251,8 @@ def is_narrow(facts: Facts) -> bool:
     return next(iter(math_times(facts)), "") in SIXTEEN_BITS
 
 
+# -- the clock under load ------------------------------------------------------------------------------
+
 # Times as long where nothing but products runs, less one: on an H200 large bf16 products kept 0.84 of what a
 # few of them reach, TF32 ones 0.88, and 0.93 in steps that do other work as well.
 UNDER_LOAD = 1 / 0.84 - 1

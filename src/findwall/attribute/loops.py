@@ -139,6 +139,8 @@ def loop_line(facts: Facts, loop: Loop) -> str | None:
     return line_of(facts, facts.op_row(int(loop.atoms[0])))
 
 
+# -- loops over the parts of a tensor ------------------------------------------------------------------
+
 PICKS = ("aten::select", "aten::slice")
 UNBIND = "aten::unbind"
 # Ops of a round, where all parts were taken before it, and tensors of one shape that it takes parts of: each

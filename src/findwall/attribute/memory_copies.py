@@ -76,6 +76,8 @@ def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
     )
 
 
+# -- the link ------------------------------------------------------------------------------------------
+
 # Bytes/s of one PCIe lane by generation, of which large copies reach nine tenths at the most (headers take
 # the rest): 57 GB/s over 16 lanes of generation 5, where an H200 was seen to reach 55; 28 of generation 4.
 LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
@@ -115,6 +117,8 @@ def link_rate(facts: Facts) -> float | None:
     generation = told if told in LANE_BYTES_PER_S else generation
     return LANE_BYTES_PER_S[generation] * (lanes or USUAL_LANES) * LINK_REACHED_SHARE
 
+
+# -- on the device -------------------------------------------------------------------------------------
 
 # Ops and device rows that put values elsewhere in the order they have: no layout is changed.
 _MOVES_ON = re.compile(r"^aten::(?:cat|stack|roll)$|^memcpy dtod", re.IGNORECASE)

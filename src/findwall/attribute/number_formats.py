@@ -61,6 +61,8 @@ def _is_wide(facts: Facts, inputs_id: int) -> bool:
     return bool(tensors) and tensors[0].dtype.lower() == "float"
 
 
+# -- how wide values are -------------------------------------------------------------------------------
+
 WIDE_BYTES = 4  # of an fp32 number
 NARROW_BYTES = 2  # of either 16-bit float
 MATH_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -210,6 +212,8 @@ def _left(op: str) -> float:
         return WIDE_BACKWARD_SHARE if direction and "backward" in direction else WIDE_RESULT_SHARE
     return HALVED
 
+
+# -- casts ---------------------------------------------------------------------------------------------
 
 Shape = tuple[int, ...]
 

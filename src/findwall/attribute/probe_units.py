@@ -44,6 +44,8 @@ class Unit(msgspec.Struct, frozen=True):
     absolute: bool = False  # it cannot be run as it is: the probe's own time counts
 
 
+# -- attention -----------------------------------------------------------------------------------------
+
 SOFTMAX = "_softmax"
 MASKS = frozenset({"masked_fill", "masked_fill_", "where", "tril"})
 SCORE_DIMS = (3, 4)  # of the scores: [batch·heads, …] or [batch, heads, …]
@@ -144,6 +146,8 @@ def _mask(facts: Facts, beside: I64, scores: Tensor) -> tuple[list[int | list[in
         causal |= stem in MASKS and scores.dims[-1] == scores.dims[-2]
     return [], causal
 
+
+# -- the optimizer -------------------------------------------------------------------------------------
 
 PIECE = 1 << 22  # numbers of a parameter, where only their sum is known: a weight of 2048 × 2048
 _FUSED = re.compile("fused", re.IGNORECASE)

@@ -272,6 +272,9 @@ def _uploads(facts: Facts) -> Iterator[Unit]:
         )
 
 
+# -- what probes say -----------------------------------------------------------------------------------
+
+
 class Probed(msgspec.Struct, frozen=True):
     """The rows that probes tell the time of, ns each."""
 

@@ -144,6 +144,8 @@ def autocast_likely(facts: Facts, narrow: str, made: frozenset[str]) -> Change:
     return products + to_likely(facts, rest, narrowed_ns(facts, rest, layout)) + Change((more,))
 
 
+# -- compiled ------------------------------------------------------------------------------------------
+
 FUSES = ("unfused-pointwise", "dtype-casts", "layout-copies")
 # Causes that generated kernels move, whoever issues them.
 COMPILED_AWAY = (*FUSES, "unfused-attention", "misaligned-shapes", "gather-scatter")

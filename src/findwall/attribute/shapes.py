@@ -113,6 +113,8 @@ def _steps_with(key: I64, steps: I64) -> I64:
     return np.bincount(pairs[0], minlength=len(distinct))[at.reshape(-1)]
 
 
+# -- layouts of images ---------------------------------------------------------------------------------
+
 IMAGE_DIMS = 4  # batch, channels, height and width
 _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution")
 _CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
@@ -170,6 +172,8 @@ def slow_convolutions(facts: Facts) -> I64:
     conv = of_class(facts, "conv") | (under_convolution(facts) & of_class(facts, *MATRIX_CLASSES))
     return slow[conv[slow]]
 
+
+# -- padding -------------------------------------------------------------------------------------------
 
 READ_AND_WRITTEN = 2
 

@@ -84,6 +84,8 @@ def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
     return np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
 
 
+# -- GPU or cores --------------------------------------------------------------------------------------
+
 TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}
 
 
@@ -108,6 +110,9 @@ def maker(facts: Facts) -> str | None:
 def topology_tool(facts: Facts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
     return TOPOLOGY_TOOLS.get(maker(facts) or "")
+
+
+# -- kernels and their time ----------------------------------------------------------------------------
 
 
 def time_of(facts: Facts, atoms: I64) -> float:

@@ -123,6 +123,9 @@ def split_by_module(facts: Facts, most: int = 20) -> dict[str, float]:
     return dict(sorted(total.items(), key=lambda item: -item[1])[:most])
 
 
+# -- by device and stream ------------------------------------------------------------------------------
+
+
 class StreamTime(msgspec.Struct, frozen=True):
     stream: int
     rows: int
@@ -190,6 +193,9 @@ def peak_memory(timeline: Timeline) -> int | None:
         return None
     most = int(timeline.memory.allocated.max())
     return most if most >= 0 else None
+
+
+# -- by FLOPs ------------------------------------------------------------------------------------------
 
 
 class Utilisation(msgspec.Struct, frozen=True):

@@ -67,6 +67,8 @@ def beyond_usual_ns(rank: Rank, kinds: tuple[StepKind, ...]) -> float:
     return sum(kind.share * max(kind.mean - usual.mean, 0.0) for kind in kinds) * NS_PER_S
 
 
+# -- clocks, rare steps, collections, the loader, cores ------------------------------------------------
+
 # A software power cap is how a busy data-centre card normally runs: it is no throttling.
 HELD_BY = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
 SLOW_STEP_RATIO = 1.0 + MAJORITY_SHARE  # times the median: a step this long is a slow one

@@ -184,6 +184,8 @@ def optimizer_launches(facts: Facts) -> float:
     return min(waited, facts.recoverable_ms("launch-bound") or 0.0)
 
 
+# -- set-up of libraries -------------------------------------------------------------------------------
+
 RECOMPILATION = "recompilation"
 FEWEST_GROWING = 3  # lengths: two distances that are the same
 MOST_TOKENS_A_STEP = 16  # by which a text that is being written grows: lengths further apart are drawn
@@ -284,6 +286,8 @@ def _on_device(facts: Facts, rows: I64, tried: Bool) -> F64:
         found[at] = facts.own[atoms[op == rows[at]]].sum()
     return found
 
+
+# -- the driver's allocator ----------------------------------------------------------------------------
 
 _GIVES_BACK = re.compile("free|unmap|release", re.IGNORECASE)
 

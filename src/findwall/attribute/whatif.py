@@ -134,6 +134,9 @@ def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:
     return Change((Launch(rows, 0.0),)) if len(rows) else Change()
 
 
+# -- what stands behind a change -----------------------------------------------------------------------
+
+
 def cause_after(facts: Facts, graph: Graph, moved: Iterable[str], step: float) -> str | None:
     """The cause that could give back most of what is left, once the graph is this one; a roof where none
     could give back enough. None: more is unknown than that. `moved`: causes whose kernels are others now."""
@@ -183,6 +186,8 @@ def roofline_ns(facts: Facts) -> float | None:
     share = floor[known] / facts.kernels.duration[facts.atoms.index][known]
     return float((facts.own[known] * share).sum() + facts.own[~known].sum())
 
+
+# -- small kernels as ops on lists ---------------------------------------------------------------------
 
 # Times the floor that a pass over large tensors takes in a list. Measured on an H200: AdamW over eight
 # matrices of 134 MB took 11.9 ms in lists and 10.0 ms one by one, where its passes must take 9.9.

@@ -91,6 +91,8 @@ def unrecorded_rows(facts: Facts) -> I64:
     return rows[np.isin(head, heads[~recording & ~makes])]
 
 
+# -- forward work --------------------------------------------------------------------------------------
+
 Weights = Literal["trained", "others", "unknown"]
 # Ops of layers, and which of their arguments is the weight.
 _LAYERS = {
