@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.likely_times import (
     FEW_LAUNCHES,
     UNDER_LOAD,
@@ -21,7 +21,6 @@ from findwall.attribute.likely_times import (
     slowed,
     to_likely,
 )
-from findwall.attribute.step_traits import of_class
 from findwall.attribute.whatif import floor_in, gone
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.replay.calibrate import Calibration, host_parts

@@ -12,8 +12,7 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import Facts, found_once
-from findwall.attribute.step_traits import of_class, rows_of
+from findwall.attribute.facts import Facts, found_once, of_class, rows_of
 from findwall.attribute.without_gradients import backward_starts, unrecorded_rows
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind

@@ -10,7 +10,7 @@ import numpy as np
 from findwall.attribute.facts import Facts
 from findwall.attribute.messages import collective_name
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.model.claims import Claim, Figure
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
@@ -44,7 +44,7 @@ class HostCollective(msgspec.Struct, frozen=True):
         return self._claim("collective")
 
     def _claim(self, what: str) -> Claim:
-        figures: dict[str, Figure] = {"calls": self.calls, "each_bytes": self.nbytes or None, "ms": self.ms}
+        figures = {"calls": self.calls, "each_bytes": self.nbytes or None, "ms": self.ms}
         return Claim(what, figures, {"op": self.name})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import TypeVar
@@ -276,6 +277,46 @@ def found_once(find: Callable[[Facts], T]) -> Callable[[Facts], T]:
         return kept[name]
 
     return found
+
+
+# -- device time of some atoms -------------------------------------------------------------------------
+
+
+def time_of(facts: Facts, atoms: I64) -> float:
+    """In ms a step."""
+    return ms(float(facts.own[atoms].sum()))
+
+
+def of_class(facts: Facts, *names: str) -> Bool:
+    """Which atoms are of these kernel classes."""
+    return facts.kernels.is_class(*names)[facts.atoms.index]
+
+
+def small_kernels(facts: Facts) -> float:
+    """Device rows a step."""
+    return float(facts.weight.sum()) / max(facts.steps.count, 1)
+
+
+def too_small_share(facts: Facts) -> float:
+    """Of the step: kernels that are over before they use the device."""
+    return time_of(facts, facts.atoms.of("launch-bound")) / max(ms(facts.step), NOT_ZERO_NS)
+
+
+def busy_share(facts: Facts) -> float:
+    return facts.reading.likely.busy / facts.step if facts.step > 0 else 0.0
+
+
+def rows_of(facts: Facts, atoms: I64) -> I64:
+    """The device rows of some atoms."""
+    return facts.kernels.row[facts.atoms.index[atoms]]
+
+
+def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
+    """Which of these rows have such a name."""
+    return facts.timeline.named(pattern, rows)[facts.timeline.events.name[rows]]
+
+
+# -- how they come about -------------------------------------------------------------------------------
 
 
 def establish(

@@ -8,9 +8,9 @@ from math import ceil
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.figures import step_ms
-from findwall.attribute.step_traits import of_class, on_cores, time_of
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.timed_steps import cores_at_work
 from findwall.attribute.whatif import at_most, best_step, ideal, to_floor
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.fusion import BATCH_NORM
 from findwall.attribute.kernels import ops_named
 from findwall.attribute.number_formats import (
@@ -22,7 +22,6 @@ from findwall.attribute.number_formats import (
     matrices_of,
 )
 from findwall.attribute.shapes import channels_last, under_convolution
-from findwall.attribute.step_traits import of_class
 from findwall.attribute.whatif import floor_in
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE

@@ -17,10 +17,9 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.facts import Facts, found_once, of_class, rows_of, small_kernels
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import tensors_of
-from findwall.attribute.step_traits import of_class, rows_of, small_kernels
 from findwall.attribute.without_gradients import heads_of
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind
@@ -56,8 +55,7 @@ def launched_by(found: list[Loop]) -> I64:
 def loops(facts: Facts) -> list[Loop]:
     """What is launched at least eight times in a row, the optimizer left out; the shortest body first."""
     atoms = np.flatnonzero(~of_class(facts, "optimizer", "memcpy", "collective"))
-    order = np.argsort(facts.queue.positions(rows_of(facts, atoms)), kind="stable")
-    atoms = atoms[order]
+    atoms = atoms[np.argsort(facts.queue.positions(rows_of(facts, atoms)), kind="stable")]
     keys = _keys(facts, atoms)
     found: list[Loop] = []
     free = np.ones(len(atoms), bool)

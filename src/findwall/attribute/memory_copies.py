@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
-from findwall.attribute.facts import Facts
-from findwall.attribute.step_traits import matching, rows_of
+from findwall.attribute.facts import Facts, matching, rows_of
 from findwall.hardware import lookup
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind

@@ -13,9 +13,8 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.kernels import BOUNDS
-from findwall.attribute.step_traits import of_class
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.attribute.workmodel.names import item_size_in_name

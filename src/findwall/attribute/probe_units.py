@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching, of_class, rows_of
 from findwall.attribute.shapes import tensors_of
-from findwall.attribute.step_traits import HAVE_FUSED, matching, of_class, rows_of
+from findwall.attribute.step_traits import HAVE_FUSED
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.parameters import parameter_count
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE

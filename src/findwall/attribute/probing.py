@@ -15,12 +15,11 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, rows_of
 from findwall.attribute.memory_copies import uploaded
 from findwall.attribute.number_formats import cast_ns
 from findwall.attribute.probe_units import Made, Unit, attention_units, optimizer_unit
 from findwall.attribute.shapes import IMAGE_DIMS, channels_last, odd_dims, padded, padding_ns
-from findwall.attribute.step_traits import of_class, rows_of
 from findwall.attribute.workmodel import convolution
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, SMALL_PART, WAITED_FOR_SHARE
@@ -122,8 +121,7 @@ def _variants(facts: Facts, unit: Unit) -> list[str]:
 
 
 def _probe(unit: Unit, name: str) -> Probe:
-    other = _padded(unit) if "padded" in name.split("+") else None
-    return Probe(unit.op, unit.inputs, name, other)
+    return Probe(unit.op, unit.inputs, name, _padded(unit) if "padded" in name.split("+") else None)
 
 
 # -- formats and layouts ---------------------------------------------------------------------------

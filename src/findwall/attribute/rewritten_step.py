@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.beside_the_model import beside_the_model, rows_beside_the_model
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, rows_of
 from findwall.attribute.fusion import BATCH_NORM, fetches, is_fusable
 from findwall.attribute.kernels import ops_named
 from findwall.attribute.likely_times import (
@@ -32,7 +32,7 @@ from findwall.attribute.number_formats import (
     under_autocast,
 )
 from findwall.attribute.shapes import channels_last, convolves, on_images, padding_ns, under_convolution
-from findwall.attribute.step_traits import of_class, on_cores, rows_of
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import (
     as_chains,
     at_math,

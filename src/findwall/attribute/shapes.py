@@ -6,8 +6,7 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.step_traits import of_class
+from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.workmodel.arguments import Arguments, Tensor
 from findwall.attribute.workmodel.lookup import op_work
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, SMALL_PART
@@ -37,11 +36,6 @@ def tensors_of(facts: Facts, op_row: int) -> list[Tensor]:
     return Arguments(facts.timeline.inputs_of(op_row)).tensors()
 
 
-def _first_of_list(facts: Facts, op_row: int) -> list[Tensor]:
-    """The first tensor of the first list argument (cat, stack, foreach); its type is often not recorded."""
-    return Arguments(facts.timeline.inputs_of(op_row)).tensor_list(0)[:1]
-
-
 def _typed(facts: Facts, op_row: int) -> bool:
     """Whether the types of the first list's tensors were recorded."""
     inputs = facts.timeline.inputs_of(op_row)
@@ -59,7 +53,8 @@ def short_type(dtype: str) -> str:
 def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
     """ "[8192×768]·[768×50257] bf16"; empty where nothing was recorded."""
     given = [one for one in tensors_of(facts, op_row) if one.elements]  # an empty one is for a result
-    tensors = given or _first_of_list(facts, op_row)
+    # Else the first of a list (cat, stack, foreach), whose type is often not recorded.
+    tensors = given or Arguments(facts.timeline.inputs_of(op_row)).tensor_list(0)[:1]
     if not tensors:
         return ""
     name = facts.timeline.name_of(op_row)

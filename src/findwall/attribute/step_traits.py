@@ -1,4 +1,4 @@
-"""What the step is like: on a GPU or cores, training, compiled or replayed; its kernels and their time."""
+"""What the step is like: on a GPU or cores, training, compiled or replayed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching
 from findwall.hardware import vendor
-from findwall.model.events import Bool, Kind
+from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.structure.captures import is_replayed
 from findwall.structure.links import nearest
 from findwall.structure.steps import optimizers
-from findwall.units import NOT_ZERO_NS, ms
 
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
@@ -110,40 +109,3 @@ def maker(facts: Facts) -> str | None:
 def topology_tool(facts: Facts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
     return TOPOLOGY_TOOLS.get(maker(facts) or "")
-
-
-# -- kernels and their time ----------------------------------------------------------------------------
-
-
-def time_of(facts: Facts, atoms: I64) -> float:
-    """In ms a step."""
-    return ms(float(facts.own[atoms].sum()))
-
-
-def of_class(facts: Facts, *names: str) -> Bool:
-    """Which atoms are of these kernel classes."""
-    return facts.kernels.is_class(*names)[facts.atoms.index]
-
-
-def small_kernels(facts: Facts) -> float:
-    """Device rows a step."""
-    return float(facts.weight.sum()) / max(facts.steps.count, 1)
-
-
-def too_small_share(facts: Facts) -> float:
-    """Of the step: kernels that are over before they use the device."""
-    return time_of(facts, facts.atoms.of("launch-bound")) / max(ms(facts.step), NOT_ZERO_NS)
-
-
-def busy_share(facts: Facts) -> float:
-    return facts.reading.likely.busy / facts.step if facts.step > 0 else 0.0
-
-
-def rows_of(facts: Facts, atoms: I64) -> I64:
-    """The device rows of some atoms."""
-    return facts.kernels.row[facts.atoms.index[atoms]]
-
-
-def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
-    """Which of these rows have such a name."""
-    return facts.timeline.named(pattern, rows)[facts.timeline.events.name[rows]]

@@ -10,14 +10,13 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching, of_class, rows_of
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.step_traits import matching, of_class, rows_of
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figure, known, lines
+from findwall.model.claims import Claim, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
-from findwall.model.events import Bool, Kind
+from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
@@ -46,8 +45,8 @@ class Wait(msgspec.Struct, frozen=True):
     times: float  # a step
 
     def claim(self, what: str) -> Claim:
-        figures: dict[str, Figure] = {"times": self.times, "ms": self.ms}
-        return Claim(what, figures, known(op=self.op, call=self.call, range=self.within), lines(self.line))
+        names = known(op=self.op, call=self.call, range=self.within)
+        return Claim(what, {"times": self.times, "ms": self.ms}, names, lines(self.line))
 
 
 def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
@@ -174,8 +173,7 @@ def launch_idle(facts: Facts) -> float:
 def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
     """Idle time of one cause in front of these kernels, in ms a step."""
     positions, amounts = facts.idle_rows(cause)
-    mine: F64 = amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))]
-    return ms(float(mine.sum()))
+    return ms(float(amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))].sum()))
 
 
 def optimizer_launches(facts: Facts) -> float:
@@ -263,7 +261,7 @@ def _rows(facts: Facts) -> tuple[I64, F64]:
 
 def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
     tried = np.isin(rows, facts.host.trials)
-    spent = idle + _on_device(facts, rows, tried)
+    spent = idle + _on_device(facts, rows)
     longest = int(rows[int(np.argmax(spent))])
     known = shapes(facts.timeline, rows)
     return SetUp(
@@ -277,14 +275,11 @@ def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
     )
 
 
-def _on_device(facts: Facts, rows: I64, tried: Bool) -> F64:
-    """Device time a step of the kernels that each op tries."""
+def _on_device(facts: Facts, rows: I64) -> F64:
+    """Device time a step of the kernels that each op tries; none of an op that tries none."""
     atoms = facts.atoms.of(RECOMPILATION)
     op = facts.kernels.op[facts.atoms.index[atoms]]
-    found = np.zeros(len(rows))
-    for at in np.flatnonzero(tried).tolist():
-        found[at] = facts.own[atoms[op == rows[at]]].sum()
-    return found
+    return np.array([facts.own[atoms[op == row]].sum() for row in rows.tolist()])
 
 
 # -- the driver's allocator ----------------------------------------------------------------------------

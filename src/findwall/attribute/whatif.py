@@ -11,10 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from findwall.attribute import taken_away
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, rows_of
 from findwall.attribute.kernels import BOUNDS
 from findwall.attribute.shapes import under_convolution
-from findwall.attribute.step_traits import of_class, rows_of
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES, UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64, I64

@@ -20,9 +20,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.facts import Facts, found_once, of_class, rows_of
 from findwall.attribute.places import parse_frame, sampled
-from findwall.attribute.step_traits import of_class, rows_of
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.host_cores import apart_from_idle_cores
 from findwall.attribute.shapes import slow_convolutions
-from findwall.attribute.step_traits import of_class, on_cores, time_of
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, Outcome, Use, no_use, not_here
 from findwall.measure.applying import Effect

@@ -22,9 +22,9 @@ keep them out of the lists.
 from __future__ import annotations
 
 from findwall.attribute.beside_the_model import averages
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.figures import step_ms
-from findwall.attribute.step_traits import graph_share, of_class, on_cores
+from findwall.attribute.step_traits import graph_share, on_cores
 from findwall.attribute.waits import idle_in_front
 from findwall.attribute.whatif import gone, in_lists, lists_at_best
 from findwall.fixes import Fix, NoUse, Outcome, Use, no_use

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, rows_of, small_kernels
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.likely_times import calls_a_step
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.step_traits import graph_share, is_compiled, pieces, rows_of, small_kernels
+from findwall.attribute.step_traits import graph_share, is_compiled, pieces
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Fix, Outcome, Use, no_use

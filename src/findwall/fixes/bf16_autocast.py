@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, time_of
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.rewritten_step import (
     autocast_at_best,
@@ -37,7 +37,7 @@ from findwall.attribute.rewritten_step import (
     why_not_known,
     wide_matmuls,
 )
-from findwall.attribute.step_traits import is_training, on_cores, time_of
+from findwall.attribute.step_traits import is_training, on_cores
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Fix, NoUse, Outcome, Use, no_use
 from findwall.measure.applying import Effect

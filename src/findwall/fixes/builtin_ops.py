@@ -20,10 +20,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, small_kernels
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.likely_times import compiles
-from findwall.attribute.step_traits import calls_around, is_compiled, of_class, pieces, small_kernels
+from findwall.attribute.step_traits import calls_around, is_compiled, pieces
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Fix, NoUse, Outcome, Use, no_use

@@ -29,12 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.figures import step_ms
 from findwall.attribute.likely_times import compiles, in_layout, narrows, turned
 from findwall.attribute.memory_copies import turned_by_library
 from findwall.attribute.shapes import channels_last, convolves, on_images, under_convolution
-from findwall.attribute.step_traits import of_class, time_of
 from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
 from findwall.fixes import Fix, Made, Outcome, Use, no_use
 from findwall.measure.applying import Effect

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, small_kernels
 from findwall.attribute.figures import step_ms
-from findwall.attribute.step_traits import graph_share, is_compiled, is_training, on_cores, small_kernels
+from findwall.attribute.step_traits import graph_share, is_compiled, is_training, on_cores
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching, of_class, rows_of, time_of
 from findwall.attribute.shapes import shapes_change, slow_convolutions, under_convolution
-from findwall.attribute.step_traits import matching, of_class, on_cores, rows_of, time_of
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.measure.applying import Effect

@@ -19,11 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import carriers
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.step_traits import of_class, time_of
 from findwall.attribute.whatif import at_most, gone
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import MATRIX_CLASSES

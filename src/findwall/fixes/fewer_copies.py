@@ -19,11 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, time_of
 from findwall.attribute.memory_copies import moves_on, turned_by_library
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.step_traits import time_of
 from findwall.attribute.whatif import gone
 from findwall.fixes import Fix, Outcome, no_use, surely
 from findwall.model.claims import Claim

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching, of_class, rows_of
 from findwall.attribute.figures import step_ms
-from findwall.attribute.step_traits import HAVE_FUSED, matching, of_class, rows_of
+from findwall.attribute.step_traits import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import in_lists, lists_at_best, passes_ns
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, no_use

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, time_of
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
-from findwall.attribute.step_traits import device_word, is_training, time_of
+from findwall.attribute.step_traits import device_word, is_training
 from findwall.attribute.whatif import at_math
 from findwall.fixes import Fix, NoUse, Outcome, Use, cannot_tell, not_here
 from findwall.model.claims import Claim, Figures

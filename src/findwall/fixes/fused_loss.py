@@ -27,10 +27,9 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching, of_class, rows_of, time_of
 from findwall.attribute.number_formats import NARROW_BYTES
 from findwall.attribute.shapes import tensors_of
-from findwall.attribute.step_traits import matching, of_class, rows_of, time_of
 from findwall.attribute.whatif import gone
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes import Fix, Made, Outcome, Use, no_use

@@ -16,10 +16,10 @@ accumulation gives a larger batch without the memory, but also without the gain.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, busy_share, small_kernels
 from findwall.attribute.figures import step_ms
 from findwall.attribute.loops import mostly_over_parts
-from findwall.attribute.step_traits import busy_share, device_word, is_training, pieces, small_kernels
+from findwall.attribute.step_traits import device_word, is_training, pieces
 from findwall.attribute.waits import launch_idle
 from findwall.fixes import Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WORTH_IT

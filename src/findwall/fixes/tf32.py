@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.likely_times import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.step_traits import of_class, on_cores, time_of
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
 from findwall.fixes import Fix, Made, NoUse, Outcome, Use, cannot_tell, no_use

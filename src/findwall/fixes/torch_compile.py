@@ -27,7 +27,7 @@ import numpy as np
 
 from findwall.attribute.beside_the_model import behind_the_products
 from findwall.attribute.carriers import ops_named
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, rows_of, time_of, too_small_share
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
 from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.memory_copies import moves_on
@@ -38,17 +38,7 @@ from findwall.attribute.rewritten_step import (
     compiled_kernels,
     model_rows,
 )
-from findwall.attribute.step_traits import (
-    compiled_share,
-    graph_share,
-    is_compiled,
-    is_training,
-    of_class,
-    on_cores,
-    rows_of,
-    time_of,
-    too_small_share,
-)
+from findwall.attribute.step_traits import compiled_share, graph_share, is_compiled, is_training, on_cores
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Fix, Made, Outcome, Use, no_use, without_floors

@@ -24,7 +24,7 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, small_kernels
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
     FEWEST_REPEATS,
@@ -38,7 +38,7 @@ from findwall.attribute.loops import (
     without_layers,
 )
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
-from findwall.attribute.step_traits import pieces, small_kernels
+from findwall.attribute.step_traits import pieces
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
 from findwall.fixes import Fix, Outcome, Use, cannot_tell, no_use
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT

@@ -24,10 +24,9 @@ sizes known in advance instead of nonzero. move-io-off-step where the values are
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.figures import amounts, told
 from findwall.attribute.places import sampled_evidence
-from findwall.attribute.step_traits import of_class, time_of
 from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure

@@ -29,11 +29,11 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, too_small_share
 from findwall.attribute.figures import amounts, told
 from findwall.attribute.loops import mostly_over_parts
 from findwall.attribute.places import line_of, sampled
-from findwall.attribute.step_traits import graph_share, is_compiled, on_cores, too_small_share
+from findwall.attribute.step_traits import graph_share, is_compiled, on_cores
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence

@@ -27,10 +27,9 @@ Where much of it is forward work without gradients: evaluate-less-often.
 from __future__ import annotations
 
 from findwall.attribute.carriers import carriers, carrying, kernel_evidence
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.figures import amounts, told
 from findwall.attribute.shapes import channels_last
-from findwall.attribute.step_traits import of_class, time_of
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import Evidence
