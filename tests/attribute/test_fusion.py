@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.fusion import fuse
+from findwall.attribute.fusion import fuse, score_shapes
 from findwall.model.causes import CAUSES
+from findwall.model.events import Timeline
 from sketch import BIG, KERNELS, Drawn, facts_of, sketch
 
 SIZE = 4.0 * BIG[0] * BIG[1]
@@ -132,3 +133,31 @@ def test_whatever_the_order_a_chain_gives_back_no_more_than_it_takes(
     facts = chain("".join(one.upper() if at % 2 else one for at, one in enumerate(first + second)))
     spent, gain = facts.spent_ms("unfused-pointwise"), facts.recoverable_ms("unfused-pointwise")
     assert gain is not None and 0 <= gain <= spent + 1e-9
+
+
+SOFTMAX = Drawn("void softmax_warp_forward<float>", "aten::_softmax")
+PRODUCT = Drawn("nvjet_NNT", "aten::bmm")
+
+
+def drawn(softmax: Drawn, product: Drawn) -> Timeline:
+    return sketch(cpu="oo", gpu="pv", kernels={"p": softmax, "v": product})
+
+
+def test_a_softmax_and_a_product_that_share_a_shape() -> None:
+    timeline = drawn(SOFTMAX.given([8, 12, 64, 128]), PRODUCT.given([96, 64, 128], [96, 128, 32]))
+    assert score_shapes(timeline) == {(96, 64, 128)}
+
+
+@pytest.mark.parametrize(
+    ("softmax", "product"),
+    [
+        (SOFTMAX.given([8, 12, 64, 64]), PRODUCT.given([96, 64, 32], [96, 32, 16])),  # other shapes
+        (
+            SOFTMAX.given([8192, 50257]),
+            PRODUCT.given([8192, 50257], [50257, 768]),
+        ),  # a loss over a vocabulary
+        (SOFTMAX, PRODUCT),  # nothing recorded
+    ],
+)
+def test_anything_else_is_no_attention(softmax: Drawn, product: Drawn) -> None:
+    assert score_shapes(drawn(softmax, product)) == set()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from findwall.attribute.conditions import collections_ns, rare_ns, throttled_share
-from findwall.attribute.kinds import KindsTraced
 from findwall.attribute.messages import collective_name, is_point_to_point, message_bytes
+from findwall.attribute.timed_steps import KindsTraced, collections_ns, rare_ns, throttled_share
 from findwall.model.events import Kind
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from findwall.model.run import Rank, StepTimes

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.probed import far_off, probed
-from findwall.attribute.probing import as_is, plan, units, variant
+from findwall.attribute.probing import as_is, far_off, plan, probed, units, variant
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import Prediction, predict
 from findwall.model.probes import AS_IS, ATTENTION, OPTIMIZER, UPLOAD, Probes

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.device_time import of_class
-from findwall.attribute.facts import Facts
-from findwall.attribute.in_lists import in_lists
-from findwall.attribute.loss import behind_the_products
+from findwall.attribute.beside_the_model import behind_the_products
+from findwall.attribute.facts import Facts, of_class
+from findwall.attribute.whatif import in_lists
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best

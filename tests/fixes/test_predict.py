@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.device_time import of_class, rows_of
-from findwall.attribute.facts import Facts
-from findwall.attribute.likely import issuing_ns
+from findwall.attribute.facts import Facts, of_class, rows_of
+from findwall.attribute.likely_times import issuing_ns
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import Prediction, ends, errors, predict
 from findwall.fixes.prescribe import APART, prescribe, step_at_best

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.conditions import timed_causes
 from findwall.attribute.facts import Facts
+from findwall.attribute.timed_steps import timed_causes
 from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.after import roofline_ns
 from findwall.attribute.facts import Facts
+from findwall.attribute.whatif import roofline_ns
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed
 from findwall.fixes.prescribe import is_another_way, prescribe

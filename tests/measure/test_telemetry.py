@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from findwall.attribute.conditions import in_line_share
-from findwall.attribute.unmeasured import cores_at_work
+from findwall.attribute.timed_steps import cores_at_work, in_line_share
 from findwall.measure import telemetry
 from findwall.measure.neighbours import Look
 from findwall.measure.telemetry import Gauges

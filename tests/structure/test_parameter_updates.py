@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from book import Book
 from examples import drawn
 from findwall.attribute.facts import Facts
-from findwall.attribute.phases import split_by_phase
+from findwall.attribute.step_views import split_by_phase
 from findwall.fixes import Use, fused_optimizer
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline

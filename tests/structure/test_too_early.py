@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from findwall.attribute.setups import grows
+from findwall.attribute.waits import grows
 from findwall.examine.device import too_early
 from findwall.model.run import StepTimes
 from findwall.report.words import spoken

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.phases import split_by_phase
+from findwall.attribute.step_views import split_by_phase
 from findwall.fixes import CannotTell, all_fixes
 from findwall.model.events import NSYS, TORCH, Kind
 from findwall.walls.verdict import decide

@@ -2,6 +2,8 @@
 
 This file alone cuts the step into atoms. A device row's own time is one atom; the idle time before it
 is one atom a cause. Which cause owns which device row is the ranked list of claims below, and nothing else.
+What runs beside something more important is not counted again: a slice of time goes to the kernel in it,
+before the collective, the copy, the memset; equals share it.
 """
 
 from __future__ import annotations
@@ -16,21 +18,17 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from findwall.attribute.fetching import fetches
-from findwall.attribute.fusion import Fused, fuse
-from findwall.attribute.kernels import BOUNDS, KernelTable
+from findwall.attribute.fusion import Fused, fetches, fuse, kept_share, touches_scores
+from findwall.attribute.kernels import BOUNDS, KernelTable, ops_named
 from findwall.attribute.messages import is_point_to_point, message_bytes
-from findwall.attribute.scores import touches_scores
-from findwall.attribute.slices import share_out
-from findwall.attribute.updates import kept_share
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
 from findwall.attribute.workmodel.serving import SERVERS
-from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
-from findwall.model.causes import CAUSES as CAUSES  # said twice: dilation.py takes both from here
+from findwall.model.catalogue import MATRIX_CLASSES, NEAR
+from findwall.model.causes import CAUSES as CAUSES
 from findwall.model.causes import UNKNOWN as UNKNOWN
 from findwall.model.causes import cause_index
 from findwall.model.events import Bool, Kind, Timeline
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import EMPTY, F64, I64, union
 from findwall.model.machine import Ceilings
 from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.structure.links import Links
@@ -51,7 +49,8 @@ SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
 MANY_MESSAGES_PER_STEP = 10  # fewer are no stream of small ones
 
-_SERVERS = tuple(f"{namespace}::" for namespace in SERVERS)
+FUSED = re.compile("fused", re.IGNORECASE)  # kernels of an optimizer that goes through memory once
+_OF_SERVERS = re.compile(f"^(?:{'|'.join(SERVERS)})::")
 
 
 class DeviceAtoms(msgspec.Struct, frozen=True):
@@ -64,8 +63,7 @@ class DeviceAtoms(msgspec.Struct, frozen=True):
 
     def of(self, cause: str) -> I64:
         """Positions of the atoms of one cause."""
-        found: I64 = np.flatnonzero(self.cause == cause_index(cause))
-        return found
+        return np.flatnonzero(self.cause == cause_index(cause))
 
 
 def device_atoms(
@@ -85,10 +83,9 @@ def device_atoms(
 
 def _level(timeline: Timeline, kernels: KernelTable, index: I64) -> I64:
     kind = timeline.events.kind[kernels.row[index]]
-    level: I64 = np.select(
+    return np.select(
         [kernels.communication[index], kind == Kind.MEMCPY, kind == Kind.MEMSET], [1, 2, 3], 0
     ).astype(np.int64)
-    return level
 
 
 class Rows(msgspec.Struct, frozen=True, dict=True):
@@ -118,25 +115,18 @@ class Rows(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def chains(self) -> Fused:
-        on_chip = float(self.ceilings.l2_bytes or 0)
-        return fuse(self.timeline, self.kernels, self.index, self.step, on_chip)
+        return fuse(self.timeline, self.kernels, self.index, self.step, float(self.ceilings.l2_bytes or 0))
 
     def is_class(self, *names: str) -> Bool:
-        mask: Bool = np.isin(
-            self.of(self.kernels.class_index), [KERNEL_CLASSES.index(name) for name in names]
-        )
-        return mask
+        return self.of(self.kernels.is_class(*names))
 
     def bound(self, name: str) -> Bool:
         mask: Bool = self.of(self.kernels.bound) == BOUNDS.index(name)
         return mask
 
     def named(self, pattern: re.Pattern[str]) -> Bool:
-        names = self.timeline.events.name[self.of(self.kernels.row)]
-        distinct, inverse = np.unique(names, return_inverse=True)
-        hits = np.array([bool(pattern.search(self.timeline.names[int(name)])) for name in distinct], bool)
-        mask: Bool = hits[inverse] if len(hits) else np.zeros(0, bool)
-        return mask
+        rows = self.kernels.row[self.index]
+        return self.timeline.named(pattern, rows)[self.timeline.events.name[rows]]
 
 
 Claim = tuple[Bool, str, F64 | float]  # rows, their cause, and what of each no fix of that cause can take
@@ -195,8 +185,7 @@ def _attention(rows: Rows) -> Iterator[Claim]:
 def _optimizer(rows: Rows) -> Iterator[Claim]:
     """A fused optimizer already moves only what it must; an unfused one could move a fused one's bytes."""
     mine = rows.is_class("optimizer")
-    fused = np.array(["fused" in name.lower() for name in rows.timeline.names], bool)
-    is_fused = mine & fused[rows.timeline.events.name[rows.of(rows.kernels.row)]]
+    is_fused = mine & rows.named(FUSED)
     yield is_fused, "memory-roof", rows.floor
     rest = mine & ~is_fused
     kept = kept_share(rows.timeline, rows.of(rows.kernels.op)[rest])
@@ -205,10 +194,8 @@ def _optimizer(rows: Rows) -> Iterator[Claim]:
 
 def _servers(rows: Rows) -> Iterator[Claim]:
     """Ops of inference servers: fused by hand, so no chain of plain ops; a cache must be written."""
-    theirs = np.array([name.startswith(_SERVERS) for name in rows.timeline.names], bool)
-    op = rows.of(rows.kernels.op)
-    mine = (op >= 0) & theirs[rows.timeline.events.name[np.maximum(op, 0)]] if len(theirs) else op < -1
-    mine &= rows.is_class("pointwise", "copy", "gather")
+    theirs = ops_named(rows.timeline, rows.of(rows.kernels.op), _OF_SERVERS)
+    mine = theirs & rows.is_class("pointwise", "copy", "gather")
     yield mine & rows.bound("latency"), "launch-bound", rows.floor
     yield mine & rows.of(rows.kernels.modelled), "memory-roof", rows.floor
     yield mine, UNKNOWN, rows.floor
@@ -270,8 +257,7 @@ CLAIMS: tuple[Callable[[Rows], Iterator[Claim]], ...] = (
 
 
 def _is(cause: I64, *names: str) -> Bool:
-    mask: Bool = np.isin(cause, [cause_index(name) for name in names])
-    return mask
+    return np.isin(cause, [cause_index(name) for name in names])
 
 
 def _one_kernel_a_chain(chained: Bool, rows: Rows, floor: F64) -> None:
@@ -348,3 +334,32 @@ def claim_throttled(atoms: DeviceAtoms, kernels: KernelTable, lost: float) -> De
     """Arithmetic runs at the clock: what held-down clocks took of it."""
     arithmetic = kernels.bound[atoms.index] == BOUNDS.index("compute")
     return split_off(atoms, np.where(arithmetic, lost, 0.0), "throttled") if lost > 0 else atoms
+
+
+# -- what runs beside something else -------------------------------------------------------------------
+
+
+def share_out(start: I64, end: I64, level: I64) -> F64:
+    """Each row's own time; the sum is the length of the union. Lower levels come first."""
+    own = np.zeros(len(start))
+    taken = EMPTY
+    for rank in np.unique(level).tolist():
+        rows = np.flatnonzero(level == rank)
+        own[rows] = _among_equals(start[rows], end[rows], taken.start, taken.end)
+        taken = taken | union(start[rows], end[rows])
+    return own
+
+
+def _among_equals(start: I64, end: I64, taken_start: I64, taken_end: I64) -> F64:
+    """Integrate 1 / (rows running) over the time nobody more important has taken."""
+    edges = np.concatenate([start, end, taken_start, taken_end])
+    running = np.repeat([1, -1, 0, 0], [len(start), len(end), len(taken_start), len(taken_end)])
+    above = np.repeat([0, 0, 1, -1], [len(start), len(end), len(taken_start), len(taken_end)])
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    depth = np.cumsum(running[order])[:-1]
+    free = np.cumsum(above[order])[:-1] == 0
+    rate = np.where(free & (depth > 0), 1.0 / np.maximum(depth, 1), 0.0)
+    paid = np.concatenate([[0.0], np.cumsum(rate * np.diff(edges))])
+    found: F64 = paid[np.searchsorted(edges, end)] - paid[np.searchsorted(edges, start)]
+    return found

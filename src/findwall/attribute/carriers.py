@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
 from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text, tensors_of
+from findwall.attribute.step_traits import on_cores
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.intervals import I64
@@ -153,14 +153,13 @@ def as_evidence(
     return Evidence("", carrier.kernel, carrier.op, line, carrier.ms, claim.with_parts(*parts))
 
 
-def carrier_names(facts: Facts, carrier: Carrier, most_shapes: int = 2) -> dict[str, str]:
+def carrier_names(facts: Facts, carrier: Carrier) -> dict[str, str]:
     """What it is called: a collective by its own name, else its op with its shapes, and its kernel."""
     if facts.kernel_class(carrier.atom) == "collective":
         return {"collective": _doing(facts, carrier), "kernel": carrier.kernel}
     if carrier.op is None:
         return {"kernel": carrier.kernel}
-    shapes = shapes_text(facts, carrier.op_row, most_shapes)
-    return known(op=carrier.op, shapes=shapes, kernel=carrier.kernel)
+    return known(op=carrier.op, shapes=shapes_text(facts, carrier.op_row), kernel=carrier.kernel)
 
 
 def _doing(facts: Facts, carrier: Carrier) -> str:
@@ -190,9 +189,9 @@ def carrying(facts: Facts, cause: str, most: int = 3) -> dict[str, str]:
     return {f"{full[name][0]}{at}": full[name][1] for at, name in enumerate(longest, 1)}
 
 
-def ops_named(facts: Facts, cause: str, most: int = 3) -> str:
+def ops_named(facts: Facts, cause: str) -> str:
     """The same as text: "mul, add and tanh"."""
-    named = carrying(facts, cause, most).items()
+    named = carrying(facts, cause).items()
     return listed([_bare(short_kernel(name) if key.startswith("kernel") else name) for key, name in named])
 
 

@@ -1,19 +1,23 @@
-"""Collectives that run on the host (gloo, MPI, UCC): what they carry and how much of them nothing hides."""
+"""Collectives: those of the host (gloo, MPI, UCC), and DistributedDataParallel's beside the model."""
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
+from findwall.attribute.messages import collective_name
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.model.claims import Claim, Figure
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.comms import HOST_COLLECTIVE
 from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import rows_matching
+from findwall.structure.steps import OPTIMIZER_STEP
 from findwall.units import ms
 
 EXPOSED_COLLECTIVE = "exposed-collective"
@@ -40,7 +44,7 @@ class HostCollective(msgspec.Struct, frozen=True):
         return self._claim("collective")
 
     def _claim(self, what: str) -> Claim:
-        figures: dict[str, Figure] = {"calls": self.calls, "each_bytes": self.nbytes or None, "ms": self.ms}
+        figures = {"calls": self.calls, "each_bytes": self.nbytes or None, "ms": self.ms}
         return Claim(what, figures, {"op": self.name})
 
 
@@ -73,8 +77,7 @@ def _rows(facts: Facts) -> I64:
 
 
 def _bytes(facts: Facts, row: int) -> float | None:
-    inputs = facts.timeline.inputs_of(row)
-    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    tensors = Arguments(facts.timeline.inputs_of(row)).tensors()
     return float(sum(tensor.elements * tensor.size for tensor in tensors)) if tensors else None
 
 
@@ -117,3 +120,54 @@ def collectives_a_step(facts: Facts) -> float:
     on_device = facts.kernels.communication[facts.atoms.index] & ~_staging(facts)
     talk = float(on_device.sum()) / max(facts.steps.count, 1)
     return talk + sum(one.calls for one in host_collectives(facts))
+
+
+# -- DistributedDataParallel ---------------------------------------------------------------------------
+
+_FORWARD = re.compile(r"^DistributedDataParallel\.forward")
+_BROADCAST = re.compile(r"broadcast", re.IGNORECASE)
+_ALL_REDUCE = re.compile(r"all_?reduce", re.IGNORECASE)
+
+
+def forward_passes(facts: Facts) -> I64:
+    """The ranges of DistributedDataParallel's forward passes, in order."""
+    return _ranges(facts, _FORWARD)
+
+
+def buffers_sent(facts: Facts) -> I64:
+    """Device rows of broadcasts that a forward pass begins with."""
+    events, passes = facts.timeline.events, forward_passes(facts)
+    rows, issued = _collectives(facts, _BROADCAST)
+    inside = union(events.start[passes], events.end[passes]).covered_within(issued, issued + 1) > 0
+    return rows[inside]
+
+
+def reduced_too_early(facts: Facts) -> I64:
+    """Device rows of gradient reductions after which another forward pass comes before the next update.
+
+    Only what the last pass before a step has added up is ever used.
+    """
+    events = facts.timeline.events
+    rows, issued = _collectives(facts, _ALL_REDUCE, backward=True)
+    passes = events.start[forward_passes(facts)]
+    updates = events.start[_ranges(facts, OPTIMIZER_STEP)]
+    after = np.append(updates, np.iinfo(np.int64).max)[np.searchsorted(updates, issued)]
+    following = np.append(passes, np.iinfo(np.int64).max)[np.searchsorted(passes, issued, side="right")]
+    known = after < np.iinfo(np.int64).max  # where the trace ends before the step nobody knows
+    return rows[known & (following < after)]
+
+
+def _collectives(facts: Facts, pattern: re.Pattern[str], backward: bool = False) -> tuple[I64, I64]:
+    """Device rows of one kind of collective, of the forward or backward pass, and when each was issued."""
+    rows = facts.kernels.row[np.unique(facts.atoms.index[facts.kernels.communication[facts.atoms.index]])]
+    launch = facts.links.launch[rows]
+    mine = (launch >= 0) & (facts.links.backward[np.maximum(launch, 0)] == backward)
+    rows, launch = rows[mine], launch[mine]
+    names = [collective_name(facts.timeline, facts.links, row) for row in rows.tolist()]
+    mine = np.array([bool(pattern.search(name)) for name in names], bool)
+    return rows[mine], facts.timeline.events.start[launch[mine]]
+
+
+def _ranges(facts: Facts, pattern: re.Pattern[str]) -> I64:
+    rows = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION), pattern)
+    return rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]

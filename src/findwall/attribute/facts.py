@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import TypeVar
@@ -11,16 +12,21 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms, claim_throttled, claim_whole, device_atoms
-from findwall.attribute.conditions import collections_ns, loader_ns, rare_ns, throttled_share
-from findwall.attribute.counted import Counted, settle
 from findwall.attribute.fusion import Fused, fuse, unfollowed
-from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.attribute.kinds import kinds_found, kinds_traced
-from findwall.attribute.ncu_match import Matched, match
+from findwall.attribute.hardware_counters import Counted, Matched, match, settle
+from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table, taken_at_their_word
 from findwall.attribute.rank_findings import RankFindings
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.taken_away import taken_away
-from findwall.attribute.unmeasured import cores_at_work, taken_at_their_word
+from findwall.attribute.timed_steps import (
+    collections_ns,
+    cores_at_work,
+    kinds_found,
+    kinds_traced,
+    loader_ns,
+    rare_ns,
+    throttled_share,
+)
 from findwall.attribute.workmodel.kernel_names import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
@@ -85,8 +91,7 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
         """What each atom counts for in the mean step: 1 where all steps are of one kind."""
         of_row = np.ones(len(self.timeline.events))
         of_row[self.graph.row[self.graph.rows]] = self.graph.weight[self.graph.rows]
-        found: F64 = of_row[self.kernels.row[self.atoms.index]]
-        return found
+        return of_row[self.kernels.row[self.atoms.index]]
 
     def _own(self, scenario: Scenario) -> F64:
         rows, scale = scenario.lengths(self.graph)
@@ -107,12 +112,12 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def chains(self) -> tuple[I64, I64, Fused]:
         """The model's kernels in device order, the step of each, and what fusing their chains would do."""
-        update = KERNEL_CLASSES.index("optimizer")
-        index = np.unique(self.atoms.index[self.kernels.class_index[self.atoms.index] != update])
+        model = ~self.kernels.is_class("optimizer")
+        index = np.unique(self.atoms.index[model[self.atoms.index]])
         index = index[np.argsort(self.kernels.start[index], kind="stable")]
         step = self.queue.step[self.queue.positions(self.kernels.row[index])]
-        on_chip = float(self.ceilings.l2_bytes or 0)
-        return index, step, fuse(self.timeline, self.kernels, index, step, on_chip)
+        fused = fuse(self.timeline, self.kernels, index, step, float(self.ceilings.l2_bytes or 0))
+        return index, step, fused
 
     def spent(self, scenario: Scenario | None = None) -> ByCause:
         """Time of every cause; it sums to the step."""
@@ -273,6 +278,46 @@ def found_once(find: Callable[[Facts], T]) -> Callable[[Facts], T]:
     return found
 
 
+# -- device time of some atoms -------------------------------------------------------------------------
+
+
+def time_of(facts: Facts, atoms: I64) -> float:
+    """In ms a step."""
+    return ms(float(facts.own[atoms].sum()))
+
+
+def of_class(facts: Facts, *names: str) -> Bool:
+    """Which atoms are of these kernel classes."""
+    return facts.kernels.is_class(*names)[facts.atoms.index]
+
+
+def small_kernels(facts: Facts) -> float:
+    """Device rows a step."""
+    return float(facts.weight.sum()) / max(facts.steps.count, 1)
+
+
+def too_small_share(facts: Facts) -> float:
+    """Of the step: kernels that are over before they use the device."""
+    return time_of(facts, facts.atoms.of("launch-bound")) / max(ms(facts.step), NOT_ZERO_NS)
+
+
+def busy_share(facts: Facts) -> float:
+    return facts.reading.likely.busy / facts.step if facts.step > 0 else 0.0
+
+
+def rows_of(facts: Facts, atoms: I64) -> I64:
+    """The device rows of some atoms."""
+    return facts.kernels.row[facts.atoms.index[atoms]]
+
+
+def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
+    """Which of these rows have such a name."""
+    return facts.timeline.named(pattern, rows)[facts.timeline.events.name[rows]]
+
+
+# -- how they come about -------------------------------------------------------------------------------
+
+
 def establish(
     run: Run, rank: Rank, ceilings: Ceilings, true_step_s: float | None, source: str
 ) -> Facts | None:
@@ -293,7 +338,7 @@ def establish(
     steps = find_steps(timeline, links)
     host = watch_host(timeline, links, whole.left_out.hidden)
     queue = line_up(timeline, links, steps)
-    profiled = _profiled(run, timeline, steps.count)
+    profiled = match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps.count) if run.ncu else None
     nbytes = profiled.nbytes if profiled is not None else None
     kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
     graph = build(timeline, links, host, queue, on_cores)
@@ -324,11 +369,6 @@ def establish(
         counted=counted,
         profiled=profiled,
     )
-
-
-def _profiled(run: Run, timeline: Timeline, steps: int) -> Matched | None:
-    """What Nsight Compute counted of these kernels, where somebody gave it."""
-    return None if run.ncu is None else match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps)
 
 
 def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:

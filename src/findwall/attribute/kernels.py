@@ -6,8 +6,11 @@ distinct (op, inputs) or (kernel name, launch) and spread over the rows.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from findwall.attribute.workmodel.division import Cache, Rows, divide, fill_from_names
@@ -16,7 +19,7 @@ from findwall.attribute.workmodel.guesses import Device, fill_from_chain, fill_f
 from findwall.attribute.workmodel.optimizer import parameter_count
 from findwall.attribute.workmodel.owners import Owners, owners
 from findwall.attribute.workmodel.recompute import recomputed
-from findwall.model.catalogue import KERNEL_CLASSES
+from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
@@ -32,11 +35,13 @@ from findwall.structure.classes import (
 from findwall.structure.comms import is_communication
 from findwall.structure.links import Links
 from findwall.structure.parameter_updates import own_updates, updates_begin
+from findwall.units import NS_PER_S
 
 I8 = NDArray[np.int8]
 
 KEY_KINDS = 16  # more than there are kinds of events: leaves each its place in a packed key
 BOUNDS = ("compute", "bandwidth", "latency", "unknown")
+_OF_TORCH = re.compile(r"^aten::")
 
 
 class KernelTable(msgspec.Struct, frozen=True):
@@ -68,6 +73,9 @@ class KernelTable(msgspec.Struct, frozen=True):
     def duration(self) -> I64:
         return self.end - self.start
 
+    def is_class(self, *names: str) -> Bool:
+        return np.isin(self.class_index, [CLASS_INDEX[name] for name in names])
+
 
 def kernel_table(
     timeline: Timeline,
@@ -94,7 +102,7 @@ def kernel_table(
     if counted is not None:
         np.copyto(shares.nbytes, counted, where=~np.isnan(counted) & ~communication)
     tensor_core = device.by_name(slice(None), lambda name: uses_tensor_cores(name) is True)
-    called = device.by_name(slice(None), of_library) | _in_torch(timeline, owned.op)
+    called = device.by_name(slice(None), of_library) | ops_named(timeline, owned.op, _OF_TORCH)
     floors = floors_of(device, shares, math_index, owned.works, tensor_core, called, ceilings)
     return KernelTable(
         row=rows,
@@ -218,8 +226,42 @@ def _math(device: Rows, owned: Owners) -> I8:
     return math_index
 
 
-def _in_torch(timeline: Timeline, ops: I64) -> Bool:
-    """Rows whose op is one of torch's own."""
-    own = np.array([name.startswith("aten::") for name in timeline.names] or [False], bool)
-    found: Bool = own[timeline.events.name[np.maximum(ops, 0)]] & (ops >= 0)
-    return found
+def ops_named(timeline: Timeline, ops: I64, pattern: re.Pattern[str]) -> Bool:
+    """In the names of which ops the pattern is found; no op (-1) has none."""
+    return (ops >= 0) & timeline.named(pattern)[timeline.events.name[np.maximum(ops, 0)]]
+
+
+# -- cores that nobody measured ------------------------------------------------------------------------
+
+# What one core does a second in fp32, and what memory it has for itself: the slowest and the fastest.
+CORE_FLOPS = (30e9, 150e9)
+CORE_BYTES = (3e9, 20e9)
+# FLOPs a byte that no core balances.
+MEMORY_BOUND_BELOW, COMPUTE_BOUND_ABOVE = CORE_FLOPS[0] / CORE_BYTES[1], CORE_FLOPS[1] / CORE_BYTES[0]
+# What one pass over memory is no matter of: their passes are counted where they could be fused.
+FUSED_CLASSES = ("pointwise", "copy", "gather", "optimizer")
+# A product this short is over before its cores are up to speed. Chosen by hand, not calibrated.
+SHORT_PRODUCT_NS = 5_000
+
+
+def taken_at_their_word(kernels: KernelTable, used: float | None) -> KernelTable:
+    """The table with regimes and floors as far as they need no ceiling. `used`: share of the cores."""
+    intensity = np.divide(
+        kernels.flops, kernels.bytes, out=np.full(len(kernels.row), np.nan), where=kernels.bytes > 0
+    )
+    matrix = kernels.is_class(*MATRIX_CLASSES)
+    short = matrix & (kernels.duration <= SHORT_PRODUCT_NS) & kernels.modelled
+    arithmetic = matrix & ~short & (intensity > COMPUTE_BOUND_ABOVE)
+    memory = kernels.modelled & ~short & (~matrix | (intensity < MEMORY_BOUND_BELOW))
+    bound = kernels.bound.copy()
+    for where, name in ((short, "latency"), (arithmetic, "compute"), (memory, "bandwidth")):
+        bound[where] = BOUNDS.index(name)
+    floor = kernels.floor.copy()
+    floor[short] = 0.0
+    floor[memory] = kernels.duration[memory]
+    # Nobody measured the memory, but no memory is that slow.
+    least = kernels.bytes / CORE_BYTES[0] * NS_PER_S
+    crawls = memory & ~kernels.is_class(*FUSED_CLASSES) & (least < NEAR * kernels.duration)
+    floor[crawls] = least[crawls]
+    floor[arithmetic] = kernels.duration[arithmetic] * (1.0 if used is None else used)
+    return replace(kernels, bound=bound, floor=floor)

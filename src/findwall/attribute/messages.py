@@ -34,8 +34,7 @@ def _bytes(timeline: Timeline, links: Links, row: int) -> float:
             elements = max(extra.in_elements or 0, extra.out_elements or 0)
             if size and elements:
                 return float(size * elements)
-    inputs = timeline.inputs_of(op) if op >= 0 else None
-    tensors = Arguments(inputs).tensors() if inputs is not None else []
+    tensors = Arguments(timeline.inputs_of(op)).tensors()
     return max((float(tensor.elements * tensor.size) for tensor in tensors), default=np.nan)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from findwall.attribute.counted import TENSOR_CEILING
+from findwall.attribute.hardware_counters import TENSOR_CEILING
 from findwall.attribute.workmodel.floors import ALIGNED, TOO_SMALL_NS
 from findwall.model.catalogue import (
     FAIR_PART,
@@ -51,20 +51,14 @@ class Merged(msgspec.Struct, frozen=True):
         return self.calls * (self.kernel.duration_ns or 0.0)
 
 
-class Judged(msgspec.Struct, frozen=True):
+class Judged(Merged, frozen=True):
     """One merged kernel and what is made of it."""
 
-    kernel: NcuKernel
-    calls: int
     class_: str
     bound: str  # as in `BOUNDS`
     cause: str
     why: str  # which sentence it gets: see `examine/ncu_words.py`
     floor_share: float | None  # of its time; None unknown
-
-    @property
-    def total_ns(self) -> float:
-        return self.calls * (self.kernel.duration_ns or 0.0)
 
 
 def merge(kernels: Iterable[NcuKernel]) -> list[Merged]:
@@ -226,20 +220,15 @@ def _vector_roof(seen: _Seen) -> Judged | None:
         return seen.judged("bandwidth", cause, "memory-roof", seen.dram)
     if seen.arithmetic >= NEAR:
         return seen.judged("compute", "at-the-roof", "vector-roof", seen.arithmetic)
-    if (seen.kernel.memory or 0.0) < NEAR or _wasted(seen) >= SMALL_PART:
+    if (seen.kernel.memory or 0.0) < NEAR or (seen.kernel.wasted or 0.0) >= SMALL_PART:
         return None
     if seen.kernel.wasted is None:  # a cache is busy, and whether with what it must move decides
         return seen.judged("bandwidth", UNKNOWN, "no-sector-counter", None)
     return seen.judged("bandwidth", "memory-roof", "cache-roof", seen.kernel.memory)
 
 
-def _wasted(seen: _Seen) -> float:
-    return seen.kernel.wasted or 0.0
-
-
 def _slow(seen: _Seen) -> Judged | None:
-    kernel = seen.kernel
-    if (kernel.memory or 0.0) >= MAJORITY_SHARE:
+    if (seen.kernel.memory or 0.0) >= MAJORITY_SHARE:
         bound = "bandwidth"
     else:
         bound = "compute" if seen.sm >= MAJORITY_SHARE else "latency"
@@ -252,7 +241,7 @@ def _slow(seen: _Seen) -> Judged | None:
 def _why_slow(seen: _Seen) -> str:
     """What is most likely wrong, the surest sign first."""
     kernel = seen.kernel
-    if _wasted(seen) >= FAIR_PART:
+    if (kernel.wasted or 0.0) >= FAIR_PART:
         return "uncoalesced"
     if kernel.spills:
         return "spills"

@@ -50,22 +50,14 @@ def parse_frame(name: str) -> Frame | None:
     return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], own)
 
 
-def frame_of(facts: Facts, row: int) -> Frame | None:
-    """The nearest frame of the person's own code around a host row, or around the forward op of one."""
-    if row < 0:
-        return None
-    frame = _nearest_own(facts, row)
-    forward = int(facts.links.forward[row])
-    return frame if frame is not None or forward < 0 else _nearest_own(facts, forward)
-
-
 def line_of(facts: Facts, row: int) -> str | None:
-    frame = frame_of(facts, row)
+    """The nearest line of the person's own code around a host row, or around the forward op of one."""
+    frame = _nearest_own(facts, row) or _nearest_own(facts, int(facts.links.forward[row]) if row >= 0 else -1)
     return frame.place if frame is not None else None
 
 
 def _nearest_own(facts: Facts, row: int) -> Frame | None:
-    for at in (row, *facts.links.ancestors(row)):
+    for at in (row, *facts.links.ancestors(row)) if row >= 0 else ():
         for name in _frames_at(facts, at):
             frame = parse_frame(name)
             if frame is not None and frame.own:

@@ -1,31 +1,33 @@
-"""Which ops of the step are worth running on the device as fixes would run them.
+"""Which ops of the step are worth running on the device as fixes would run them, and what such probes say.
 
 A unit is one distinct op: its name, its recorded inputs, and the device rows of all its calls. A variant says
 how the op runs once some fixes are made; the plan names the units that fixes would change, longest first,
 with each variant that a fix, or two together, would give them.
+
+What counts of a probe is how much longer or shorter an op got between two of them, as it is and as it will
+be: clocks and caches, which a probe meets in another state than the job, cancel out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
-from findwall.attribute.attention_units import attention_units
-from findwall.attribute.device_time import of_class
-from findwall.attribute.facts import Facts
-from findwall.attribute.host_copies import uploaded
-from findwall.attribute.layouts import IMAGE_DIMS, channels_last
-from findwall.attribute.optimizer_units import optimizer_unit
-from findwall.attribute.shapes import odd_dims, padded
-from findwall.attribute.units import Made, Unit
+from findwall.attribute.facts import Facts, of_class, rows_of
+from findwall.attribute.memory_copies import uploaded
+from findwall.attribute.number_formats import cast_ns
+from findwall.attribute.probe_units import Made, Unit, attention_units, optimizer_unit
+from findwall.attribute.shapes import IMAGE_DIMS, channels_last, odd_dims, padded, padding_ns
 from findwall.attribute.workmodel import convolution
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
-from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART, WAITED_FOR_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, SMALL_PART, WAITED_FOR_SHARE
 from findwall.model.events import Bool, Inputs
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
-from findwall.model.probes import AS_IS, UPLOAD, Probe
+from findwall.model.probes import AS_IS, UPLOAD, Probe, Probes
+from findwall.replay.change import Change, Replace
 from findwall.structure.copies import PAGEABLE
 
 MOST_UNITS = 64  # distinct ops: a step has seldom more that count. Chosen by hand.
@@ -119,8 +121,7 @@ def _variants(facts: Facts, unit: Unit) -> list[str]:
 
 
 def _probe(unit: Unit, name: str) -> Probe:
-    other = _padded(unit) if "padded" in name.split("+") else None
-    return Probe(unit.op, unit.inputs, name, other)
+    return Probe(unit.op, unit.inputs, name, _padded(unit) if "padded" in name.split("+") else None)
 
 
 # -- formats and layouts ---------------------------------------------------------------------------
@@ -217,10 +218,8 @@ def _tunes(facts: Facts) -> bool:
     names = facts.timeline.names
     if "aten::cudnn_convolution" not in names:
         return False
-    events = facts.timeline.events
-    rows = np.flatnonzero(events.name == names.index("aten::cudnn_convolution"))
-    inputs = facts.timeline.inputs_of(int(rows[0])) if len(rows) else None
-    return inputs is not None and Arguments(inputs).flag(6) is True
+    rows = np.flatnonzero(facts.timeline.events.name == names.index("aten::cudnn_convolution"))
+    return len(rows) > 0 and Arguments(facts.timeline.inputs_of(int(rows[0]))).flag(6) is True
 
 
 def _padded(unit: Unit) -> Inputs:
@@ -269,3 +268,92 @@ def _uploads(facts: Facts) -> Iterator[Unit]:
             ns=float(events.duration[mine].sum()) / facts.steps.count,
             absolute=True,
         )
+
+
+# -- what probes say -----------------------------------------------------------------------------------
+
+
+class Probed(msgspec.Struct, frozen=True):
+    """The rows that probes tell the time of, ns each."""
+
+    rows: I64
+    ns: F64
+    instead: I64  # rows that go because an op that was probed does their work
+
+    @property
+    def change(self) -> Change:
+        return Change((Replace(self.rows, self.ns),)) if len(self.rows) else Change()
+
+
+NOTHING_PROBED = Probed(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+
+
+def probed(facts: Facts, made: Made) -> Probed:
+    """All that probes know of the step with some fixes made."""
+    probes = facts.run.probes
+    if probes is None:
+        return NOTHING_PROBED
+    rows, ns = [], []
+    kinds = set()
+    for unit in _standing(units(facts), made):
+        each = _each_ns(facts, unit, made, probes)
+        if each is None:
+            continue
+        share = np.where(unit.carries, facts.timeline.events.duration[unit.rows], 0).astype(np.float64)
+        rows.append(unit.rows)
+        kinds.add(unit.kind)
+        ns.append(each * unit.calls * share / max(float(share.sum()), 1.0))
+    if not rows:
+        return NOTHING_PROBED
+    written_out = facts.atoms.of("unfused-attention") if "attention" in kinds else np.zeros(0, np.int64)
+    return Probed(np.concatenate(rows), np.concatenate(ns), rows_of(facts, written_out))
+
+
+def far_off(facts: Facts) -> list[str]:
+    """Ops that took another time as they are when they were probed than in the job."""
+    probes = facts.run.probes
+    return [unit.op for unit in units(facts) if _is_off(facts, unit, probes)] if probes is not None else []
+
+
+def _is_off(facts: Facts, unit: Unit, probes: Probes) -> bool:
+    """Whether the op took half the time, or twice, when it was probed: it was not run as the job does."""
+    before = probes.of(unit.op, unit.inputs, as_is(facts, unit))
+    return before is not None and not MAJORITY_SHARE <= before / _now_ns(facts, unit) <= 1 / MAJORITY_SHARE
+
+
+def _standing(found: list[Unit], made: Made) -> list[Unit]:
+    """Without the products of attention that is written out, where a fused kernel takes their place."""
+    if "sdpa" not in made:
+        return [unit for unit in found if unit.kind != "attention"]
+    gone = [unit.rows for unit in found if unit.kind == "attention"]
+    rows = np.concatenate(gone) if gone else np.zeros(0, np.int64)
+    return [unit for unit in found if unit.kind == "attention" or not np.isin(unit.rows, rows).any()]
+
+
+def _each_ns(facts: Facts, unit: Unit, made: Made, probes: Probes) -> float | None:
+    """How long one call takes with the fixes made; None: it stays as it is, or nobody probed it."""
+    now, then = as_is(facts, unit), variant(facts, unit, made)
+    after = probes.of(unit.op, unit.inputs, then)
+    if then == now or after is None:
+        return None
+    before = probes.of(unit.op, unit.inputs, now)
+    ratio = 1.0 if before is None or _is_off(facts, unit, probes) else _now_ns(facts, unit) / before
+    return after * ratio + _beside(facts, unit, made)
+
+
+def _now_ns(facts: Facts, unit: Unit) -> float:
+    """What one call takes in the trace."""
+    return max(float(facts.timeline.events.duration[unit.rows].sum()) / unit.calls, 1.0)
+
+
+def _beside(facts: Facts, unit: Unit, made: Made) -> float:
+    """What comes with a product as a fix runs it: the cast of a weight that autocast puts beside it, which
+    compiled code folds in; the copies that a compiler pads it with."""
+    if unit.kind not in ("product", "conv"):
+        return 0.0
+    at = int(np.flatnonzero(facts.kernels.row == unit.rows[0])[0])
+    atom = np.flatnonzero(facts.atoms.index == at)[:1]
+    if made & COMPILERS:
+        pads = "pad-shapes" not in made and np.isin(atom, facts.atoms.of("misaligned-shapes")).any()
+        return float(padding_ns(facts, atom)[0]) if pads else 0.0
+    return float(cast_ns(facts, atom)[0]) if unit.wide and made & NARROW.keys() else 0.0

@@ -31,8 +31,7 @@ class RankFindings(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> F64:
         """Share of each collective's time that is waiting, on each rank."""
-        share: F64 = self.waits / np.maximum(self.duration, 1)
-        return share
+        return self.waits / np.maximum(self.duration, 1)
 
     @property
     def waits(self) -> I64:

@@ -85,8 +85,7 @@ def _later(ranks: list[Facts], rows: I64) -> I64:
     end = np.stack([one.end[rows[:, at]] for at, one in enumerate(events)], axis=1)
     way = np.maximum(start[1:] - end[:-1], 0)
     bound = way.max(axis=1, keepdims=True) - way
-    found: I64 = np.concatenate([np.full_like(start[:1], np.iinfo(np.int64).max), bound])
-    return found
+    return np.concatenate([np.full_like(start[:1], np.iinfo(np.int64).max), bound])
 
 
 def _collectives(facts: Facts) -> I64:
@@ -104,8 +103,7 @@ def _host_collectives(facts: Facts) -> I64:
     """Collectives that the host does itself (gloo), in the order they began."""
     rows = np.flatnonzero(facts.timeline.events.is_kind(Kind.ANNOTATION, Kind.OP))
     rows = rows_matching(facts.timeline, rows, HOST_COLLECTIVE)
-    ordered: I64 = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
-    return ordered
+    return rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
 
 
 def _match(found: list[I64], ranks: list[Facts]) -> I64 | None:

@@ -128,8 +128,7 @@ def _from_truth(
 ) -> StepReading:
     """Calibrated to the true step; rare slow steps are a part of it that no traced step shows."""
     pauses = min(sum(rare.values()), step)
-    found = fit(graph, step - pauses, costs_us(header)[1])
-    one = _scenario(graph, found.calibration)
+    one = _scenario(graph, fit(graph, step - pauses, costs_us(header)[1]).calibration)
     notes = _about_missing_rows(one)
     left_over = step - pauses - one.step
     if left_over >= 0:

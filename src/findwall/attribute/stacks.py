@@ -121,8 +121,7 @@ class Doings(msgspec.Struct, frozen=True):
 
     def of(self, *names: str) -> Doing:
         """Some of it, taken together."""
-        mine = {spot: seen for spot, seen in self.spots.items() if spot.doing in names}
-        return self._shared(mine)
+        return self._shared({spot: seen for spot, seen in self.spots.items() if spot.doing in names})
 
     def all(self) -> Doing:
         return self._shared(self.spots)

@@ -1,4 +1,7 @@
-"""What the device waits for: calls of the host, merged and named, with the idle time that is theirs."""
+"""What the device waits for: calls of the host, merged and named, with the idle time that is theirs.
+
+Among them are the set-up of libraries and calls to the driver's allocator.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,20 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import of_class, rows_of
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, matching, of_class, rows_of
 from findwall.attribute.places import line_of
-from findwall.model.claims import Claim, Figure, known, lines
+from findwall.attribute.shapes import shapes_text
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
+from findwall.model.kinds import EVEN_SHARE
+from findwall.model.machine import UNCACHED
 from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.graph import LAUNCHING
-from findwall.structure.host import OWNERS, rows_matching
+from findwall.structure.host import ALLOCATOR, COMPILE, OWNERS, rows_matching
+from findwall.structure.library_set_up import shapes
 from findwall.units import ms
 
 # The op a person wrote, not the ones it calls.
@@ -38,15 +45,8 @@ class Wait(msgspec.Struct, frozen=True):
     times: float  # a step
 
     def claim(self, what: str) -> Claim:
-        figures: dict[str, Figure] = {"times": self.times, "ms": self.ms}
-        return Claim(what, figures, known(op=self.op, call=self.call, range=self.within), lines(self.line))
-
-    @property
-    def place(self) -> str:
-        """The op, the range around it and its line: aten::item under clip_grad at train.py:88."""
-        within = f" under {self.within}" if self.within else ""
-        at = f" at {self.line}" if self.line else ""
-        return f"{self.op or self.call}{within}{at}"
+        names = known(op=self.op, call=self.call, range=self.within)
+        return Claim(what, {"times": self.times, "ms": self.ms}, names, lines(self.line))
 
 
 def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
@@ -64,8 +64,7 @@ def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
 def in_window(facts: Facts, rows: I64) -> I64:
     """Host rows that begin in the host's time of the counted steps."""
     start = facts.timeline.events.start[rows]
-    inside: I64 = rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
-    return inside
+    return rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
 
 
 def blocking_rows(facts: Facts, cause: str) -> I64:
@@ -88,25 +87,16 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
         return np.zeros(len(rows))
     start = facts.timeline.events.start[rows]
     at = np.maximum(np.searchsorted(start, facts.queue.idle_until[positions], side="right") - 1, 0)
-    idle: F64 = np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
-    return idle
-
-
-class _Asked(msgspec.Struct, frozen=True):
-    """What a person asked for, behind a host call."""
-
-    op: str | None
-    row: int  # the op's, or the call's own where there is none: several calls of one op are one wait
-    within: str | None
+    return np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
 
 
 def merged(facts: Facts, rows: I64, idle: F64) -> list[Wait]:
     """Calls of the same op in the same place are one entry, whichever runtime call each of them made."""
     groups: dict[tuple[str, str | None, str | None], list[tuple[int, float, int]]] = {}
     for row, amount in zip(rows.tolist(), idle.tolist(), strict=True):
-        asked = _asked(facts, row)
-        key = (asked.op or facts.timeline.name_of(row), asked.within, line_of(facts, row))
-        groups.setdefault(key, []).append((row, amount, asked.row))
+        asked, within = _asked(facts, row)
+        key = (facts.timeline.name_of(asked), within, line_of(facts, row))
+        groups.setdefault(key, []).append((row, amount, asked))
     found = [_wait(facts, *key, members) for key, members in groups.items()]
     return sorted(found, key=lambda wait: (-wait.ms, -wait.times, wait.call, wait.op or ""))
 
@@ -121,8 +111,9 @@ def _wait(
     return Wait(call, None if what == call else what, within, line, row, idle, times)
 
 
-def _asked(facts: Facts, row: int) -> _Asked:
-    """The op a person wrote and the nearest range around it that says something."""
+def _asked(facts: Facts, row: int) -> tuple[int, str | None]:
+    """The op that a person wrote around a call, or the call itself: several calls of one op are one wait. And
+    the nearest range around it that says something."""
     ops: list[int] = []
     within = None
     for parent in facts.links.ancestors(row):
@@ -132,14 +123,13 @@ def _asked(facts: Facts, row: int) -> _Asked:
         elif kind == Kind.ANNOTATION and within is None and not name.startswith("ProfilerStep"):
             within = name
     wanted = [op for op in ops if _ASKED.match(facts.timeline.name_of(op))]
-    op = wanted[-1] if wanted else ops[0] if ops else -1
-    return _Asked(facts.timeline.name_of(op) if op >= 0 else None, op if op >= 0 else row, within)
+    return wanted[-1] if wanted else ops[0] if ops else row, within
 
 
-def wait_evidence(found: list[Wait], limit: int = EVIDENCE_ROWS) -> list[Evidence]:
+def wait_evidence(found: list[Wait]) -> list[Evidence]:
     return [
         Evidence("", None, wait.op, wait.line, wait.ms, wait.claim("evidence/wait"))
-        for wait in found[:limit]
+        for wait in found[:EVIDENCE_ROWS]
         if wait.ms > 0
     ]
 
@@ -180,18 +170,141 @@ def launch_idle(facts: Facts) -> float:
     return ms(max(scenario.idle[LAUNCHING] - scenario.turnaround, 0.0) + scenario.idle[CHECKPOINTING])
 
 
-def idle_before(facts: Facts, cause: str, class_name: str) -> float:
-    """Idle time of one cause in front of kernels of one class, in ms a step."""
-    return idle_in_front(facts, cause, np.flatnonzero(of_class(facts, class_name)))
-
-
 def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
     """Idle time of one cause in front of these kernels, in ms a step."""
     positions, amounts = facts.idle_rows(cause)
-    mine: F64 = amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))]
-    return ms(float(mine.sum()))
+    return ms(float(amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))].sum()))
 
 
 def optimizer_launches(facts: Facts) -> float:
     """Waiting for the optimizer's own launches, in ms a step: nothing done to the model changes it."""
-    return min(idle_before(facts, "launch-bound", "optimizer"), facts.recoverable_ms("launch-bound") or 0.0)
+    waited = idle_in_front(facts, "launch-bound", np.flatnonzero(of_class(facts, "optimizer")))
+    return min(waited, facts.recoverable_ms("launch-bound") or 0.0)
+
+
+# -- set-up of libraries -------------------------------------------------------------------------------
+
+RECOMPILATION = "recompilation"
+FEWEST_GROWING = 3  # lengths: two distances that are the same
+MOST_TOKENS_A_STEP = 16  # by which a text that is being written grows: lengths further apart are drawn
+
+
+class SetUp(msgspec.Struct, frozen=True):
+    """One op that a library sets up inside the step."""
+
+    op: str
+    shape: str  # of the longest of them; empty where none was recorded
+    shapes: int  # distinct ones that were set up in the steps looked at; 0 unknown
+    times: float  # a step
+    line: str | None
+    ms: float  # idle a step; of trials also what the device tried
+    tried: bool = False  # it runs many kernels to choose one
+
+
+def compiling(facts: Facts) -> list[Wait]:
+    """What the compiler's own ranges take, merged and named, the costliest first."""
+    rows, idle = _rows(facts)
+    own = ~np.isin(rows, _set_up_rows(facts))
+    return merged(facts, rows[own], idle[own])
+
+
+def set_ups(facts: Facts) -> list[SetUp]:
+    """Ops that are set up in these steps, the costliest first."""
+    rows, idle = _rows(facts)
+    planned = np.isin(rows, _set_up_rows(facts))
+    rows, idle = rows[planned], idle[planned]
+    names = facts.timeline.events.name[rows]
+    found = [_set_up(facts, rows[names == name], idle[names == name]) for name in np.unique(names).tolist()]
+    return sorted(found, key=lambda one: (-one.ms, one.op))
+
+
+def grows(facts: Facts) -> bool:
+    """Whether what is set up is always one further than the last: the cache of a text that is being written.
+
+    Each length is then set up once, and comes back with the next text: it is no part of later steps.
+    """
+    plans = facts.host.plans
+    names = facts.timeline.events.name[plans.row]
+    spent = {name: int((plans.end - plans.start)[names == name].sum()) for name in np.unique(names).tolist()}
+    if not spent:
+        return False
+    rows = np.unique(plans.row[names == max(spent, key=lambda name: spent[name])])
+    rows = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
+    sizes = [_sizes(facts, int(row)) for row in rows]
+    if len(sizes) < FEWEST_GROWING or len({len(one) for one in sizes}) > 1:
+        return False
+    further = np.diff(np.array(sizes, np.int64), axis=0)
+    alike, counts = np.unique(further, axis=0, return_counts=True)
+    usual = alike[np.argmax(counts)]
+    is_even = counts.max() >= EVEN_SHARE * len(further)
+    return bool(is_even and len(usual) and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
+
+
+def _sizes(facts: Facts, row: int) -> list[int]:
+    """All dims of an op's arguments, one after the other."""
+    inputs = facts.timeline.inputs_of(row)
+    every = [] if inputs is None else inputs.dims
+    return [size for dims in every if isinstance(dims, list) for size in dims if isinstance(size, int)]
+
+
+def _set_up_rows(facts: Facts) -> I64:
+    return np.union1d(facts.host.plans.row, facts.host.trials)
+
+
+def _rows(facts: Facts) -> tuple[I64, F64]:
+    """Compiler ranges and ops that are set up, in host order, with the idle time of each."""
+    kinds = (Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD)
+    rows = np.unique(np.concatenate([rows_named(facts, COMPILE, *kinds), _set_up_rows(facts)]))
+    rows = in_window(facts, rows[np.argsort(facts.timeline.events.start[rows], kind="stable")])
+    return rows, shared_idle(facts, RECOMPILATION, rows)
+
+
+def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
+    tried = np.isin(rows, facts.host.trials)
+    spent = idle + _on_device(facts, rows)
+    longest = int(rows[int(np.argmax(spent))])
+    known = shapes(facts.timeline, rows)
+    return SetUp(
+        op=facts.timeline.name_of(longest),
+        shape=shapes_text(facts, longest),
+        shapes=len(np.unique(known[known >= 0])),
+        times=len(rows) / facts.steps.count,
+        line=line_of(facts, longest),
+        ms=ms(float(spent.sum())),
+        tried=float(spent[tried].sum()) > MAJORITY_SHARE * float(spent.sum()),
+    )
+
+
+def _on_device(facts: Facts, rows: I64) -> F64:
+    """Device time a step of the kernels that each op tries; none of an op that tries none."""
+    atoms = facts.atoms.of(RECOMPILATION)
+    op = facts.kernels.op[facts.atoms.index[atoms]]
+    return np.array([facts.own[atoms[op == row]].sum() for row in rows.tolist()])
+
+
+# -- the driver's allocator ----------------------------------------------------------------------------
+
+_GIVES_BACK = re.compile("free|unmap|release", re.IGNORECASE)
+
+
+def driver_calls(facts: Facts) -> dict[str, float]:
+    """Calls to the driver's allocator, a step, most frequent first."""
+    rows = in_window(facts, facts.timeline.rows(Kind.RUNTIME))
+    rows = rows[matching(facts, rows, ALLOCATOR)]
+    names, counts = np.unique(facts.timeline.events.name[rows], return_counts=True)
+    found = {
+        facts.timeline.names[int(name)]: count / facts.steps.count
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True)
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def given_back(calls: dict[str, float]) -> float:
+    """How often a step gives memory back, of `driver_calls`."""
+    return sum(count for name, count in calls.items() if _GIVES_BACK.search(name))
+
+
+def cache_switched_off(facts: Facts) -> str | None:
+    """What to do where nobody empties the cache because there is none: the environment switched it off."""
+    found = [one for one in facts.run.environment.findings if one.id == UNCACHED]
+    return found[0].fix if found else None

@@ -1,4 +1,8 @@
-"""Forward work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
+"""Work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
+
+The profiler numbers an op while gradients are recorded: the number of the node that its backward pass will
+be. So an op that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
+`torch.inference_mode()`, or made a tensor from nothing.
 
 A stretch of ops that record none is forward work where it runs a layer that multiplies by its weights. An
 optimizer's update and its clipping record none either: what runs inside an optimizer's range, or between a
@@ -16,25 +20,77 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import of_class, rows_of
-from findwall.attribute.facts import Facts, found_once
+from findwall.attribute.facts import Facts, found_once, of_class, rows_of
 from findwall.attribute.places import parse_frame, sampled
-from findwall.attribute.recorded import (
-    MADE_FROM_NOTHING,
-    backward_starts,
-    head_of,
-    head_of_rows,
-    heads_of,
-    records,
-)
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
 from findwall.structure.host import rows_matching
+from findwall.structure.links import nearest
 from findwall.structure.parameter_updates import updates_begin
 from findwall.structure.steps import OPTIMIZER_STEP
 from findwall.units import NOT_ZERO_NS, ms
+
+# Ops without a tensor to work on, which have no number in any case.
+MADE_FROM_NOTHING = (
+    r"empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
+    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser"
+)
+_MAKES = re.compile(rf"^aten::({MADE_FROM_NOTHING})|^TorchDynamo Cache Lookup")
+
+
+@found_once
+def heads_of(facts: Facts) -> I64:
+    """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
+    events, links = facts.timeline.events, facts.links
+    rows = facts.timeline.rows(Kind.OP)
+    above = links.parent[rows]
+    inside = (above >= 0) & (links.op[np.maximum(above, 0)] >= 0)
+    rows = rows[~inside & ~links.backward[rows] & np.isin(events.thread[rows], facts.host.threads)]
+    return rows[np.lexsort((events.start[rows], events.thread[rows]))]
+
+
+def head_of(facts: Facts, heads: I64) -> I64:
+    """For each host row the head it runs in; -1 where it runs in none."""
+    is_head = np.zeros(len(facts.timeline.events), bool)
+    is_head[heads] = True
+    return nearest(facts.timeline, facts.links.parent, is_head)
+
+
+def records(facts: Facts, heads: I64) -> Bool:
+    """Which of these ops record gradients."""
+    events = facts.timeline.events
+    head = head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
+    return np.isin(heads, head)
+
+
+def head_of_rows(facts: Facts, heads: I64, rows: I64) -> I64:
+    """For each device row the head that issued it; -1 where none did."""
+    launch = facts.links.launch[rows]
+    return np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
+
+
+def backward_starts(facts: Facts) -> I64:
+    """When the ops of backward passes began, in their order."""
+    events = facts.timeline.events
+    return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
+
+
+def unrecorded_rows(facts: Facts) -> I64:
+    """Device rows that a job which trains issues without recording gradients: clipping, metrics, evaluations,
+    updates."""
+    heads = heads_of(facts)
+    recording = records(facts, heads)
+    if not facts.links.backward.any() or not recording.any():
+        return np.zeros(0, np.int64)
+    makes = facts.timeline.named(_MAKES, heads)[facts.timeline.events.name[heads]]
+    rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
+    head = head_of_rows(facts, heads, rows)
+    return rows[np.isin(head, heads[~recording & ~makes])]
+
+
+# -- forward work --------------------------------------------------------------------------------------
 
 Weights = Literal["trained", "others", "unknown"]
 # Ops of layers, and which of their arguments is the weight.
@@ -146,8 +202,7 @@ def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]
     plain = ~numbered & ~_updates(facts, heads)
     passes = np.searchsorted(backward_starts(facts), events.start[heads])
     apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
-    edge = np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]])
-    edges = np.flatnonzero(edge)
+    edges = np.flatnonzero(np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]]))
     beside = facts.timeline.named(_BESIDE, heads)[events.name[heads]]
     layer = _holds_layer(facts, heads)
     found = []
@@ -171,8 +226,7 @@ def _updates(facts: Facts, heads: I64) -> Bool:
     inside = union(ready, end).covered_within(at, at + 1) > 0
     own = facts.links.launch[facts.kernels.row[facts.kernels.own_update]]
     own_heads = head_of(facts, heads)[own[own >= 0]]
-    found: Bool = inside | np.isin(heads, own_heads)
-    return found
+    return inside | np.isin(heads, own_heads)
 
 
 def _holds_layer(facts: Facts, heads: I64) -> Bool:
@@ -180,8 +234,7 @@ def _holds_layer(facts: Facts, heads: I64) -> Bool:
     ops = facts.timeline.rows(Kind.OP)
     names = facts.timeline.events.name[ops]
     named = facts.timeline.named(_LAYER, ops)[names] | facts.timeline.named(_COMPILED, ops)[names]
-    found: Bool = np.isin(heads, head_of(facts, heads)[ops[named]])
-    return found
+    return np.isin(heads, head_of(facts, heads)[ops[named]])
 
 
 def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:

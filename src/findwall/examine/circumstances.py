@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import matching, of_class
-from findwall.attribute.facts import Facts
-from findwall.attribute.host_copies import downloaded, uploaded
-from findwall.attribute.job import graph_share
-from findwall.attribute.loader import workers_a_core
+from findwall.attribute.facts import Facts, matching, of_class
+from findwall.attribute.host_cores import workers_a_core
+from findwall.attribute.memory_copies import downloaded, uploaded
+from findwall.attribute.step_traits import graph_share
 from findwall.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import in_line_share, timed_causes
 from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
-from findwall.attribute.job import captured_share, graph_share
-from findwall.attribute.mfu import utilisation
-from findwall.attribute.overview import device_times, peak_memory
-from findwall.attribute.phases import split_by_module, split_by_phase
 from findwall.attribute.reading import Scenario
-from findwall.attribute.setups import set_ups
+from findwall.attribute.step_traits import captured_share, graph_share
+from findwall.attribute.step_views import (
+    device_times,
+    peak_memory,
+    split_by_module,
+    split_by_phase,
+    utilisation,
+)
+from findwall.attribute.timed_steps import in_line_share, timed_causes
+from findwall.attribute.waits import set_ups
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.examine.rows import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import holding_down
 from findwall.attribute.facts import Facts
-from findwall.attribute.job import captured_share
-from findwall.attribute.kinds_told import kinds_of, longer_steps, seen_doing, what_it_does
-from findwall.attribute.probed import far_off
+from findwall.attribute.figures import kinds_of, longer_steps, seen_doing, what_it_does
+from findwall.attribute.probing import far_off
+from findwall.attribute.step_traits import captured_share
+from findwall.attribute.timed_steps import holding_down
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, known, numbered, plain

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from findwall.attribute.conditions import FEWEST_STEPS
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class
-from findwall.attribute.facts import Facts
+from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
+from findwall.attribute.step_traits import on_cores
+from findwall.attribute.timed_steps import FEWEST_STEPS
 from findwall.examine.remarks import about_kinds
 from findwall.model.catalogue import (
     FAIR_PART,

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.counted import FP32_CEILING, TENSOR_CEILING
+from findwall.attribute.hardware_counters import FP32_CEILING, TENSOR_CEILING
 from findwall.attribute.places import lines_evidence
 from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
 from findwall.examine.rows import (

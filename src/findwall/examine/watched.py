@@ -11,8 +11,8 @@ from statistics import median
 
 import msgspec
 
-from findwall.attribute.conditions import holding_down
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
+from findwall.attribute.timed_steps import holding_down
 from findwall.examine.rows import counted_busy, machine, memory
 from findwall.examine.untraced import (
     CounterVerdict,

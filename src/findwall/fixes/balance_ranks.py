@@ -16,7 +16,7 @@ Sorting by length changes the order of samples.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.conditions import throttle_reasons
+from findwall.attribute.timed_steps import throttle_reasons
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
 
 MOVES = ("straggler", "pipeline-bubble")

@@ -23,13 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import pieces
-from findwall.attribute.device_time import rows_of, small_kernels
+from findwall.attribute.facts import rows_of, small_kernels
 from findwall.attribute.figures import gain_ms, step_ms
-from findwall.attribute.job import is_compiled
-from findwall.attribute.likely import calls_a_step
+from findwall.attribute.likely_times import calls_a_step
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.attribute.shapes import shapes_text
+from findwall.attribute.step_traits import is_compiled, pieces
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, lines, no_use, unless

@@ -25,7 +25,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from findwall.attribute.autocast import (
+from findwall.attribute.facts import time_of
+from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.attribute.rewritten_step import (
     autocast_at_best,
     autocast_likely,
     no_shapes,
@@ -33,10 +35,7 @@ from findwall.attribute.autocast import (
     turns_images_back,
     wide_matmuls,
 )
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import time_of
-from findwall.attribute.job import is_training
-from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.attribute.step_traits import is_training, on_cores
 from findwall.attribute.whatif import at_most
 from findwall.fixes import CannotTell, Claim, Facts, Fix, NoUse, Outcome, Use, no_use
 from findwall.fixes.refusals import not_narrowed

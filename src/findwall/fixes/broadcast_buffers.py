@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.data_parallel import buffers_sent
+from findwall.attribute.collectives import buffers_sent
 from findwall.fixes import Claim, Facts, Fix, Outcome, no_use, surely
 from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL
 from findwall.measure.applying import Effect

@@ -20,11 +20,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.attribute.device_kind import pieces
-from findwall.attribute.device_time import of_class, small_kernels
+from findwall.attribute.facts import of_class, small_kernels
 from findwall.attribute.figures import blind_ms, gain_ms, step_ms
-from findwall.attribute.job import calls_around, is_compiled
-from findwall.attribute.likely import compiles
+from findwall.attribute.likely_times import compiles
+from findwall.attribute.step_traits import calls_around, is_compiled, pieces
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, no_use

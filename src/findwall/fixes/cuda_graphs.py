@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_time import small_kernels
+from findwall.attribute.facts import small_kernels
 from findwall.attribute.figures import step_ms
-from findwall.attribute.job import is_compiled, is_training
+from findwall.attribute.step_traits import is_compiled, is_training
 from findwall.attribute.waits import common_sync, launch_idle
 from findwall.attribute.whatif import at_most, free_launches
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS

@@ -26,9 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_time import matching, of_class, rows_of, time_of
-from findwall.attribute.layouts import slow_convolutions, under_convolution
-from findwall.attribute.shapes import shapes_change
+from findwall.attribute.facts import matching, of_class, rows_of, time_of
+from findwall.attribute.shapes import shapes_change, slow_convolutions, under_convolution
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, not_here
 from findwall.fixes.refusals import ON_CORES

@@ -15,9 +15,9 @@ Code to maintain, with a backward pass and tests of its own.
 from __future__ import annotations
 
 from findwall.attribute.carriers import Carrier, atoms_of_carrier, carriers, name_carrier
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.figures import step_ms
-from findwall.attribute.idle_cores import cores_in_use
+from findwall.attribute.host_cores import cores_in_use
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Claim, Facts, Fix, Outcome, Use, no_use, without_floors
 from findwall.model.catalogue import WORTH_IT

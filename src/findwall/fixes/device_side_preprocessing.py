@@ -23,16 +23,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import BULK_BYTES, uploaded
-from findwall.attribute.loader import (
+from findwall.attribute.host_cores import (
     computing_share,
     cores_of,
     cores_while_loading,
     only_waits,
 )
+from findwall.attribute.memory_copies import BULK_BYTES, uploaded
 from findwall.attribute.places import sampled
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, unless
 from findwall.fixes.refusals import LOADER_UNSEEN

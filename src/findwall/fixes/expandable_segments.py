@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.driver_memory import cache_switched_off, driver_calls
 from findwall.attribute.shapes import shapes_change
+from findwall.attribute.waits import cache_switched_off, driver_calls
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unclear_if, unless
 from findwall.fixes.refusals import CACHED
 from findwall.measure.applying import Effect

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import carriers
-from findwall.attribute.device_time import of_class, time_of
+from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
-from findwall.attribute.copies import moves_on, turned_by_library
-from findwall.attribute.device_time import time_of
+from findwall.attribute.facts import time_of
+from findwall.attribute.memory_copies import moves_on, turned_by_library
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
 from findwall.attribute.whatif import gone

@@ -25,14 +25,14 @@ after `scaler.unscale_(optimizer)`.
 
 from __future__ import annotations
 
-from findwall.attribute.autocast import (
+from findwall.attribute.rewritten_step import (
     autocast_at_best,
     autocast_likely,
     sixteen_bit_format,
     turns_images_back,
     wide_matmuls,
 )
-from findwall.attribute.job import is_training
+from findwall.attribute.step_traits import is_training
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
 from findwall.fixes.refusals import not_narrowed
 

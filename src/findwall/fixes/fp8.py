@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import device_word
-from findwall.attribute.device_time import time_of
-from findwall.attribute.job import is_training
+from findwall.attribute.facts import time_of
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
+from findwall.attribute.step_traits import device_word, is_training
 from findwall.attribute.whatif import at_math
 from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, cannot_tell, not_here
 

@@ -22,7 +22,7 @@ import sys
 from typing import Any
 
 from findwall.attribute.figures import gain_ms, step_ms
-from findwall.attribute.host_copies import BULK_BYTES, downloads
+from findwall.attribute.memory_copies import BULK_BYTES, downloads
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely
 from findwall.measure.applying import Effect

@@ -27,10 +27,10 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.device_time import matching, of_class, rows_of, time_of
+from findwall.attribute.facts import matching, of_class, rows_of, time_of
+from findwall.attribute.number_formats import NARROW_BYTES
 from findwall.attribute.shapes import tensors_of
 from findwall.attribute.whatif import gone
-from findwall.attribute.widths import NARROW_BYTES
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use
 from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_time import matching, of_class, rows_of, time_of
+from findwall.attribute.facts import matching, of_class, rows_of, time_of
 from findwall.attribute.figures import SECOND_NAMED_SHARE, step_ms
-from findwall.attribute.job import HAVE_FUSED, updates_itself
+from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import free_launches, to_floor
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use

@@ -16,11 +16,10 @@ accumulation gives a larger batch without the memory, but also without the gain.
 
 from __future__ import annotations
 
-from findwall.attribute.device_kind import device_word, pieces
-from findwall.attribute.device_time import busy_share, small_kernels
+from findwall.attribute.facts import busy_share, small_kernels
 from findwall.attribute.figures import step_ms
-from findwall.attribute.job import is_training
-from findwall.attribute.parts import mostly_over_parts
+from findwall.attribute.loops import mostly_over_parts
+from findwall.attribute.step_traits import device_word, is_training, pieces
 from findwall.attribute.waits import launch_idle
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, no_use
 from findwall.model.catalogue import WORTH_IT

@@ -28,10 +28,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.figures import step_ms
-from findwall.attribute.job import range_names
-from findwall.attribute.kinds_told import restarting_ms
-from findwall.attribute.loader import (
+from findwall.attribute.figures import restarting_ms, step_ms
+from findwall.attribute.host_cores import (
     WORKER_SHARE,
     computing_share,
     cores_of,
@@ -40,6 +38,7 @@ from findwall.attribute.loader import (
     workers_busy,
     workers_needed,
 )
+from findwall.attribute.step_traits import range_names
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little

@@ -17,8 +17,8 @@ A crash loses what was not yet written. The copy must be complete before paramet
 from __future__ import annotations
 
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import BULK_BYTES, downloaded, downloads
-from findwall.attribute.parts import mostly_over_parts
+from findwall.attribute.loops import mostly_over_parts
+from findwall.attribute.memory_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely, unless

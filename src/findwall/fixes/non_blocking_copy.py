@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from findwall.attribute.figures import step_ms
-from findwall.attribute.host_copies import uploads
+from findwall.attribute.memory_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
 from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely, unless
 from findwall.fixes.refusals import COPIES_ON_CORES, COPIES_UNTOLD

@@ -30,8 +30,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from findwall.attribute.conditions import in_line_share
 from findwall.attribute.figures import gain_ms, step_ms
+from findwall.attribute.timed_steps import in_line_share
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.measure.applying import Effect

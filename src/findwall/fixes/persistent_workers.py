@@ -27,7 +27,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from findwall.attribute.kinds_told import restarting_ms, restarts
+from findwall.attribute.figures import restarting_ms, restarts
 from findwall.attribute.whatif import ideal
 from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, no_use, unclear_if, unless
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little

@@ -23,8 +23,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from findwall.attribute.host_copies import uploads
-from findwall.attribute.host_link import at_link_rate
+from findwall.attribute.memory_copies import at_link_rate, uploads
 from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.refusals import COPIES_HIDDEN, COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.measure.applying import Effect

@@ -11,8 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.figures import blind_ms, is_blind, step_ms
-from findwall.attribute.kinds_told import step_without_rare
+from findwall.attribute.figures import blind_ms, is_blind, step_ms, step_without_rare
 from findwall.attribute.whatif import best_step, ideal
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, moved_by, predict

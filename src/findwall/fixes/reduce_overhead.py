@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.compiled import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
-from findwall.attribute.job import is_training
-from findwall.attribute.likely import calls_a_step, host_ns
+from findwall.attribute.likely_times import calls_a_step, host_ns
+from findwall.attribute.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
+from findwall.attribute.step_traits import is_training
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import free_launches
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use

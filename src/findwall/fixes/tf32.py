@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class, time_of
-from findwall.attribute.likely import in_format, layout_with, narrows
+from findwall.attribute.facts import of_class, time_of
+from findwall.attribute.likely_times import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
 from findwall.fixes import Claim, Facts, Fix, Made, NoUse, Outcome, Use, no_use, unclear_if, unless

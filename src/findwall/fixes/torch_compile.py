@@ -25,21 +25,20 @@ from functools import partial
 
 import numpy as np
 
+from findwall.attribute.beside_the_model import behind_the_products
 from findwall.attribute.carriers import ops_named
-from findwall.attribute.compiled import (
+from findwall.attribute.facts import of_class, rows_of, time_of, too_small_share
+from findwall.attribute.figures import blind_ms, gain_ms, step_ms
+from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
+from findwall.attribute.memory_copies import moves_on
+from findwall.attribute.rewritten_step import (
     COMPILED_AWAY,
     FUSES,
     compiled_at_best,
     compiled_kernels,
     model_rows,
 )
-from findwall.attribute.copies import moves_on
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import of_class, rows_of, time_of, too_small_share
-from findwall.attribute.figures import blind_ms, gain_ms, step_ms
-from findwall.attribute.job import compiled_share, graph_share, is_compiled, is_training
-from findwall.attribute.likely import calls_a_step, host_ns, issuing_ns
-from findwall.attribute.loss import behind_the_products
+from findwall.attribute.step_traits import compiled_share, graph_share, is_compiled, is_training, on_cores
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import to_floor
 from findwall.fixes import CannotTell, Claim, Facts, Fix, Made, Outcome, Use, no_use, without_floors

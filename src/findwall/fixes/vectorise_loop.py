@@ -24,8 +24,7 @@ import re
 
 import numpy as np
 
-from findwall.attribute.device_kind import pieces
-from findwall.attribute.device_time import small_kernels
+from findwall.attribute.facts import small_kernels
 from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
     FEWEST_REPEATS,
@@ -35,10 +34,11 @@ from findwall.attribute.loops import (
     loop_line,
     loops,
     multiplies,
+    part_loops,
     without_layers,
 )
-from findwall.attribute.parts import part_loops
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
+from findwall.attribute.step_traits import pieces
 from findwall.attribute.waits import in_window
 from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use

@@ -296,7 +296,8 @@ class Timeline(msgspec.Struct, frozen=True, dict=True):
         return rows[self.bears(pattern, rows)]
 
     def inputs_of(self, row: int) -> Inputs | None:
-        return self.details.inputs_of(int(self.events.inputs[row]))
+        """None where nothing was recorded; no row (-1) has none."""
+        return self.details.inputs_of(int(self.events.inputs[row])) if row >= 0 else None
 
     def launch_of(self, row: int) -> Launch | None:
         return self.details.launch_of(int(self.events.launch[row]))

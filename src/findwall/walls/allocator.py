@@ -21,8 +21,15 @@ once.
 
 from __future__ import annotations
 
-from findwall.attribute.driver_memory import cache_switched_off, driver_calls, given_back
-from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
+from findwall.attribute.waits import (
+    Wait,
+    cache_switched_off,
+    driver_calls,
+    given_back,
+    rows_named,
+    wait_evidence,
+    waits,
+)
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.events import Kind

@@ -24,7 +24,7 @@ sizes known in advance instead of nonzero. move-io-off-step where the values are
 from __future__ import annotations
 
 from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.device_time import of_class, time_of
+from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import syncs, wait_evidence
 from findwall.model.catalogue import MAJORITY_SHARE

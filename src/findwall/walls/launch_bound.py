@@ -28,11 +28,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.device_kind import on_cores
-from findwall.attribute.device_time import too_small_share
-from findwall.attribute.job import graph_share, is_compiled
-from findwall.attribute.parts import mostly_over_parts
+from findwall.attribute.facts import too_small_share
+from findwall.attribute.loops import mostly_over_parts
 from findwall.attribute.places import line_of, sampled
+from findwall.attribute.step_traits import graph_share, is_compiled, on_cores
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.units import NS_PER_US, ms

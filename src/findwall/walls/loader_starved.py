@@ -22,8 +22,8 @@ for the cores.
 
 from __future__ import annotations
 
-from findwall.attribute.kinds_told import restarts
-from findwall.attribute.loader import cores_of, workers_needed
+from findwall.attribute.figures import restarts
+from findwall.attribute.host_cores import cores_of, workers_needed
 from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
 from findwall.model.events import Kind

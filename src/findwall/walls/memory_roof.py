@@ -31,10 +31,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.attribute.carriers import carriers
-from findwall.attribute.device_kind import on_cores
 from findwall.attribute.figures import amounts, no_other
-from findwall.attribute.layouts import channels_last, convolves
-from findwall.attribute.widths import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
+from findwall.attribute.number_formats import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
+from findwall.attribute.shapes import channels_last, convolves
+from findwall.attribute.step_traits import on_cores
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.units import ms

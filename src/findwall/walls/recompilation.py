@@ -28,8 +28,7 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.setups import SetUp, compiling, set_ups
-from findwall.attribute.waits import wait_evidence
+from findwall.attribute.waits import SetUp, compiling, set_ups, wait_evidence
 from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, known, lines
 
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")

@@ -30,7 +30,7 @@ import re
 
 from findwall.attribute.carriers import Carrier, carriers, work_classes
 from findwall.attribute.fusion import WRITTEN_ANEW
-from findwall.attribute.idle_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
+from findwall.attribute.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.indexing import row_length
 from findwall.model.catalogue import NEAR

@@ -21,7 +21,7 @@ node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf1
 
 from __future__ import annotations
 
-from findwall.attribute.device_kind import maker
+from findwall.attribute.step_traits import maker
 from findwall.walls import Cause, Claim, Facts, Told
 
 

@@ -19,7 +19,7 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 
 from __future__ import annotations
 
-from findwall.attribute.conditions import holding_down
+from findwall.attribute.timed_steps import holding_down
 from findwall.model.run import HostLine, Rank
 from findwall.walls import Cause, Claim, Evidence, Facts, Told, lines
 

@@ -20,7 +20,7 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 
 from __future__ import annotations
 
-from findwall.attribute.conditions import throttle_reasons
+from findwall.attribute.timed_steps import throttle_reasons
 from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 
 

@@ -21,7 +21,7 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.scores import score_shapes
+from findwall.attribute.fusion import score_shapes
 from findwall.walls import Cause, Claim, Facts, Told, known
 
 MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it

@@ -23,7 +23,7 @@ of the step.
 
 from __future__ import annotations
 
-from findwall.attribute.job import HAVE_FUSED, updates_itself
+from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.structure.steps import optimizers
 from findwall.walls import Cause, Claim, Facts, Figures, Told, known
 

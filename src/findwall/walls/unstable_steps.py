@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.conditions import SLOW_STEP_RATIO
 from findwall.attribute.places import sampled, sampled_evidence
+from findwall.attribute.timed_steps import SLOW_STEP_RATIO
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 

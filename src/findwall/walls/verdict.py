@@ -6,11 +6,11 @@ from itertools import combinations
 
 import msgspec
 
-from findwall.attribute.conditions import in_line_share, others_share
 from findwall.attribute.facts import Facts
-from findwall.attribute.loader import is_unseen
+from findwall.attribute.host_cores import is_unseen
 from findwall.attribute.reading import Scenario
-from findwall.attribute.setups import RECOMPILATION, grows
+from findwall.attribute.timed_steps import in_line_share, others_share
+from findwall.attribute.waits import RECOMPILATION, grows
 from findwall.model.catalogue import (
     FAIR_PART,
     MAJORITY_SHARE,

@@ -97,8 +97,8 @@ class Arguments:
 
     __slots__ = ("inputs",)
 
-    def __init__(self, inputs: Inputs) -> None:
-        self.inputs = inputs
+    def __init__(self, inputs: Inputs | None) -> None:
+        self.inputs = inputs or Inputs()
 
     def __len__(self) -> int:
         return len(self.inputs.dims)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.kinds import traced_kinds
+from findwall.attribute.timed_steps import traced_kinds
 from findwall.model.causes import CAUSES
 from findwall.model.events import DEVICE_KINDS, Bool, Kind
 from findwall.model.intervals import F64, I64, union

@@ -1,0 +1,111 @@
+"""What the step is like: on a GPU or cores, training, compiled or replayed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.attribute.facts import Facts, matching
+from findwall.hardware import vendor
+from findwall.model.events import Kind
+from findwall.model.intervals import I64
+from findwall.structure.captures import is_replayed
+from findwall.structure.links import nearest
+from findwall.structure.steps import optimizers
+
+HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
+_GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
+_COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFunction")
+_GRAPH_LAUNCH = re.compile(r"GraphLaunch")
+
+
+def is_training(facts: Facts) -> bool:
+    return bool(facts.links.backward.any()) or bool(optimizers(facts.timeline))
+
+
+def updates_itself(facts: Facts) -> bool:
+    """Whether the job's own code updates the parameters, and no optimizer object does."""
+    return bool(facts.kernels.own_update.any())
+
+
+def range_names(facts: Facts) -> list[str]:
+    """Names of the ranges that a person or a library put around host work."""
+    rows = facts.timeline.rows(Kind.ANNOTATION)
+    return [facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist()]
+
+
+def compiled_share(facts: Facts) -> float:
+    """Share of the device's time in kernels that torch.compile generated."""
+    total = float(facts.own.sum())
+    generated = matching(facts, facts.kernels.row[facts.atoms.index], _GENERATED)
+    return float(facts.own[generated].sum()) / total if total > 0 else 0.0
+
+
+def is_compiled(facts: Facts) -> bool:
+    return compiled_share(facts) > 0 or any(_COMPILED_RANGE.search(name) for name in range_names(facts))
+
+
+def graph_share(facts: Facts) -> float:
+    """Share of the device's rows that a graph launch issued; copies often stay outside and do not count."""
+    rows = facts.kernels.row[facts.atoms.index]
+    launch = facts.links.launch[rows[facts.timeline.events.kind[rows] != Kind.MEMCPY]]
+    launch = launch[launch >= 0]
+    return float(matching(facts, launch, _GRAPH_LAUNCH).mean()) if len(launch) else 0.0
+
+
+def captured_share(facts: Facts) -> float | None:
+    """Share of the replayed kernels' time whose op a capture tells; None where nothing is replayed."""
+    kernels = facts.kernels
+    replayed = is_replayed(facts.timeline, facts.links, kernels.row)
+    total = float(kernels.duration[replayed].sum())
+    if not total:
+        return None
+    told = facts.timeline.events.kind[np.maximum(kernels.op, 0)] == Kind.CAPTURED
+    return float(kernels.duration[replayed & told & (kernels.op >= 0)].sum()) / total
+
+
+def has_shapes(facts: Facts) -> bool:
+    return bool(facts.timeline.details.inputs)
+
+
+def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
+    """For each atom the row of the op of such a name it lies in, or its forward op does; -1 where none is."""
+    events, links = facts.timeline.events, facts.links
+    named = np.array([name in names for name in facts.timeline.names], bool)
+    calls = events.is_kind(Kind.OP) & named[events.name]
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    if not calls.any():
+        return np.full(len(ops), -1, np.int64)
+    around = nearest(facts.timeline, links.parent, calls)
+    forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
+    own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
+    return np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
+
+
+# -- GPU or cores --------------------------------------------------------------------------------------
+
+TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}
+
+
+def on_cores(facts: Facts) -> bool:
+    """A CPU job: the device is the cores, and its kernels are the ops themselves."""
+    return facts.rank.device_kind == "cpu"
+
+
+def device_word(facts: Facts) -> str:
+    return "CPU" if on_cores(facts) else "GPU"
+
+
+def pieces(facts: Facts) -> str:
+    return "ops" if on_cores(facts) else "kernels"
+
+
+def maker(facts: Facts) -> str | None:
+    """Who made the device; None where that is not known, or where it is the cores."""
+    return None if on_cores(facts) else vendor(facts.ceilings.device or facts.run.device_name or "") or None
+
+
+def topology_tool(facts: Facts) -> str | None:
+    """The command that shows how this maker's devices are linked; None where the maker is not known."""
+    return TOPOLOGY_TOOLS.get(maker(facts) or "")
