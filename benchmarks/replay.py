@@ -28,7 +28,7 @@ from findwall.fixes.what_if import outcomes_of
 from findwall.hardware import table_ceilings
 from findwall.readers import open_run
 from findwall.replay.build import build
-from findwall.replay.calibrate import Calibration, costs_us, fit, play_with
+from findwall.replay.calibrate import Calibration, fit, play_with
 from findwall.replay.graph import Graph
 from findwall.structure.queue import line_up
 from findwall.units import ms
@@ -96,9 +96,8 @@ def facts_of(path: Path, step_ms: float | None) -> Facts:
 
 def judged(path: Path, truth: dict[str, Any], facts: Facts) -> Job:
     step = truth["step_ms"] * 1e6
-    likely = costs_us(facts.timeline.header)[1]
-    found = fit(facts.graph, step, likely)
-    raw, relative = unseen(facts, step, likely)
+    found = fit(facts.graph, step)
+    raw, relative = unseen(facts, step)
     begin = time.perf_counter()
     play_with(facts.graph, found.calibration)
     return Job(
@@ -116,7 +115,7 @@ def judged(path: Path, truth: dict[str, Any], facts: Facts) -> Job:
     )
 
 
-def unseen(facts: Facts, step: float, likely: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def unseen(facts: Facts, step: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Errors of each step with the costs fitted on the others."""
     graphs = [only(facts, index) for index in range(facts.steps.count)]
     if len(graphs) < 2:
@@ -126,9 +125,7 @@ def unseen(facts: Facts, step: float, likely: float) -> tuple[tuple[float, ...],
     raw, relative = [], []
     for index, graph in enumerate(graphs):
         others = [
-            fit(one, step * recorded[at] / whole, likely).calibration
-            for at, one in enumerate(graphs)
-            if at != index
+            fit(one, step * recorded[at] / whole).calibration for at, one in enumerate(graphs) if at != index
         ]
         mean = Calibration(
             statistics.fmean(one.cost_us for one in others), statistics.fmean(one.pace for one in others)

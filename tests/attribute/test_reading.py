@@ -6,9 +6,8 @@ import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.errors import InputError
-from findwall.model.events import Header, Timeline
+from findwall.model.events import Timeline
 from findwall.model.run import StepTimes
-from findwall.replay.calibrate import COST_WITH_SHAPES_US, COST_WITHOUT_SHAPES_US, costs_us
 from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
 
@@ -68,14 +67,6 @@ def test_work_that_hardly_fits_is_scaled_and_said() -> None:
 def test_a_step_that_cannot_hold_the_work_is_refused() -> None:
     with pytest.raises(InputError, match="cannot hold"):
         facts_of(sketch(cpu="oo " * 3, gpu="mmM" * 3, steps="|  " * 3), step_ms=1.0)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "expected"),
-    [(True, COST_WITH_SHAPES_US), (None, COST_WITH_SHAPES_US), (False, COST_WITHOUT_SHAPES_US)],
-)
-def test_recording_shapes_costs_more(shapes: bool | None, expected: tuple[float, float, float]) -> None:
-    assert costs_us(Header(shapes=shapes)) == expected
 
 
 def test_measured_conditions_keep_the_sum() -> None:

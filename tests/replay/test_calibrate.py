@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from examples import drawn
 from findwall.model.catalogue import SMALL_PART
-from findwall.model.events import Header
 from findwall.replay.calibrate import (
     COST_DOUBT_US,
     HIGHEST_COST_US,
+    LIKELY_US,
     SLOWEST_PACE,
     Calibration,
-    costs_us,
     fit,
     host_parts,
     lags,
@@ -26,7 +25,6 @@ from findwall.replay.graph import LAUNCHING, Graph, Node
 from replay.graphs import GRAPHS, US, Draft
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
-LIKELY_US = 2.6
 CHEAPEST, DEAREST = Calibration(HIGHEST_COST_US, 0.5), Calibration(0.0, SLOWEST_PACE)
 
 
@@ -65,7 +63,7 @@ def test_the_fit_gives_a_step_that_some_host_could_have_had(graph: Graph, share:
     # A host that does not decide the step is not made slower until it does.
     decides = play_with(graph, Calibration(LIKELY_US - COST_DOUBT_US)).step > 1.01 * likely
     assume(step > 0 and (step <= likely or decides))
-    found = fit(graph, step, LIKELY_US)
+    found = fit(graph, step)
     assert found.left_over == pytest.approx(0, abs=1e-4 * step)
     assert play_with(graph, found.calibration).step == pytest.approx(step, rel=1e-4)
 
@@ -76,7 +74,7 @@ def test_what_no_host_explains_is_left_over(graph: Graph, times: float, longer: 
     low, high = play_with(graph, CHEAPEST).step, play_with(graph, DEAREST).step
     assume(low > 0)
     step, nearest = (high * times, high) if longer else (low / times, low)
-    found = fit(graph, step, LIKELY_US)
+    found = fit(graph, step)
     # A host that does not decide the step is not made slower until it does.
     likely = play_with(graph, Calibration(LIKELY_US)).step
     unmoved = longer and found.calibration == Calibration(LIKELY_US)
@@ -85,7 +83,7 @@ def test_what_no_host_explains_is_left_over(graph: Graph, times: float, longer: 
 
 
 def test_where_the_host_decides_nothing_its_costs_are_the_likely_ones() -> None:
-    found = fit(launching(own=500.0), 700 * US, LIKELY_US)
+    found = fit(launching(own=500.0), 700 * US)
     assert found.calibration == Calibration(LIKELY_US, 1.0)
     assert found.left_over == pytest.approx(200 * US)
 
@@ -117,10 +115,6 @@ def test_on_cores_the_work_is_the_hosts_too() -> None:
     graph = draft.graph(on_cores=True, inside=np.array([2.0]))
     assert lags(graph, Calibration(1.0, 0.5)).own.tolist() == [4 * US]
     assert lags(graph, Calibration(8.0)).own.tolist() == [pytest.approx(SMALL_PART * 10 * US)]
-
-
-def test_recording_shapes_costs_more() -> None:
-    assert costs_us(Header(shapes=True)) > costs_us(Header(shapes=False))
 
 
 def test_a_host_given_its_time_back_closes_gaps() -> None:

@@ -11,13 +11,10 @@ from msgspec.structs import replace
 from examples import drawn
 from findwall.attribute.reading import read_step
 from findwall.model.causes import UNKNOWN
-from findwall.model.events import Header
 from findwall.replay.blame import blame
-from findwall.replay.calibrate import Calibration, costs_us, play_with
+from findwall.replay.calibrate import LIKELY_US, Calibration, play_with
 from findwall.replay.graph import Graph, Node
 from replay.graphs import GRAPHS, US, Draft
-
-HEADER = Header(shapes=True)
 
 
 def two_steps(short: float, long: float) -> Graph:
@@ -61,10 +58,10 @@ def test_idle_is_never_scaled_up(graph: Graph, times: float) -> None:
     """However long the true step is, no cause has more idle time than was recorded; the rest is unknown."""
     recorded = blame(graph, Calibration())
     # A drawn graph may take longer with the profiler's cost taken off: its nodes are in no real order.
-    longest = max(recorded.replay.step, play_with(graph, Calibration(costs_us(HEADER)[1])).step)
+    longest = max(recorded.replay.step, play_with(graph, Calibration(LIKELY_US)).step)
     assume(longest > 0)
     step = longest * times
-    reading = read_step(graph, HEADER, step / 1e9, "given").likely
+    reading = read_step(graph, step / 1e9, "given").likely
     assert reading.busy + reading.idle.total == pytest.approx(step, rel=1e-6)
     assert reading.left_over == pytest.approx(step - reading.gaps.replay.step, abs=1.0)
     for cause, value in reading.idle.items():
@@ -73,7 +70,7 @@ def test_idle_is_never_scaled_up(graph: Graph, times: float) -> None:
 
 def test_rare_steps_are_what_was_seen_in_them() -> None:
     graph = two_steps(20.0, 20.0)
-    reading = read_step(graph, HEADER, 130e-6, "measured", {"host-work": 40e3, "unstable-steps": 60e3})
+    reading = read_step(graph, 130e-6, "measured", {"host-work": 40e3, "unstable-steps": 60e3})
     assert sum(reading.likely.rare.values()) == pytest.approx(100e3)
     assert reading.likely.idle["unstable-steps"] == pytest.approx(60e3)
     assert reading.likely.idle["host-work"] == pytest.approx(60e3)

@@ -36,7 +36,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.model.run import Rank, Run
 from findwall.replay.build import build
-from findwall.replay.calibrate import Calibration, cheapest, costs_us, play_with
+from findwall.replay.calibrate import Calibration, cheapest, play_with
 from findwall.replay.change import Change
 from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
@@ -106,8 +106,7 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
     def cheapest(self) -> tuple[Calibration, Replay]:
         """The cheapest host that the true step allows, and the step on it: what changes are played on."""
         likely = self.reading.likely
-        cost = costs_us(self.timeline.header)[1]
-        return cheapest(self.graph, likely.calibration, likely.gaps.replay, cost)
+        return cheapest(self.graph, likely.calibration, likely.gaps.replay)
 
     @cached_property
     def chains(self) -> tuple[I64, I64, Fused]:
@@ -346,7 +345,7 @@ def establish(
         late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
         graph = replace(graph, checkpointing=kernels.row[late])
     graph, conditions = _as_timed(graph, rank, timeline, queue, source)
-    reading = read_step(graph, timeline.header, true_step_s, source, conditions.rare)
+    reading = read_step(graph, true_step_s, source, conditions.rare)
     judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)

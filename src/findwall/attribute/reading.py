@@ -16,10 +16,9 @@ from msgspec.structs import replace
 from findwall.errors import InputError
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.events import Header
 from findwall.model.intervals import F64, I64
 from findwall.replay.blame import Blame, blame
-from findwall.replay.calibrate import CLOSE, Calibration, costs_us, fit, play_with
+from findwall.replay.calibrate import CLOSE, HIGH_US, LIKELY_US, LOW_US, Calibration, fit, play_with
 from findwall.replay.change import Change, Measured
 from findwall.replay.graph import Graph
 from findwall.units import NS_PER_S, format_ms, format_share, ms
@@ -88,20 +87,18 @@ class StepReading(msgspec.Struct, frozen=True):
 
 def read_step(
     graph: Graph,
-    header: Header,
     true_step_s: float | None,
     source: str,
     rare: Mapping[str, float] | None = None,
 ) -> StepReading:
     """The step as it is without the profiler. `true_step_s` None: from the trace alone."""
     if true_step_s is None:
-        return _from_trace(graph, header)
-    return _from_truth(graph, header, true_step_s * NS_PER_S, source, rare or {})
+        return _from_trace(graph)
+    return _from_truth(graph, true_step_s * NS_PER_S, source, rare or {})
 
 
-def _from_trace(graph: Graph, header: Header) -> StepReading:
-    low, likely, high = costs_us(header)
-    short, middle, long = (_scenario(graph, Calibration(cost)) for cost in (high, likely, low))
+def _from_trace(graph: Graph) -> StepReading:
+    short, middle, long = (_scenario(graph, Calibration(cost)) for cost in (HIGH_US, LIKELY_US, LOW_US))
     traced = play_with(graph, Calibration()).step
     source = "estimated" if traced > STRETCHED_RATIO * middle.step else "trace"
     return StepReading(middle, short, long, source, _about_missing_rows(middle))
@@ -123,12 +120,10 @@ def _known(found: Blame) -> ByCause:
     return idle
 
 
-def _from_truth(
-    graph: Graph, header: Header, step: float, source: str, rare: Mapping[str, float]
-) -> StepReading:
+def _from_truth(graph: Graph, step: float, source: str, rare: Mapping[str, float]) -> StepReading:
     """Calibrated to the true step; rare slow steps are a part of it that no traced step shows."""
     pauses = min(sum(rare.values()), step)
-    one = _scenario(graph, fit(graph, step - pauses, costs_us(header)[1]).calibration)
+    one = _scenario(graph, fit(graph, step - pauses).calibration)
     notes = _about_missing_rows(one)
     left_over = step - pauses - one.step
     if left_over >= 0:

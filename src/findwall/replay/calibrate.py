@@ -1,8 +1,9 @@
 """The two costs that a trace does not show, fitted until the replay takes the true step.
 
-- What a recorded host event costs the host: the profiler's own time. 0 to 8 µs; where nothing decides it, 2.6
-  (with shapes) or 1.6 (without): solved for on 14 host-bound H200 jobs of known step it was 1.3 to 6.1, most
-  between 2.3 and 5.
+- What a recorded host event costs the host: the profiler's own time. 0 to 8 µs; where nothing decides it,
+  2.9. Solved for on 14 host-bound H200 jobs of known step it was 1.3 to 6.1; on six more, each traced twice
+  with six sets of the profiler's options, 1.2 to 6.1 (`benchmarks/profiler_cost.py`). Shapes, stacks and
+  memory add rows, and little to the cost of each.
 - The host's pace: how long the same host work took while the steps were timed, against while they were
   traced. 0.5 to 1 times: never longer, or causes would get idle time that nobody saw. Copies from pageable
   memory, which the host makes itself, keep that pace too. On 29 recorded jobs it was between 0.68 (pageable
@@ -20,15 +21,12 @@ import msgspec
 import numpy as np
 
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
-from findwall.model.events import Header
 from findwall.model.intervals import F64
 from findwall.replay.graph import LAUNCHING, Graph
 from findwall.replay.simulate import Lags, Replay, play
 from findwall.units import NS_PER_US
 
-# Low, likely and high microseconds a host event, for what the trace recorded.
-COST_WITH_SHAPES_US = (1.0, 2.6, 5.0)
-COST_WITHOUT_SHAPES_US = (0.5, 1.6, 3.5)
+LOW_US, LIKELY_US, HIGH_US = 1.2, 2.9, 6.1  # what a recorded host event costs
 HIGHEST_COST_US = 8.0
 SLOWEST_PACE, FASTEST_PACE = 1.0, 0.5
 # A CPU job's work is the host's too, and shares its cores with whatever else runs.
@@ -59,11 +57,6 @@ class Fit(msgspec.Struct, frozen=True):
     calibration: Calibration
     replay: Replay
     left_over: float
-
-
-def costs_us(header: Header) -> tuple[float, float, float]:
-    """Low, likely and high cost of a host event for what this trace recorded."""
-    return COST_WITH_SHAPES_US if header.shapes is not False else COST_WITHOUT_SHAPES_US
 
 
 def host_parts(graph: Graph, calibration: Calibration) -> dict[str, F64]:
@@ -99,43 +92,41 @@ def play_with(graph: Graph, calibration: Calibration) -> Replay:
     return play(graph, lags(graph, calibration))
 
 
-def fit(graph: Graph, step_ns: float, likely_us: float) -> Fit:
+def fit(graph: Graph, step_ns: float) -> Fit:
     """The likeliest calibration that gives this step; the nearest where none does."""
-    doubt, found = _solve(graph, step_ns, likely_us)
-    calibration = _at(graph, doubt, likely_us)
+    doubt, found = _solve(graph, step_ns)
+    calibration = _at(graph, doubt)
     return Fit(calibration, found, step_ns - found.step)
 
 
-def cheapest(
-    graph: Graph, calibration: Calibration, known: Replay, likely_us: float
-) -> tuple[Calibration, Replay]:
+def cheapest(graph: Graph, calibration: Calibration, known: Replay) -> tuple[Calibration, Replay]:
     """Of the likely calibrations that give the same step as a known one, the one with the cheapest host."""
-    cheaper = _at(graph, CHEAPER, max(likely_us, calibration.cost_us))
+    cheaper = _at(graph, CHEAPER, max(LIKELY_US, calibration.cost_us))
     found = play_with(graph, cheaper) if cheaper.pace <= calibration.pace else known
     same = cheaper.pace <= calibration.pace and found.step >= (1.0 - MENTION_SHARE) * known.step
     return (cheaper, found) if same else (calibration, known)
 
 
-def _solve(graph: Graph, step_ns: float, likely_us: float) -> tuple[float, Replay]:
+def _solve(graph: Graph, step_ns: float) -> tuple[float, Replay]:
     """Units of doubt and the replay they give."""
     low, high = -FURTHEST, FURTHEST  # the more doubt, the cheaper the host
-    best = play_with(graph, _at(graph, 0.0, likely_us))
+    best = play_with(graph, _at(graph, 0.0))
     if abs(best.step - step_ns) <= CLOSE * step_ns:
         return 0.0, best
     if best.step > step_ns:
         low = 0.0
-    elif _on_slower_host(graph, _at(graph, -1.0, likely_us)).step <= (1.0 + MENTION_SHARE) * best.step:
+    elif _on_slower_host(graph, _at(graph, -1.0)).step <= (1.0 + MENTION_SHARE) * best.step:
         return 0.0, best  # a slower host would not lengthen this step: something else did
     else:
         high = 0.0
     doubt = 0.0
     for end in (low, high):
-        edge = play_with(graph, _at(graph, end, likely_us))
+        edge = play_with(graph, _at(graph, end))
         if end != 0.0 and (edge.step - step_ns) * (best.step - step_ns) >= 0:
-            return _nearest(graph, step_ns, likely_us, end, best, edge)
+            return _nearest(graph, step_ns, end, best, edge)
     for _ in range(HALVINGS):
         doubt = (low + high) / 2
-        best = play_with(graph, _at(graph, doubt, likely_us))
+        best = play_with(graph, _at(graph, doubt))
         if abs(best.step - step_ns) <= CLOSE * step_ns:
             break
         low, high = (doubt, high) if best.step > step_ns else (low, doubt)
@@ -150,21 +141,19 @@ def _on_slower_host(graph: Graph, calibration: Calibration) -> Replay:
     return play(graph, Lags(found.chain + PACE_DOUBT * host, found.cause, own))
 
 
-def _nearest(
-    graph: Graph, step_ns: float, likely_us: float, end: float, best: Replay, edge: Replay
-) -> tuple[float, Replay]:
+def _nearest(graph: Graph, step_ns: float, end: float, best: Replay, edge: Replay) -> tuple[float, Replay]:
     """No calibration reaches the step: the least doubt that comes as near as the furthest does."""
     if abs(best.step - edge.step) <= CLOSE * step_ns:
         return 0.0, best  # the host decides nothing here
     near, far = 0.0, end
     for _ in range(HALVINGS):
         middle = (near + far) / 2
-        found = play_with(graph, _at(graph, middle, likely_us))
+        found = play_with(graph, _at(graph, middle))
         near, far = (near, middle) if abs(found.step - edge.step) <= CLOSE * step_ns else (middle, far)
     return far, edge
 
 
-def _at(graph: Graph, doubt: float, likely_us: float) -> Calibration:
+def _at(graph: Graph, doubt: float, likely_us: float = LIKELY_US) -> Calibration:
     cost = float(np.clip(likely_us + doubt * COST_DOUBT_US, 0.0, HIGHEST_COST_US))
     slowest = SLOWEST_ON_CORES if graph.on_cores else SLOWEST_PACE
     pace = float(np.clip(np.exp(-doubt * PACE_DOUBT), FASTEST_PACE, slowest))
