@@ -17,8 +17,7 @@ from captures import FIXTURES
 from contradictions import Known, contradictions
 from examples import drawn
 from findwall.examine import checks, figure_checks
-from findwall.examine.checks import checked
-from findwall.examine.circumstances import Circumstances
+from findwall.examine.checks import Circumstances, checked
 from findwall.model.claims import Claim, advises, promised_ms
 from findwall.model.diagnosis import (
     BudgetRow,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.beside_the_model import behind_the_products
 from findwall.attribute.facts import Facts, of_class
+from findwall.attribute.step_traits import behind_the_products
 from findwall.attribute.whatif import in_lists
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict

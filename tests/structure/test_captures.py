@@ -17,8 +17,14 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.readers import open_run
-from findwall.structure.alignment import align, evenly
-from findwall.structure.captures import captured_launches, is_replayed, noted_replays, with_captured_ops
+from findwall.structure.captures import (
+    align,
+    captured_launches,
+    evenly,
+    is_replayed,
+    noted_replays,
+    with_captured_ops,
+)
 from findwall.structure.classes import classify, op_class
 from findwall.structure.links import link
 

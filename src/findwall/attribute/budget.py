@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from findwall.attribute.fusion import Fused, fetches, fuse, kept_share, touches_scores
 from findwall.attribute.kernels import BOUNDS, KernelTable, ops_named
-from findwall.attribute.messages import is_point_to_point, message_bytes
 from findwall.attribute.workmodel.floors import START_NS, TOO_SMALL_NS
+from findwall.attribute.workmodel.movement import is_point_to_point, message_bytes
 from findwall.attribute.workmodel.serving import SERVERS
 from findwall.model.catalogue import MATRIX_CLASSES, NEAR
 from findwall.model.causes import CAUSES as CAUSES
@@ -30,8 +30,7 @@ from findwall.model.causes import cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, F64, I64, union
 from findwall.model.machine import Ceilings
-from findwall.structure.copies import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
-from findwall.structure.links import Links
+from findwall.structure.links import BETWEEN_DEVICES, DOWNLOAD, UPLOAD, Links
 from findwall.structure.queue import Queue
 from findwall.units import NS_PER_S
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import listed
-from findwall.attribute.messages import collective_name
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text, tensors_of
 from findwall.attribute.step_traits import on_cores
+from findwall.attribute.workmodel.movement import collective_name
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.intervals import I64

@@ -8,15 +8,15 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.messages import collective_name
 from findwall.attribute.workmodel.arguments import Arguments
+from findwall.attribute.workmodel.movement import collective_name
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.structure.comms import HOST_COLLECTIVE
-from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import rows_matching
+from findwall.structure.links import DOWNLOAD, UPLOAD
 from findwall.structure.steps import OPTIMIZER_STEP
 from findwall.units import ms
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from findwall.attribute.budget import DeviceAtoms, split_off
 from findwall.attribute.facts import Facts
-from findwall.attribute.messages import collective_name, message_bytes
 from findwall.attribute.rank_findings import RankFindings
 from findwall.attribute.reading import Scenario, StepReading
+from findwall.attribute.workmodel.movement import collective_name, message_bytes
 from findwall.model.causes import cause_index
 from findwall.model.events import NSYS, Kind
 from findwall.model.intervals import I64

@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.beside_the_model import beside_the_model, rows_beside_the_model
 from findwall.attribute.facts import Facts, of_class, rows_of
 from findwall.attribute.fusion import BATCH_NORM, fetches, is_fusable
 from findwall.attribute.kernels import ops_named
@@ -32,7 +31,7 @@ from findwall.attribute.number_formats import (
     under_autocast,
 )
 from findwall.attribute.shapes import channels_last, convolves, on_images, padding_ns, under_convolution
-from findwall.attribute.step_traits import on_cores
+from findwall.attribute.step_traits import beside_the_model, on_cores, rows_beside_the_model
 from findwall.attribute.whatif import (
     as_chains,
     at_math,

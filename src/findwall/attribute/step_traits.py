@@ -6,13 +6,17 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import Facts, matching
+from findwall.attribute.facts import Facts, found_once, matching, of_class, rows_of
+from findwall.attribute.without_gradients import backward_starts, unrecorded_rows
 from findwall.hardware import vendor
-from findwall.model.events import Kind
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.structure.captures import is_replayed
+from findwall.structure.host import rows_matching
 from findwall.structure.links import nearest
-from findwall.structure.steps import optimizers
+from findwall.structure.parameter_updates import between_passes, on_shapes, parameter_shapes
+from findwall.structure.steps import OPTIMIZER_STEP, optimizers
 
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
@@ -109,3 +113,81 @@ def maker(facts: Facts) -> str | None:
 def topology_tool(facts: Facts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
     return TOPOLOGY_TOOLS.get(maker(facts) or "")
+
+
+# -- what runs beside the model ---------------------------------------------------------------------------
+
+
+# Changes that mix something in: gradients that are zeroed and weights that are clipped are no averages.
+_MIXES = re.compile(r"^aten::(copy|lerp|add|sub|addcmul)_$")
+
+
+@found_once
+def averages(facts: Facts) -> I64:
+    """The atoms of it, if there is one."""
+    timeline, links = facts.timeline, facts.links
+    atoms = np.flatnonzero(~of_class(facts, "optimizer", *MATRIX_CLASSES))
+    rows = facts.kernels.row[facts.atoms.index[atoms]]
+    ops = np.unique(links.op[rows])
+    ops = ops[ops >= 0]
+    ops = ops[_behind_optimizer(facts, ops)]
+    wanted = parameter_shapes(timeline)
+    if len(ops) == 0 or not wanted:
+        return np.zeros(0, np.int64)
+    window = between_passes(timeline, links, ops)
+    ops, window = ops[window >= 0], window[window >= 0]
+    on_weights, changed = on_shapes(timeline, ops, wanted)
+    changes = on_weights & timeline.named(_MIXES, ops)[timeline.events.name[ops]]
+    covered = {shape for shape, one in zip(changed, changes.tolist(), strict=True) if one} & wanted
+    if len(covered) <= MAJORITY_SHARE * len(wanted):
+        return np.zeros(0, np.int64)
+    at, windows = timeline.events.start[ops], int(window.max()) + 1
+    first, last = np.full(windows, np.iinfo(np.int64).max), np.full(windows, -1, np.int64)
+    np.minimum.at(first, window[on_weights], at[on_weights])
+    np.maximum.at(last, window[changes], at[changes])
+    return atoms[np.isin(links.op[rows], ops[(at >= first[window]) & (at <= last[window])])]
+
+
+def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
+    """Which of these come after an optimizer's step, with no backward pass between: clipping is not one."""
+    events = facts.timeline.events
+    ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
+    ends = np.sort(events.end[ranges])
+    engine = backward_starts(facts)
+    at = events.start[ops]
+    done = np.append(-1, ends)[np.searchsorted(ends, at, side="right")]
+    return done > np.append(-1, engine)[np.searchsorted(engine, at)]
+
+
+# -- all of it -----------------------------------------------------------------------------------------
+
+
+@found_once
+def rows_beside_the_model(facts: Facts) -> I64:
+    """Device rows without gradients, and those of an average of the weights."""
+    return np.union1d(unrecorded_rows(facts), rows_of(facts, averages(facts)))
+
+
+@found_once
+def beside_the_model(facts: Facts) -> Bool:
+    """Which atoms are of such rows."""
+    return np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), rows_beside_the_model(facts))
+
+
+# -- the loss ------------------------------------------------------------------------------------------
+
+
+@found_once
+def behind_the_products(facts: Facts) -> I64:
+    """The atoms of it, forward and backward."""
+    row, launch = facts.queue.row, facts.links.launch[facts.queue.row]
+    back = (launch >= 0) & facts.links.backward[np.maximum(launch, 0)]
+    products = np.flatnonzero(np.isin(row, rows_of(facts, np.flatnonzero(of_class(facts, *MATRIX_CLASSES)))))
+    if len(products) == 0:
+        return np.zeros(0, np.int64)
+    place = np.arange(len(row))
+    before, after = np.searchsorted(products, place) - 1, np.searchsorted(products, place, side="right")
+    known = (before >= 0) & (after < len(products)) & ~np.isin(place, products)
+    before, after = products[np.maximum(before, 0)], products[np.minimum(after, len(products) - 1)]
+    mine = known & ~back[before] & back[after] & (facts.queue.step[before] == facts.queue.step[after])
+    return np.flatnonzero(np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), row[mine]))

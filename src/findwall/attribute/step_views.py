@@ -14,9 +14,8 @@ from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.model.machine import MATH_TYPES
 from findwall.structure.comms import HOST_COLLECTIVE, is_communication
-from findwall.structure.copies import DOWNLOAD, UPLOAD
 from findwall.structure.host import rows_matching
-from findwall.structure.links import Links, nearest
+from findwall.structure.links import DOWNLOAD, UPLOAD, Links, nearest
 from findwall.structure.parameter_updates import updates_begin
 from findwall.units import NOT_ZERO_NS, NS_PER_S, format_share
 

@@ -12,8 +12,19 @@ from typing import Literal
 
 import msgspec
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import NO_MODEL, missing
+from findwall.attribute.carriers import carriers
+from findwall.attribute.facts import Facts, matching, of_class, rows_of, small_kernels, time_of
+from findwall.attribute.figures import NO_MODEL, gain_ms, missing, step_ms
+from findwall.attribute.step_traits import (
+    device_word,
+    is_compiled,
+    is_training,
+    on_cores,
+    pieces,
+    range_names,
+)
+from findwall.attribute.waits import launch_idle
+from findwall.attribute.whatif import at_most, free_launches, gone, ideal, to_floor
 from findwall.measure.applying import Apply
 from findwall.model.claims import Claim, Figure, Figures, lines, plain
 from findwall.patches.editor import Editor
@@ -32,13 +43,33 @@ __all__ = [
     "NoUse",
     "Outcome",
     "Use",
+    "at_most",
     "cannot_tell",
+    "carriers",
+    "device_word",
+    "free_launches",
+    "gain_ms",
+    "gone",
+    "ideal",
+    "is_compiled",
+    "is_training",
+    "launch_idle",
     "lines",
+    "matching",
     "no_use",
     "not_here",
+    "of_class",
+    "on_cores",
+    "pieces",
+    "range_names",
+    "rows_of",
+    "small_kernels",
     "spent_ms",
+    "step_ms",
     "surely",
     "takes_nothing",
+    "time_of",
+    "to_floor",
     "unclear_if",
     "unless",
     "without_floors",

@@ -20,13 +20,22 @@ from functools import partial
 
 import numpy as np
 
-from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.host_cores import apart_from_idle_cores
 from findwall.attribute.shapes import slow_convolutions
-from findwall.attribute.step_traits import on_cores
-from findwall.attribute.whatif import to_floor
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, not_here
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    no_use,
+    not_here,
+    of_class,
+    on_cores,
+    time_of,
+    to_floor,
+)
 from findwall.measure.compiling import compile_models
 from findwall.patches.compiled import compile_named
 

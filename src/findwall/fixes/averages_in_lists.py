@@ -21,12 +21,10 @@ keep them out of the lists.
 
 from __future__ import annotations
 
-from findwall.attribute.beside_the_model import averages
-from findwall.attribute.facts import of_class
-from findwall.attribute.figures import step_ms
+from findwall.attribute.step_traits import averages
 from findwall.attribute.waits import idle_in_front
-from findwall.attribute.whatif import gone, in_lists, lists_at_best
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use
+from findwall.attribute.whatif import in_lists, lists_at_best
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use, of_class, step_ms
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.replay.change import Change

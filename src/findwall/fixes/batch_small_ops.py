@@ -23,15 +23,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import rows_of, small_kernels
-from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.likely_times import calls_a_step
 from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.step_traits import is_compiled, pieces
-from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, lines, no_use, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    Outcome,
+    Use,
+    free_launches,
+    gain_ms,
+    is_compiled,
+    launch_idle,
+    lines,
+    no_use,
+    pieces,
+    rows_of,
+    small_kernels,
+    step_ms,
+    to_floor,
+    unless,
+)
 from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64

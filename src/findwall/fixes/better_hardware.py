@@ -14,8 +14,7 @@ Money. More devices add communication.
 
 from __future__ import annotations
 
-from findwall.attribute.step_traits import device_word
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, not_here
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, device_word, not_here
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from findwall.attribute.facts import time_of
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.rewritten_step import (
     autocast_at_best,
@@ -35,9 +34,20 @@ from findwall.attribute.rewritten_step import (
     turns_images_back,
     wide_matmuls,
 )
-from findwall.attribute.step_traits import is_training, on_cores
-from findwall.attribute.whatif import at_most
-from findwall.fixes import CannotTell, Claim, Facts, Fix, NoUse, Outcome, Use, no_use
+from findwall.fixes import (
+    CannotTell,
+    Claim,
+    Facts,
+    Fix,
+    NoUse,
+    Outcome,
+    Use,
+    at_most,
+    is_training,
+    no_use,
+    on_cores,
+    time_of,
+)
 from findwall.fixes.refusals import not_narrowed
 from findwall.measure.applying import Effect
 from findwall.measure.autocasting import autocast_models

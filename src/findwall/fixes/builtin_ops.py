@@ -20,13 +20,28 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.attribute.facts import of_class, small_kernels
-from findwall.attribute.figures import blind_ms, gain_ms, step_ms
+from findwall.attribute.figures import blind_ms
 from findwall.attribute.likely_times import compiles
-from findwall.attribute.step_traits import calls_around, is_compiled, pieces
-from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, no_use
+from findwall.attribute.step_traits import calls_around
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    NoUse,
+    Outcome,
+    Use,
+    free_launches,
+    gain_ms,
+    is_compiled,
+    launch_idle,
+    no_use,
+    of_class,
+    pieces,
+    small_kernels,
+    step_ms,
+    to_floor,
+)
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64

@@ -29,13 +29,24 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import of_class, time_of
-from findwall.attribute.figures import step_ms
 from findwall.attribute.likely_times import compiles, in_layout, narrows, turned
 from findwall.attribute.memory_copies import turned_by_library
 from findwall.attribute.shapes import channels_last, convolves, on_images, under_convolution
-from findwall.attribute.whatif import at_least_bytes, bare_convolutions, gone
-from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use, unless
+from findwall.attribute.whatif import at_least_bytes, bare_convolutions
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Made,
+    Outcome,
+    Use,
+    gone,
+    no_use,
+    of_class,
+    step_ms,
+    time_of,
+    unless,
+)
 from findwall.measure.applying import Effect
 from findwall.measure.laid_states import LaidStates
 from findwall.measure.models import Call, Model, each_model

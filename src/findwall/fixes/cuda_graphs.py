@@ -20,13 +20,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import small_kernels
-from findwall.attribute.figures import step_ms
-from findwall.attribute.step_traits import is_compiled, is_training
-from findwall.attribute.waits import common_sync, launch_idle
-from findwall.attribute.whatif import at_most, free_launches
+from findwall.attribute.waits import common_sync
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    at_most,
+    free_launches,
+    is_compiled,
+    is_training,
+    launch_idle,
+    small_kernels,
+    step_ms,
+    unless,
+)
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.replay.change import Change, HostWork, Ready, without

@@ -26,10 +26,22 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import matching, of_class, rows_of, time_of
 from findwall.attribute.shapes import shapes_change, slow_convolutions, under_convolution
-from findwall.attribute.whatif import to_floor
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, not_here
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    cannot_tell,
+    matching,
+    no_use,
+    not_here,
+    of_class,
+    rows_of,
+    time_of,
+    to_floor,
+)
 from findwall.fixes.refusals import ON_CORES
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY

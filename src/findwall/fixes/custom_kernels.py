@@ -14,12 +14,22 @@ Code to maintain, with a backward pass and tests of its own.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, atoms_of_carrier, carriers, name_carrier
-from findwall.attribute.figures import step_ms
+from findwall.attribute.carriers import Carrier, atoms_of_carrier, name_carrier
 from findwall.attribute.host_cores import cores_in_use
-from findwall.attribute.step_traits import on_cores
-from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Claim, Facts, Fix, Outcome, Use, no_use, without_floors
+from findwall.fixes import (
+    CannotTell,
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    carriers,
+    no_use,
+    on_cores,
+    step_ms,
+    to_floor,
+    without_floors,
+)
 from findwall.model.catalogue import WORTH_IT
 
 MOVES = ("slow-kernels", "gather-scatter", "at-the-roof", "memory-roof")

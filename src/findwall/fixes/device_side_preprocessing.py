@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.figures import step_ms
 from findwall.attribute.host_cores import (
     computing_share,
     cores_of,
@@ -32,9 +31,19 @@ from findwall.attribute.host_cores import (
 )
 from findwall.attribute.memory_copies import BULK_BYTES, uploaded
 from findwall.attribute.places import sampled
-from findwall.attribute.step_traits import on_cores
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    cannot_tell,
+    ideal,
+    no_use,
+    on_cores,
+    step_ms,
+    unless,
+)
 from findwall.fixes.refusals import LOADER_UNSEEN
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
 

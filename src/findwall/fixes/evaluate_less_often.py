@@ -25,9 +25,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.whatif import gone
 from findwall.attribute.without_gradients import Gradientless, is_forward_work, without_gradients
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
 from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES
 from findwall.replay.change import Change, NoHostWork

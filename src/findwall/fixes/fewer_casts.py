@@ -18,13 +18,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import carriers
-from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.whatif import at_most, gone
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, takes_nothing, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    at_most,
+    carriers,
+    gone,
+    lines,
+    of_class,
+    takes_nothing,
+    time_of,
+    unless,
+)
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.replay.change import Change

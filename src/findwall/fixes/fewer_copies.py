@@ -18,13 +18,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
-from findwall.attribute.facts import time_of
+from findwall.attribute.carriers import CARRIERS_SEARCHED
 from findwall.attribute.memory_copies import moves_on, turned_by_library
 from findwall.attribute.places import line_of
 from findwall.attribute.shapes import shapes_text
-from findwall.attribute.whatif import gone
-from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, carriers, gone, lines, no_use, surely, time_of
 from findwall.model.intervals import I64
 
 

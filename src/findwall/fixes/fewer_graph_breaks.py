@@ -15,8 +15,7 @@ None for the results. Code has to be rearranged.
 
 from __future__ import annotations
 
-from findwall.attribute.step_traits import is_compiled
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_compiled, takes_nothing, unless
 
 
 def use(facts: Facts) -> Outcome:

@@ -28,12 +28,23 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import matching, of_class, rows_of
-from findwall.attribute.figures import step_ms
 from findwall.attribute.step_traits import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import in_lists, lists_at_best, passes_ns
-from findwall.fixes import Claim, Facts, Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    NoUse,
+    Outcome,
+    Use,
+    cannot_tell,
+    matching,
+    no_use,
+    of_class,
+    rows_of,
+    step_ms,
+)
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.made import after_made

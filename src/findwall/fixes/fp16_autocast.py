@@ -32,8 +32,7 @@ from findwall.attribute.rewritten_step import (
     turns_images_back,
     wide_matmuls,
 )
-from findwall.attribute.step_traits import is_training
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, unless
 from findwall.fixes.refusals import not_narrowed
 
 

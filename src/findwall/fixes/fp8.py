@@ -21,11 +21,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import time_of
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
-from findwall.attribute.step_traits import device_word, is_training
 from findwall.attribute.whatif import at_math
-from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, cannot_tell, not_here
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    NoUse,
+    Outcome,
+    Use,
+    cannot_tell,
+    device_word,
+    is_training,
+    not_here,
+    time_of,
+)
 
 
 def use(facts: Facts) -> Outcome:

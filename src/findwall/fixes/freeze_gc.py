@@ -21,10 +21,8 @@ import gc
 import sys
 from typing import Any
 
-from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.memory_copies import BULK_BYTES, downloads
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gain_ms, ideal, lines, no_use, step_ms, surely
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY, STEP_POST_HOOK
 from findwall.measure.roots import roots

@@ -27,12 +27,23 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import matching, of_class, rows_of, time_of
 from findwall.attribute.number_formats import NARROW_BYTES
 from findwall.attribute.shapes import tensors_of
-from findwall.attribute.whatif import gone
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Made,
+    Outcome,
+    Use,
+    gone,
+    matching,
+    no_use,
+    of_class,
+    rows_of,
+    time_of,
+)
 from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace

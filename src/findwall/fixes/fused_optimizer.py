@@ -25,12 +25,25 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import matching, of_class, rows_of, time_of
-from findwall.attribute.figures import SECOND_NAMED_SHARE, step_ms
+from findwall.attribute.figures import SECOND_NAMED_SHARE
 from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
-from findwall.attribute.whatif import free_launches, to_floor
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    cannot_tell,
+    free_launches,
+    matching,
+    no_use,
+    of_class,
+    rows_of,
+    step_ms,
+    time_of,
+    to_floor,
+)
 from findwall.measure.applying import Effect
 from findwall.measure.kept_ways import KeptWay
 from findwall.measure.places import passed

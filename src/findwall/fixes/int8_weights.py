@@ -22,11 +22,8 @@ Accuracy: little is lost with 8 bits, with 4 it needs calibration. Check the mod
 
 from __future__ import annotations
 
-from findwall.attribute.facts import time_of
 from findwall.attribute.number_formats import narrow_products
-from findwall.attribute.step_traits import is_training
-from findwall.attribute.whatif import at_most
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, not_here, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, at_most, is_training, not_here, time_of, unless
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.units import ms
 

@@ -16,12 +16,23 @@ accumulation gives a larger batch without the memory, but also without the gain.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import busy_share, small_kernels
-from findwall.attribute.figures import step_ms
+from findwall.attribute.facts import busy_share
 from findwall.attribute.loops import mostly_over_parts
-from findwall.attribute.step_traits import device_word, is_training, pieces
-from findwall.attribute.waits import launch_idle
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    Outcome,
+    Use,
+    device_word,
+    is_training,
+    launch_idle,
+    no_use,
+    pieces,
+    small_kernels,
+    step_ms,
+)
 from findwall.model.catalogue import WORTH_IT
 
 

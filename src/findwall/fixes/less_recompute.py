@@ -16,8 +16,7 @@ Out of memory. The results are the same.
 from __future__ import annotations
 
 from findwall.attribute.places import line_of
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, lines, surely, takes_nothing, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, surely, takes_nothing, unless
 from findwall.units import GIB
 
 ATOMS_ASKED = 8  # for a line of Python, the longest first. Chosen by hand, not calibrated.

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.figures import restarting_ms, step_ms
+from findwall.attribute.figures import restarting_ms
 from findwall.attribute.host_cores import (
     WORKER_SHARE,
     computing_share,
@@ -38,9 +38,8 @@ from findwall.attribute.host_cores import (
     workers_busy,
     workers_needed,
 )
-from findwall.attribute.step_traits import range_names
 from findwall.attribute.whatif import best_step
-from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use
+from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling

@@ -17,10 +17,21 @@ solvers, simulations, sums with large cancellations. fp32 keeps 7, TF32 and bf16
 
 from __future__ import annotations
 
-from findwall.attribute.facts import time_of
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
-from findwall.attribute.step_traits import device_word, is_training
-from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    NoUse,
+    Outcome,
+    Use,
+    cannot_tell,
+    device_word,
+    is_training,
+    no_use,
+    time_of,
+)
 
 
 def use(facts: Facts) -> Outcome:

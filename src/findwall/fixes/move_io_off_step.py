@@ -16,12 +16,10 @@ A crash loses what was not yet written. The copy must be complete before paramet
 
 from __future__ import annotations
 
-from findwall.attribute.figures import step_ms
 from findwall.attribute.loops import mostly_over_parts
 from findwall.attribute.memory_copies import BULK_BYTES, downloaded, downloads
 from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, step_ms, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.replay.change import Change, Drop
 

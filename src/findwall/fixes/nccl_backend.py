@@ -20,8 +20,7 @@ None for training as such: sums are added in another order. Tensors and objects 
 from __future__ import annotations
 
 from findwall.attribute.collectives import host_collectives, staged_bytes
-from findwall.attribute.step_traits import on_cores
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, spent_ms, unless
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, on_cores, spent_ms, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")

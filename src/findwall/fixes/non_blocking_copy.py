@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.figures import step_ms
 from findwall.attribute.memory_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
-from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely, unless
+from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, step_ms, surely, unless
 from findwall.fixes.refusals import COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.measure.applying import Effect
 from findwall.measure.pinned import pinned_copies
@@ -34,8 +33,8 @@ from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
-from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import SYNCHRONIZE, rows_matching
+from findwall.structure.links import PAGEABLE
 from findwall.units import ms
 
 

@@ -30,10 +30,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.timed_steps import in_line_share
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, gain_ms, ideal, no_use, step_ms
 from findwall.measure.applying import Effect
 from findwall.measure.loaders import loaders, workers_of
 from findwall.measure.threads import hold_threads, usable_cores

@@ -28,8 +28,7 @@ import weakref
 from typing import Any
 
 from findwall.attribute.figures import restarting_ms, restarts
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, no_use, unclear_if, unless
+from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, ideal, no_use, unclear_if, unless
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.measure.applying import Effect
 from findwall.measure.loader_notes import note_others, note_shuffling

@@ -189,9 +189,11 @@ def _choose(
         if cause not in ROOFS and ledger.gain.get(cause, 0.0) <= 0:
             continue
         # What the verdict names is shown with its fixes, also where the next wall stands close behind.
-        least = MENTION_SHARE if cause == targets[0] else WORTH_IT
+        least = max((MENTION_SHARE if cause == targets[0] else WORTH_IT) * ledger.step, ROUNDING_MS)
         fitting = [
-            one for one in candidates if cause in one.moves and _helps(one, cause, least * ledger.step)
+            one
+            for one in candidates
+            if cause in one.moves and (cause in ROOFS or not one.outcome.shorter_step or one.at_most >= least)
         ]
         for one in sorted(fitting, key=lambda one: _rank(one, cause)):
             chosen.setdefault(one.name, (one, cause))
@@ -203,10 +205,6 @@ def _choose(
             cause = max(one.moves, key=lambda name: ledger.gain.get(name, 0.0))
             chosen.setdefault(one.name, (one, cause))
     return list(chosen.values())
-
-
-def _helps(one: _Candidate, cause: str, least: float) -> bool:
-    return cause in ROOFS or not one.outcome.shorter_step or one.at_most >= max(least, ROUNDING_MS)
 
 
 def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:

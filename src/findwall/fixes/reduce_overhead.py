@@ -25,10 +25,7 @@ import numpy as np
 
 from findwall.attribute.likely_times import calls_a_step, host_ns
 from findwall.attribute.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
-from findwall.attribute.step_traits import is_training
-from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import free_launches
-from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use
+from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, free_launches, is_training, launch_idle
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.measure.applying import Effect
 from findwall.measure.compiling import compile_models

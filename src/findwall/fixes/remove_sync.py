@@ -23,8 +23,7 @@ import numpy as np
 
 from findwall.attribute.figures import SECOND_NAMED_SHARE
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
-from findwall.attribute.whatif import ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
 from findwall.measure.late_reads import read_late
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without

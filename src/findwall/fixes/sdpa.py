@@ -24,15 +24,28 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.carriers import carriers
-from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.figures import calls_text
 from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
-from findwall.attribute.step_traits import calls_around, has_shapes, on_cores
-from findwall.attribute.whatif import free_launches, gone, to_floor
+from findwall.attribute.step_traits import calls_around, has_shapes
 from findwall.attribute.workmodel.arguments import Arguments
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, lines, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    cannot_tell,
+    carriers,
+    free_launches,
+    gone,
+    lines,
+    no_use,
+    of_class,
+    on_cores,
+    time_of,
+    to_floor,
+)
 from findwall.measure.applying import Effect
 from findwall.measure.models import Model, each_model
 from findwall.measure.seenops import seen_ops

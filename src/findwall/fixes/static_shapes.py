@@ -21,10 +21,19 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.step_traits import range_names
 from findwall.attribute.waits import compiling, set_ups
-from findwall.attribute.whatif import free_launches, ideal
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    free_launches,
+    ideal,
+    range_names,
+    takes_nothing,
+    unless,
+)
 from findwall.replay.calibrate import FASTEST_PACE
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING

@@ -24,13 +24,25 @@ from typing import Any
 
 import numpy as np
 
-from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.likely_times import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.step_traits import on_cores
 from findwall.attribute.whatif import at_math
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.fixes import Claim, Facts, Fix, Made, NoUse, Outcome, Use, no_use, unclear_if, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Made,
+    NoUse,
+    Outcome,
+    Use,
+    no_use,
+    of_class,
+    on_cores,
+    time_of,
+    unclear_if,
+    unless,
+)
 from findwall.measure.applying import Effect
 from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.measure.roots import roots

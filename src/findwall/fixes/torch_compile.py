@@ -25,10 +25,9 @@ from functools import partial
 
 import numpy as np
 
-from findwall.attribute.beside_the_model import behind_the_products
 from findwall.attribute.carriers import ops_named
-from findwall.attribute.facts import of_class, rows_of, time_of, too_small_share
-from findwall.attribute.figures import blind_ms, gain_ms, step_ms
+from findwall.attribute.facts import too_small_share
+from findwall.attribute.figures import blind_ms
 from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
 from findwall.attribute.memory_copies import moves_on
 from findwall.attribute.rewritten_step import (
@@ -38,10 +37,28 @@ from findwall.attribute.rewritten_step import (
     compiled_kernels,
     model_rows,
 )
-from findwall.attribute.step_traits import compiled_share, graph_share, is_compiled, is_training, on_cores
-from findwall.attribute.waits import launch_idle
-from findwall.attribute.whatif import to_floor
-from findwall.fixes import CannotTell, Claim, Facts, Fix, Made, Outcome, Use, no_use, without_floors
+from findwall.attribute.step_traits import behind_the_products, compiled_share, graph_share
+from findwall.fixes import (
+    CannotTell,
+    Claim,
+    Facts,
+    Fix,
+    Made,
+    Outcome,
+    Use,
+    gain_ms,
+    is_compiled,
+    is_training,
+    launch_idle,
+    no_use,
+    of_class,
+    on_cores,
+    rows_of,
+    step_ms,
+    time_of,
+    to_floor,
+    without_floors,
+)
 from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64

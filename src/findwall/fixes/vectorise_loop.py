@@ -24,8 +24,6 @@ import re
 
 import numpy as np
 
-from findwall.attribute.facts import small_kernels
-from findwall.attribute.figures import gain_ms, step_ms
 from findwall.attribute.loops import (
     FEWEST_REPEATS,
     Loop,
@@ -38,10 +36,25 @@ from findwall.attribute.loops import (
     without_layers,
 )
 from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
-from findwall.attribute.step_traits import pieces
 from findwall.attribute.waits import in_window
-from findwall.attribute.whatif import free_launches, gone, ideal, to_floor
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    Outcome,
+    Use,
+    cannot_tell,
+    free_launches,
+    gain_ms,
+    gone,
+    ideal,
+    no_use,
+    pieces,
+    small_kernels,
+    step_ms,
+    to_floor,
+)
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.intervals import I64

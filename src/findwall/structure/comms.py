@@ -14,8 +14,7 @@ import numpy as np
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.structure.classes import telling_part
-from findwall.structure.copies import DOWNLOAD, UPLOAD
-from findwall.structure.links import Links
+from findwall.structure.links import DOWNLOAD, UPLOAD, Links
 from findwall.structure.names import COLLECTIVE_KERNELS
 
 _OP = re.compile(

@@ -13,9 +13,8 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, union
 from findwall.structure.comms import HOST_COLLECTIVE, inside_collective
-from findwall.structure.copies import PAGEABLE, UPLOAD
 from findwall.structure.library_set_up import Plans, find_plans, find_trials
-from findwall.structure.links import Links
+from findwall.structure.links import PAGEABLE, UPLOAD, Links
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(

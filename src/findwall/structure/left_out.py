@@ -33,10 +33,9 @@ from msgspec.structs import replace
 from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
-from findwall.structure.copies import PAGEABLE
 from findwall.structure.host import ALLOCATOR, COMPILE, FREE
 from findwall.structure.library_set_up import first_set_ups, firsts
-from findwall.structure.links import LAUNCH, Links, launches_before
+from findwall.structure.links import LAUNCH, PAGEABLE, Links, launches_before
 from findwall.structure.recurring import FEWEST_REPEATS
 from findwall.structure.steps import Steps, compute_stream, step_numbers
 

@@ -16,6 +16,16 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
 
+UPLOAD = re.compile(r"HtoD|Host -> Device|HostToDevice", re.IGNORECASE)
+DOWNLOAD = re.compile(r"DtoH|Device -> (?:Host|Pageable|Pinned)|DeviceToHost", re.IGNORECASE)
+BETWEEN_DEVICES = re.compile(r"PtoP|peer", re.IGNORECASE)
+TELLS_MEMORY = re.compile(r"pageable|pinned", re.IGNORECASE)  # ROCm and old traces do not
+PAGEABLE = re.compile(r"pageable", re.IGNORECASE)  # ordinary memory: the host copies it itself and waits
+
+
+# -- who launched what ------------------------------------------------------------------------------------
+
+
 NESTING_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON, Kind.CAPTURED)
 ENGINE = "autograd::engine::evaluate_function"
 ENGINE_RANGE = re.compile(rf"^{ENGINE}")

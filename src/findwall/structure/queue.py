@@ -11,8 +11,7 @@ import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, union
-from findwall.structure.copies import PAGEABLE
-from findwall.structure.links import Links
+from findwall.structure.links import PAGEABLE, Links
 from findwall.structure.steps import Steps, begun
 
 

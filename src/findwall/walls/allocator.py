@@ -21,20 +21,12 @@ once.
 
 from __future__ import annotations
 
-from findwall.attribute.waits import (
-    Wait,
-    cache_switched_off,
-    driver_calls,
-    given_back,
-    rows_named,
-    wait_evidence,
-    waits,
-)
+from findwall.attribute.waits import cache_switched_off, driver_calls, given_back, rows_named
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.events import Kind
 from findwall.structure.host import ALLOCATOR
-from findwall.walls import Cause, Evidence, Facts, Told
+from findwall.walls import Cause, Evidence, Facts, Told, Wait, wait_evidence, waits
 
 
 def shows(facts: Facts) -> list[Evidence]:

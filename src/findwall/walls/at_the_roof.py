@@ -22,12 +22,12 @@ forward work without gradients, evaluate-less-often before all of these.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, work_classes
+from findwall.attribute.carriers import work_classes
 from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import NEAR
-from findwall.walls import Cause, Claim, Facts, Figure
+from findwall.walls import Cause, Claim, Facts, Figure, carriers
 
 NAME = "at-the-roof"
 FORMATS_NAMED = 2  # in one sentence

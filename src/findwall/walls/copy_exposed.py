@@ -20,10 +20,23 @@ images and convert on the device), data kept on the device when it is small.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, as_evidence, carriers
-from findwall.attribute.waits import Wait, blocking_rows, wait_evidence, waits
+from findwall.attribute.carriers import Carrier, as_evidence
+from findwall.attribute.waits import blocking_rows
 from findwall.units import NS_PER_S
-from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, lines
+from findwall.walls import (
+    EVIDENCE_ROWS,
+    Cause,
+    Claim,
+    Evidence,
+    Facts,
+    Figure,
+    Told,
+    Wait,
+    carriers,
+    lines,
+    wait_evidence,
+    waits,
+)
 
 NAME = "copy-exposed"
 ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out

@@ -21,9 +21,9 @@ graphs around it), fused-loss those of a large vocabulary.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, as_evidence, carriers
+from findwall.attribute.carriers import Carrier, as_evidence
 from findwall.attribute.shapes import shape, short_type, tensors_of
-from findwall.walls import Cause, Claim, Evidence, Facts, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Told, carriers
 
 NAME = "dtype-casts"
 

@@ -23,10 +23,9 @@ compressed to bf16, faster-link.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carrying
 from findwall.attribute.collectives import HostCollective, host_collectives, staged_bytes
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, carrying
 
 NAME = "exposed-collective"
 COLLECTIVES_NAMED = 2  # in one sentence

@@ -23,9 +23,9 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import as_evidence, carriers
+from findwall.attribute.carriers import as_evidence
 from findwall.attribute.workmodel.floors import fast_format
-from findwall.walls import Cause, Claim, Evidence, Facts, Figure, Told
+from findwall.walls import Cause, Claim, Evidence, Facts, Figure, Told, carriers
 
 NAME = "fast-path-off"
 

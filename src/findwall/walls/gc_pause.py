@@ -20,10 +20,10 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 
 from __future__ import annotations
 
-from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
+from findwall.attribute.waits import rows_named
 from findwall.model.events import Kind
 from findwall.structure.host import GARBAGE
-from findwall.walls import Cause, Claim, Evidence, Facts, Told, lines
+from findwall.walls import Cause, Claim, Evidence, Facts, Told, Wait, lines, wait_evidence, waits
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -26,9 +26,9 @@ from __future__ import annotations
 from findwall.attribute.carriers import kernel_evidence
 from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.places import sampled_evidence
-from findwall.attribute.waits import syncs, wait_evidence
+from findwall.attribute.waits import syncs
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told
+from findwall.walls import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, wait_evidence
 
 NAME = "host-sync"
 

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers, carrying
+from findwall.attribute.carriers import CARRIERS_SEARCHED
 from findwall.attribute.memory_copies import moves_on, turned_by_library
-from findwall.walls import Cause, Claim, Facts, Told
+from findwall.walls import Cause, Claim, Facts, Told, carriers, carrying
 
 NAME = "layout-copies"
 

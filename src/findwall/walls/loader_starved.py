@@ -25,10 +25,10 @@ from __future__ import annotations
 from findwall.attribute.figures import restarts
 from findwall.attribute.host_cores import cores_of, workers_needed
 from findwall.attribute.places import sampled_evidence
-from findwall.attribute.waits import Wait, rows_named, wait_evidence, waits
+from findwall.attribute.waits import rows_named
 from findwall.model.events import Kind
 from findwall.structure.host import LOADER
-from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, lines
+from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, Wait, lines, wait_evidence, waits
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import carriers
 from findwall.attribute.figures import amounts, no_other
 from findwall.attribute.number_formats import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
 from findwall.attribute.shapes import channels_last, convolves
@@ -38,7 +37,7 @@ from findwall.attribute.step_traits import on_cores
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.units import ms
-from findwall.walls import Cause, Claim, Facts, Figure
+from findwall.walls import Cause, Claim, Facts, Figure, carriers
 
 NAME = "memory-roof"
 

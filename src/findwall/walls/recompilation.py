@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.waits import SetUp, compiling, set_ups, wait_evidence
-from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, known, lines
+from findwall.attribute.waits import SetUp, compiling, set_ups
+from findwall.walls import Cause, Claim, Evidence, Facts, Figures, Told, known, lines, wait_evidence
 
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 

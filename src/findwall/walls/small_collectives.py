@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.messages import message_bytes
+from findwall.attribute.workmodel.movement import message_bytes
 from findwall.walls import Cause, Claim, Facts, Told
 
 

@@ -26,11 +26,10 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import carriers, carrying
 from findwall.attribute.facts import of_class, time_of
 from findwall.attribute.shapes import channels_last
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
-from findwall.walls import Cause, Claim, Facts, Told
+from findwall.walls import Cause, Claim, Facts, Told, carriers, carrying
 
 NAME = "unfused-pointwise"
 TOLD = ("pointwise", "norm", "softmax", "reduce")  # classes of kernels, as they are told

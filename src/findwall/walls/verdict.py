@@ -60,7 +60,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, why_not=_why_nobody_can_tell(facts, found))
     following = _next(facts, best)
     # A job that sets itself up is also uneven: both are over once it has.
-    if best in (RECOMPILATION, "unstable-steps") and _gives(facts, RECOMPILATION) and grows(facts):
+    sets_up = facts.recoverable()[RECOMPILATION] >= WORTH_IT * facts.step
+    if best in (RECOMPILATION, "unstable-steps") and sets_up and grows(facts):
         return Verdict(None, following, why_not="growing")
     if len(found) > 1:
         return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
@@ -76,10 +77,6 @@ def decide(facts: Facts) -> Verdict:
     if best in ROOFS and not facts.ceilings.known:
         return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
     return Verdict(best, following)
-
-
-def _gives(facts: Facts, cause: str) -> bool:
-    return facts.recoverable()[cause] >= WORTH_IT * facts.step
 
 
 def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
