@@ -169,7 +169,7 @@ def apply(torch: Any, effect: Effect) -> None:
             effect.saw(f"{there} worker{'s' if there != 1 else ''} in a loader{_length(loader)}")
 
     all_loaders.tell(effect.safely(feed), effect.safely(look))
-    note_others(torch, effect)
+    note_others(torch, effect, "loader-workers")
 
 
 def _why_not(torch: Any, loader: Any, workers: int) -> str:

@@ -90,7 +90,7 @@ def apply(torch: Any, effect: Effect) -> None:
 
     effect.missed("no loader that feeds the steps is gone through twice")
     all_loaders.tell(effect.safely(keep), effect.safely(look))
-    note_others(torch, effect)
+    note_others(torch, effect, "persistent-workers")
 
 
 def patch(editor: Editor) -> None:

@@ -78,7 +78,7 @@ def apply(torch: Any, effect: Effect) -> None:
     copies.note(effect)
     copies.pins = True
     all_loaders.tell(effect.safely(pin), effect.safely(look))
-    note_others(torch, effect)
+    note_others(torch, effect, "pin-memory")
 
     def told() -> str:
         seen = ("batches are pinned" if pinned else "", copies.told() if pinned or copies.pinned else "")

@@ -16,7 +16,6 @@ from findwall.measure.places import place_now
 from findwall.measure.registry import APPLIED, REGISTRY, Call
 from findwall.model.applied import Place
 
-BY = "loaders beside"
 BESIDE, SHUFFLES = "beside", "shuffles"  # places
 
 
@@ -28,7 +27,7 @@ def note_shuffling(torch: Any, effect: Effect, loader: Any, made: Place | None) 
         effect.keep(replace(made, kind=SHUFFLES))
 
 
-def note_others(torch: Any, effect: Effect) -> None:
+def note_others(torch: Any, effect: Effect, fix: str) -> None:
     """Those that are gone through and do not feed the steps: a fix leaves them alone, and an edit of the call
     that makes them would not."""
     fed: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -48,7 +47,8 @@ def note_others(torch: Any, effect: Effect) -> None:
             effect.keep(replace(place, kind=BESIDE, takes=(), given=()))
 
     all_loaders.tell(fed.add)
-    after_made(BY, kind, remember)
+    by = f"loaders beside: {fix}"
+    after_made(by, kind, remember)
 
     def watched(original: Call) -> Call:
         @functools.wraps(original)
@@ -61,4 +61,4 @@ def note_others(torch: Any, effect: Effect) -> None:
 
         return iterate
 
-    REGISTRY.wrap(BY, kind, "__iter__", watched, past_end=APPLIED)
+    REGISTRY.wrap(by, kind, "__iter__", watched, past_end=APPLIED)

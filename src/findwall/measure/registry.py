@@ -48,7 +48,9 @@ ORDER = (
     "models called",
     "optimizers and modes",
     "loaders that feed",
-    "loaders beside",
+    "loaders beside: loader-workers",
+    "loaders beside: persistent-workers",
+    "loaders beside: pin-memory",
     "threads: more-threads",  # the innermost number is the one that is set
     "threads: omp-threads",
     "pinned copies",

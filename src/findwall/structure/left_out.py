@@ -10,7 +10,8 @@ Three kinds of stretches, all only as far as nothing runs on any device of the f
   work had been launched and did not start for a long time, or launches before the file's first device row
   have no row at all: the device was working on what was cut away.
 - *Not recorded.* The profiler was off: the numbers of the steps jump, so others came between. Where no steps
-  could be told apart, nothing says that a pause in which no side does anything is part of one.
+  could be told apart, nothing says that a pause in which no side does anything is part of one. (Nsight
+  Systems records a process as a whole: what it leaves silent is the job's.)
 
 A row that was queued and did not start in the *middle* of a step is something else. Its stream had rows in
 the file before it, so the recording had begun: device work of the same time was lost or belongs to another
@@ -31,7 +32,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE, WORTH_IT
-from findwall.model.events import DEVICE_KINDS, Kind, Timeline
+from findwall.model.events import DEVICE_KINDS, TORCH, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.structure.host import ALLOCATOR, COMPILE, FREE
 from findwall.structure.library_set_up import first_set_ups, firsts
@@ -293,7 +294,7 @@ def _not_recorded(timeline: Timeline, steps: Steps) -> Stretches:
     order = np.argsort(events.start, kind="stable")
     silent = union(events.start, events.end).gaps(int(events.start.min()), int(events.end.max()))
     following = order[np.searchsorted(events.start[order], silent.end)]
-    if steps.found_by == "span":
+    if steps.found_by == "span" and timeline.header.recorder == TORCH:
         paused = silent.end - silent.start > WORTH_IT * float(steps.lengths.sum())
     else:
         jumps = np.flatnonzero(np.diff(step_numbers(timeline)) > 1) + 1
