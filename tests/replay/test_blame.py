@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from drawn_graphs import GRAPHS, PARTS, US, Draft
 from examples import drawn
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.replay.blame import Blame, blame
@@ -15,7 +16,6 @@ from findwall.replay.calibrate import Calibration, play_with
 from findwall.replay.change import NoWait
 from findwall.replay.graph import LAUNCHING, Graph, Node
 from machine import JOBS, Do, run
-from replay.graphs import GRAPHS, PARTS, US, Draft
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
 STEPS = "|         " * 3

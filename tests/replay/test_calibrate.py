@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from drawn_graphs import GRAPHS, US, Draft
 from examples import drawn
 from findwall.model.catalogue import SMALL_PART
 from findwall.replay.calibrate import (
@@ -22,7 +23,6 @@ from findwall.replay.calibrate import (
     play_with,
 )
 from findwall.replay.graph import LAUNCHING, Graph, Node
-from replay.graphs import GRAPHS, US, Draft
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
 CHEAPEST, DEAREST = Calibration(HIGHEST_COST_US, 0.5), Calibration(0.0, SLOWEST_PACE)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drawn_graphs import GRAPHS, ONE_STREAM, PARTS, US, Draft
 from examples import drawn
 from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
@@ -31,7 +32,6 @@ from findwall.replay.change import (
     without,
 )
 from findwall.replay.graph import LAUNCHING, NOTHING, Graph, Node
-from replay.graphs import GRAPHS, ONE_STREAM, PARTS, US, Draft
 
 NO_ROWS = np.empty(0, np.int64)
 GC = PARTS.index("gc-pause")

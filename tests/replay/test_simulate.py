@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from drawn_graphs import GRAPHS, US, Draft
 from examples import drawn
 from findwall.replay import simulate
 from findwall.replay.calibrate import Calibration, play_with
@@ -16,7 +17,6 @@ from findwall.replay.device_side import TURNAROUND_NS
 from findwall.replay.graph import Graph, Node
 from findwall.replay.simulate import critical_path
 from machine import JOBS, TAIL, Do, period, run
-from replay.graphs import GRAPHS, US, Draft
 from sketch import DRAWINGS, Drawing, facts_of
 
 AS_TRACED = Calibration()

@@ -332,9 +332,10 @@ def test_first_calls_are_no_part_of_the_step_and_no_wall(kind: str, us: int) -> 
 def test_more_start_up_than_a_wall_gives_back_hides_it() -> None:
     """It weighs as what is unknown does: there is no share of the trace at which that changes."""
     warm = facts_of(begins_with("", 0))
-    gain = max(warm.recoverable_ms(cause) or 0.0 for cause in (decide(warm).cause or "",))
-    for share, told in ((0.5, True), (1.5, False)):
-        facts = facts_of(begins_with("module", int(share * gain * 1000)))
+    cause = decide(warm).cause or ""
+    gains = [warm.recoverable(scenario)[cause] for scenario in warm.reading.scenarios]
+    for most, told in ((0.5 * min(gains), True), (1.5 * max(gains), False)):
+        facts = facts_of(begins_with("module", int(most / NS_PER_US)))
         assert (decide(facts).cause is not None) == told
 
 
