@@ -136,8 +136,6 @@ def listed(words: list[str]) -> str:
 
 # -- kinds of steps ------------------------------------------------------------------------------------
 
-# Of what such a step idles beyond a usual one: a cause with less is not what it does. Chosen by hand.
-EXPLAINS_SHARE = 0.5
 SEEN = ("saving", "evaluation")  # what a hook names
 # What a hook saw such steps do, and the causes that its time goes to.
 CARRIES = {"saving": ("host-work", "host-sync"), "loader-start": ("loader-starved",)}
@@ -180,7 +178,7 @@ def _idles_for(facts: Facts, name: str) -> str | None:
         beyond[cause] = float(of_step[kinds == name].mean() - of_step[kinds == USUAL].mean())
     most = max(beyond, key=lambda cause: beyond[cause], default=None)
     total = sum(value for value in beyond.values() if value > 0)
-    return most if most is not None and beyond[most] > EXPLAINS_SHARE * total > 0 else None
+    return most if most is not None and beyond[most] > MAJORITY_SHARE * total > 0 else None
 
 
 def kinds_of(facts: Facts) -> tuple[StepKind, ...]:

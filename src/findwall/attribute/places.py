@@ -12,15 +12,13 @@ from collections.abc import Iterable
 import msgspec
 
 from findwall.attribute.facts import Facts
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.run import HostLine
 
 # Both chosen by hand, not calibrated.
-STANDS_SHARE = 0.25  # of the samples, in lines with no library under them
-SAVING_SHARE = 0.25  # of the host's own work: beside so much of it the rest is about checkpoints too
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 # Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
@@ -98,9 +96,9 @@ def pure_python(facts: Facts) -> list[HostLine]:
 def loops_in_python(facts: Facts) -> bool:
     """Whether the host was often seen on such lines: Python itself works there, not a library. Beside a
     checkpoint in every step they are mostly its own: files renamed, states put together."""
-    if saving_ms(facts) >= SAVING_SHARE * facts.spent_ms("host-work") > 0:
+    if saving_ms(facts) >= FAIR_PART * facts.spent_ms("host-work") > 0:
         return False
-    return sum(line.share for line in pure_python(facts)) >= STANDS_SHARE
+    return sum(line.share for line in pure_python(facts)) >= FAIR_PART
 
 
 def saving_ms(facts: Facts) -> float:

@@ -31,7 +31,7 @@ from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
 from findwall.fixes.what_if import what_if
-from findwall.model.catalogue import NEARLY_ALL, WALL_OF, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, advises, known, promised_ms
 from findwall.model.diagnosis import (
@@ -62,7 +62,6 @@ from findwall.walls.verdict import NO_ROOF, Verdict, decide
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MORE_TRACED = 20  # steps, where the few that are usually traced were not like those that were timed
-MOSTLY_IDLE_SHARE = 0.5  # of the unknown time: where more is idle, that is what the verdict says
 
 
 def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> Diagnosis:
@@ -168,7 +167,7 @@ def _unexplained(facts: Facts) -> Claim:
         "waits_ms": ms(blind.idle[UNKNOWN]),
         "step_ms": ms(blind.step),
         "was_run": facts.reading.source == "measured",  # then `findwall run` alone would do the same again
-        "shorter": blind.left_over > MOSTLY_IDLE_SHARE * blind.idle[UNKNOWN],
+        "shorter": blind.left_over > MAJORITY_SHARE * blind.idle[UNKNOWN],
         "more_steps": MORE_TRACED,
     }
     return Claim("undecided/unexplained", figures)

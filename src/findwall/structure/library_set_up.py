@@ -22,13 +22,13 @@ import re
 import msgspec
 import numpy as np
 
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.structure.links import NESTING_KINDS, Links
 
 # Both chosen by hand. Between two calls of an op lie microseconds; a plan takes a millisecond or more.
 PLAN_NS = 1_000_000
-FEW_SHARE = 0.5  # of an op's calls: set-up is the exception
 # Rows around other work, and libraries that wait for their peers: silence in them is not set-up.
 WRAPS = re.compile(
     r"^autograd::engine|Backward\d*$|AccumulateGrad$|^Torch-Compiled Region"
@@ -126,11 +126,11 @@ def _sets_up(shape: I64, has: Bool) -> Bool:
     """Of an op's calls in order, with shapes (-1 unknown) and whether they were silent: those that set up."""
     found = np.zeros(len(shape), bool)
     unknown = shape < 0
-    found[unknown] = len(has) > 1 and float(has[unknown].mean()) < FEW_SHARE if unknown.any() else False
+    found[unknown] = len(has) > 1 and float(has[unknown].mean()) < MAJORITY_SHARE if unknown.any() else False
     known = np.unique(shape[~unknown])
     again = [has[np.flatnonzero(shape == one)[1:]] for one in known.tolist()]
     repeated = np.concatenate(again) if again else has[:0]
-    if len(repeated) and float(repeated.mean()) >= FEW_SHARE:
+    if len(repeated) and float(repeated.mean()) >= MAJORITY_SHARE:
         return found  # it takes the time on shapes that it knows
     for one, later in zip(known.tolist(), again, strict=True):
         found[np.flatnonzero(shape == one)[0]] = len(later) > 0 or len(known) > 1
