@@ -193,13 +193,14 @@ def what_was_measured(out: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         return {"error": str(error)}
     trace = told.get("trace") or {}
-    file = out / "rank0" / (trace.get("file") or "none")
+    name = trace.get("file") or "none"
+    kept = any((out / "rank0" / one).is_file() for one in (name, f"{name}.gz"))  # packed beside the verdict
     return {
         "phase": told.get("phase"),
         "step_source": told.get("step_source"),
         "steps_seen": told.get("steps_seen"),
         "steps_timed": len((told.get("steps") or {}).get("host_ns") or []),
-        "traced_steps": trace.get("steps") if file.is_file() else 0,
+        "traced_steps": trace.get("steps") if kept else 0,
         "traced_from": trace.get("first_step"),
         "device_events": trace.get("kernels"),
         "why_no_trace": trace.get("why_not"),

@@ -92,7 +92,7 @@ def averaging(tensors: int = 40, place: str = "behind") -> Facts:
             cpu=f"{outer.ljust(width) * 3}\n{ops.ljust(width) * 3}",
             gpu=device.ljust(width) * 3,
             kernels=drawn,
-            us=10,
+            us=20,
         )
     )
 
