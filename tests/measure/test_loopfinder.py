@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from findwall.measure import loopfinder
-from findwall.measure.loopfinder import JobFiles, LoopFinder, Turns, choose
+from findwall.measure.job_files import JobFiles
+from findwall.measure.loopfinder import LoopFinder, Turns, choose
 from findwall.measure.nosteps import NO_LOOPS, NO_STEPS, no_steps
 from findwall.measure.stepfinder import PATIENCE, StepEnd, StepFinder
 

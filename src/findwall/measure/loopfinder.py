@@ -10,17 +10,15 @@ and a loop over layers is part of one. All other jumps are silenced at their fir
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from findwall.measure.codeloops import Loop, around, loops_of
+from findwall.measure.job_files import JobFiles
 from findwall.measure.registry import COUNTS, REGISTRY, Put
 from findwall.measure.stacks import look, threads_take_turns
 
@@ -41,8 +39,6 @@ TRIED_TURNS = 32
 MOST_CODES = 32  # code objects that are watched at the same time
 TOOL_IDS = (4, 3)  # those that Python keeps for nobody
 TOOL_NAME = "findwall"
-
-OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 class LoopWatcher(Protocol):
@@ -366,40 +362,3 @@ def _where(frame: FrameType) -> list[tuple[CodeType, int]]:
         stands.append((walk.f_code, walk.f_lasti))
         walk = walk.f_back
     return stands
-
-
-class JobFiles:
-    """Which code is the job's own: no library, nothing that a compiler wrote, nothing of ours.
-
-    A job that was installed (`findwall run -m package`) is its own package all the same."""
-
-    def __init__(self, main_file: str) -> None:
-        paths = sysconfig.get_paths()
-        self._python = tuple({paths[key] + os.sep for key in ("stdlib", "platstdlib") if paths.get(key)})
-        folder = str(Path(main_file).parent) + os.sep if main_file else ""
-        self._installed = folder if folder and _is_installed(folder) else ""
-
-    def of_the_job(self, stands: list[tuple[CodeType, int]]) -> list[tuple[CodeType, int]]:
-        """Of a stack, innermost first: the job's frames and those of libraries that call it, outermost first.
-
-        A library that calls the job's function in a loop holds the step, not the loops in that function."""
-        own = [row for row, (code, _) in enumerate(stands) if self.is_own(code.co_filename)]
-        if not own:
-            return []
-        between = stands[own[0] : own[-1] + 1]
-        return [(code, at) for code, at in reversed(between) if not self.is_python(code.co_filename)]
-
-    def is_own(self, file: str) -> bool:
-        if self._installed and file.startswith(self._installed):
-            return True
-        return not self.is_python(file) and not _is_installed(file)
-
-    def is_python(self, file: str) -> bool:
-        """Python's own, a compiler's, or ours."""
-        if file.startswith(("<", OWN)) or "torchinductor" in file:
-            return True
-        return file.startswith(self._python) and not _is_installed(file)
-
-
-def _is_installed(path: str) -> bool:
-    return "site-packages" in path or "dist-packages" in path

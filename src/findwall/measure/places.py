@@ -11,7 +11,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from findwall.measure.loopfinder import JobFiles
+from findwall.measure.job_files import JobFiles
 from findwall.model.applied import Place, Spot
 
 MOST_SPOTS = 24  # of a stack: the job's own frames are few. Chosen by hand.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from findwall.measure.loopfinder import OWN
+from findwall.measure.job_files import OWN
 from findwall.measure.places import is_job
 from findwall.measure.registry import APPLIED, REGISTRY, called_from, undo_all
 

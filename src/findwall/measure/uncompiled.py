@@ -13,7 +13,7 @@ from typing import Any
 
 from findwall.measure import optimizerhooks
 from findwall.measure.importhook import when_imported
-from findwall.measure.loopfinder import OWN
+from findwall.measure.job_files import OWN
 from findwall.measure.registry import REGISTRY, UNDONE, Layer, Put
 
 BY = "steps"
