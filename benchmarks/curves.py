@@ -517,7 +517,7 @@ def curve(points: list[tuple[float, float]]) -> dict[str, list[float]]:
 
 
 def ship(raw: dict[str, Any]) -> dict[str, Any]:
-    from findwall.hardware import table_ceilings
+    from findwall.machine.hardware import table_ceilings
 
     ceilings = table_ceilings(raw["gpu"])
     points: dict[str, list[tuple[float, float]]] = {}

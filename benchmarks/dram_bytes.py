@@ -136,7 +136,7 @@ def child(kind: str, jobs: Iterable[str], *more: str) -> list[str]:
 def modelled_kernels(job: str, trace: Path) -> list[Kernel]:
     """The device kernels of a trace in the order they ran."""
     from findwall.attribute.kernels import kernel_table
-    from findwall.hardware import table_ceilings
+    from findwall.machine.hardware import table_ceilings
     from findwall.model.catalogue import KERNEL_CLASSES
     from findwall.model.events import Kind
     from findwall.readers.torch_trace import read_trace
@@ -222,7 +222,7 @@ def trace_jobs(folder: Path) -> dict[str, Job]:
 
 def measure(folder: Path, everything: Path | None) -> int:
     """The whole benchmark on a GPU."""
-    from findwall.hardware import table_ceilings
+    from findwall.machine.hardware import table_ceilings
 
     end = time.perf_counter() + DEADLINE_S
     jobs = trace_jobs(folder)

@@ -23,8 +23,8 @@ from findwall.attribute.probing import plan
 from findwall.fixes import Use
 from findwall.fixes.predict import Prediction, predict
 from findwall.fixes.what_if import outcomes_of
-from findwall.measure.probe import find_target, run_probes
 from findwall.model.probes import Probes
+from findwall.probe.measuring import find_target, run_probes
 from fix_names import FIX_OF
 from fixes import is_findwalls, measured_pairs, nearest, trace_name
 from replay import facts_of

@@ -25,7 +25,7 @@ from findwall.examine import facts_of as examined
 from findwall.fixes import Use
 from findwall.fixes.prescribe import together_at_best
 from findwall.fixes.what_if import outcomes_of
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.readers import open_run
 from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration, fit, play_with

@@ -40,7 +40,7 @@ WATCH_S, HALF_S = 20.0, 1.0
 WARM_STEPS = 50
 ALLOWED = 0.01  # of a step
 QUICK = (
-    "import sys; import findwall.measure.watching.watcher as watcher; watcher.FIRST_S = 1e9;"
+    "import sys; import findwall.watch.watcher as watcher; watcher.FIRST_S = 1e9;"
     "from findwall.cli import main; main(['watch', sys.argv[1]])"
 )
 

@@ -22,7 +22,12 @@ from typing import Any
 Seen = dict[str, Any]  # by its name: the object itself, so that no other gets its address
 PYTHONS = (builtins, gc, random, signal, threading, warnings)
 HOOKS = ("excepthook", "unraisablehook", "displayhook", "breakpointhook")
-FOLDERS = ("/findwall/measure/", "/findwall/fixes/")  # of what runs in a job
+FOLDERS = (
+    "/findwall/agent/",
+    "/findwall/apply/",
+    "/findwall/machine/",
+    "/findwall/fixes/",
+)  # of what runs in a job
 MANY = 64  # parts of a list: one that is longer is a table
 
 

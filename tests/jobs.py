@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import warm
-from findwall.measure.analyst import COMMAND_VARIABLE
+from findwall.agent.ending.analyst import COMMAND_VARIABLE
 from findwall.model.measurement import Measurement
 
 VERDICT = "import sys,pathlib; print('THE VERDICT'); pathlib.Path(sys.argv[3]).write_text('{}')"

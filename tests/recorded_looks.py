@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from findwall.measure.watching.spy import parse
-from findwall.measure.watching.watcher import training_stacks
 from findwall.model.watched import SeenStack
+from findwall.watch.spy import parse
+from findwall.watch.watcher import training_stacks
 
 FOLDER = Path(__file__).parent / "fixtures" / "watch"
 

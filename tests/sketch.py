@@ -38,7 +38,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts, establish
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.events import (
     COLUMN_TYPES,
     Details,

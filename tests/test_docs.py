@@ -17,9 +17,9 @@ from urllib.parse import unquote
 import click
 import pytest
 
+from findwall.agent.options import Options
 from findwall.cli import commands
 from findwall.cli.explain import all_pages
-from findwall.measure.options import Options
 from test_english import found_in
 
 ROOT = Path(__file__).parents[1]

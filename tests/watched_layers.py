@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from findwall.measure.layer_calls import Instead, LayerCalls
+from findwall.apply.layer_calls import Instead, LayerCalls
 
 Layer = Callable[[], None]
 

@@ -61,7 +61,7 @@ def look(
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
     from findwall.examine import look_into
     from findwall.fixes.what_if import parse
-    from findwall.hardware import ceilings_of, load_ceilings
+    from findwall.machine.hardware import ceilings_of, load_ceilings
     from findwall.readers import counted_with, open_run
 
     if what_if is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.measure import loop
+from findwall.agent import measured_loop as loop
 from findwall.model.measurement import DIAGNOSIS_FILE
 from findwall.notebook import ShownDiagnosis
 

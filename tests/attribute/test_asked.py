@@ -19,7 +19,7 @@ from findwall.attribute.asked import (
 )
 from findwall.attribute.onpaper import Paper, on_paper
 from findwall.cli.op import parse
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.probes import Probes, of_key
 
@@ -54,7 +54,7 @@ def paper_of(words: str) -> Paper:
 def test_what_is_asked_can_be_run(words: str) -> None:
     """On the cores, with the numbers and sizes that were asked for."""
     torch = pytest.importorskip("torch")
-    from findwall.measure.probe import Target, run_probes
+    from findwall.probe.measuring import Target, run_probes
 
     ways = plan(paper_of(words))
     found = run_probes(Target(torch, on_gpu=False), list(ways.values()))
@@ -78,7 +78,7 @@ def test_what_is_asked_can_be_run(words: str) -> None:
 )
 def test_the_result_is_the_one_asked_for(words: str, kind: str, shape: tuple[int, ...]) -> None:
     torch = pytest.importorskip("torch")
-    from findwall.measure.probe_ops import Maker
+    from findwall.probe.probe_ops import Maker
 
     result = Maker(torch, torch.device("cpu")).work(plan(paper_of(words))["asked"])()
     first = result[0] if isinstance(result, tuple) else result

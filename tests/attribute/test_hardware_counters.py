@@ -15,7 +15,7 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.hardware_counters import Matched, match, name_words
 from findwall.attribute.kernels import kernel_table
 from findwall.examine import examine
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import Counters, Sampled, Telemetry
 from findwall.model.ncu import Dims, NcuKernel, NcuReport

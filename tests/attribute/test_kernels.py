@@ -10,7 +10,7 @@ import pytest
 
 from captures import FIXTURES
 from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.memory_copies import at_link_rate, link_rate
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.machine import Telemetry
 from findwall.replay.change import HostPaced, Scale
 from fixes.recorded import job, on_another_gpu

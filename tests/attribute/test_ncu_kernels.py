@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from findwall.attribute.ncu_kernels import Judged, judge, memory_ceiling, merge, pipe_worth
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.ncu import NcuKernel
 

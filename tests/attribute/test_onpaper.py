@@ -22,7 +22,7 @@ from findwall.attribute.onpaper import (
     work_of,
 )
 from findwall.errors import InputError
-from findwall.hardware import GPUS, table_ceilings
+from findwall.machine.hardware import GPUS, table_ceilings
 from findwall.model.machine import Ceilings
 
 H200 = table_ceilings("NVIDIA H200")

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from findwall.cli.doctor import command, device_name
-from findwall.measure import neighbours
-from findwall.measure.ceilings import CeilingsReport, store
-from findwall.measure.ceilings.cores import core_name
+from findwall.machine import neighbours
+from findwall.machine.ceilings import CeilingsReport, store
+from findwall.machine.ceilings.numpy_cores import core_name
 from findwall.model.machine import Ceilings, CpuUse
 from findwall.model.topology import Topology
 
@@ -61,7 +61,7 @@ def test_json_to_a_file_leaves_the_screen_to_the_person(tmp_path: Path) -> None:
 
 
 def test_kept_ceilings_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    import findwall.measure.environment as environment
+    import findwall.machine.environment as environment
 
     monkeypatch.setattr(environment, "versions", lambda: {"driver": None, "torch": None})
     ceilings = Ceilings(
@@ -89,7 +89,7 @@ def test_the_gpu_of_torch_is_the_device() -> None:
 
 
 def test_the_wiring_is_shown_judged_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    from findwall.measure import topology
+    from findwall.machine import wiring as topology
 
     recorded = (Path(__file__).parents[1] / "fixtures" / "topology" / "pcie_8.json").read_bytes()
     state = msgspec.json.decode(recorded, type=Topology)
@@ -103,7 +103,7 @@ def test_the_wiring_is_shown_judged_and_kept(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_wiring_that_cannot_be_read_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    from findwall.measure import topology
+    from findwall.machine import wiring as topology
 
     def broken(host: object) -> Topology:
         raise RuntimeError("no such machine")

@@ -19,12 +19,12 @@ from findwall.cli import op_probe
 from findwall.cli.op import ceilings_of, parse
 from findwall.cli.op_text import document, sentence, to_text
 from findwall.errors import InputError
-from findwall.hardware import table_ceilings
-from findwall.measure import environment, environment_gpu
-from findwall.measure import probe as runner
-from findwall.measure.ceilings import CeilingsReport, store
+from findwall.machine import environment, environment_gpu
+from findwall.machine.ceilings import CeilingsReport, store
+from findwall.machine.hardware import table_ceilings
 from findwall.model.machine import Ceilings
 from findwall.model.probes import Probe, Probes
+from findwall.probe import measuring as runner
 from test_english import MOST_WORDS, SENTENCE_END, found_in
 
 H200 = ["--gpu", "NVIDIA H200"]

@@ -13,10 +13,10 @@ import pytest
 from captures import FIXTURES
 from findwall import cli
 from findwall.cli import read as read_module
-from findwall.measure import probe as runner
 from findwall.model.diagnosis import from_json
 from findwall.model.measurement import Measurement, RunInfo, StepColumns, Trace, Warmup
 from findwall.model.probes import Probe, Probes
+from findwall.probe import measuring as runner
 
 torch = pytest.importorskip("torch")
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from findwall import cli
+from findwall.agent.options import Options
 from findwall.cli import run as module
-from findwall.measure.options import Options
 
 
 @pytest.fixture

@@ -31,8 +31,9 @@ from findwall.cli.looking import look_at
 from findwall.cli.run import chosen
 from findwall.errors import FindwallError
 from findwall.examine.device import diagnose_device
-from findwall.measure import ceilings
-from findwall.measure.ceilings import CeilingsReport, cached_report, cores, store
+from findwall.machine import ceilings
+from findwall.machine.ceilings import CeilingsReport, cached_report, store
+from findwall.machine.ceilings import numpy_cores as cores
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport
 from findwall.model.diagnosis import Diagnosis, Prescription, Range

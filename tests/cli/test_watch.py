@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure.watching.processes import look_at
+from findwall.watch.job_processes import look_at
 from jobs import HANG_S, with_default_signals
 from recorded_looks import recorded
 
@@ -55,7 +55,7 @@ def dumping(folder: Path, pid: int, job: str = "chatty_logger") -> Path:
 def watch(*words: str, spies: Path | None = None) -> subprocess.Popen[str]:
     # Not the one beside the interpreter, where there is one: what is tried here does not depend on it.
     code = (
-        "import sys; from findwall.measure.watching import spy; import shutil;"
+        "import sys; from findwall.watch import spy; import shutil;"
         f"spy.find_spy = lambda: shutil.which('py-spy', path={str(spies or '')!r});"
         "from findwall.cli import main; main(sys.argv[1:])"
     )

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from findwall.examine.examination import examine
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings

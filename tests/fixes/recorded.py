@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from captures import FIXTURES
 from findwall.attribute.facts import Facts
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.causes import cause_index
 from recordings import facts
 

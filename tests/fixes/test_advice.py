@@ -17,7 +17,7 @@ from findwall.attribute.whatif import in_lists
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import HostLine, StepTimes

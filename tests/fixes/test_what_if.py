@@ -15,7 +15,7 @@ from findwall.attribute.figures import step_ms
 from findwall.errors import InputError
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.what_if import parse, what_if
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.diagnosis import WhatIf
 from findwall.model.events import Kind
 from findwall.readers import read_trace

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from findwall import integrations
+from findwall.agent.options import Options
 from findwall.loop import measure
-from findwall.measure.options import Options
 
 
 class Recorder:

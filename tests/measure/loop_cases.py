@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, os.environ["FINDWALL_SOURCE"])
 
-from findwall.measure import loopfinder
-from findwall.measure.codeloops import loops_of
+from findwall.agent.step_ends import loopfinder
+from findwall.agent.step_ends.codeloops import loops_of
 
 NS = 10**9
 # A tenth of the times that a job would see.

@@ -7,16 +7,16 @@ from textwrap import dedent
 
 import pytest
 
-from findwall.measure.again import TIMES, Again, came_too_early, change_the_mean
-from findwall.measure.analyst import COMMAND_VARIABLE
-from findwall.measure.membership import Membership
-from findwall.measure.options import Options
+from findwall.agent.ending.again import TIMES, Again, came_too_early, change_the_mean
+from findwall.agent.ending.analyst import COMMAND_VARIABLE
+from findwall.agent.membership import Membership
+from findwall.agent.options import Options
 from findwall.model.measurement import Later
 
 OPTIONS = ("--steps", "12", "--no-trace")
 SLOW_UNTIL_JUDGED = """
     import pathlib, time
-    from findwall.measure import session
+    from findwall.agent import session
     judged = pathlib.Path("run/diagnosis.json")
     until = time.monotonic() + 120
     blocks = 0

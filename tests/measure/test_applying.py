@@ -72,7 +72,7 @@ TF32 = """
 import torch
 
 from findwall.fixes.tf32 import apply
-from findwall.measure.applying import Effect
+from findwall.apply.applying import Effect
 
 there, torch.cuda.is_available = torch.cuda.is_available, lambda: True
 effect = Effect()

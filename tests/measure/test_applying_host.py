@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import warm
-from findwall.measure.applying import Effect
-from findwall.measure.loaders import show_first_batch
-from findwall.measure.pinned import PinnedCopies
+from findwall.apply.applying import Effect
+from findwall.apply.live_loaders import show_first_batch
+from findwall.apply.pinned import PinnedCopies
 
 torch = pytest.importorskip("torch")
 _spec = importlib.util.spec_from_file_location("applying", Path(__file__).with_name("test_applying.py"))

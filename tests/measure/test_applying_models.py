@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from applied_jobs import run
+from findwall.apply.applying import Effect
+from findwall.apply.autocast_seen import kept_seen
+from findwall.apply.autocasting import Span, autocast_models
 from findwall.fixes import all_fixes
 from findwall.fixes.patch import patch_of
-from findwall.measure.applying import Effect
-from findwall.measure.autocast_seen import kept_seen
-from findwall.measure.autocasting import Span, autocast_models
 from findwall.model.applied import AppliedFix
 from findwall.model.arms import ArmReport
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import captures as module
-from findwall.measure.captures import Captures, watch_captures
+from findwall.agent.tracing import graph_captures as module
+from findwall.agent.tracing.graph_captures import Captures, watch_captures
 from findwall.model.events import Kind, Timeline
 from findwall.readers.captures import read_capture
 from findwall.structure.captures import captured_launches

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from findwall.cli.ceilings import command
 from findwall.errors import InputError
-from findwall.hardware import load_ceilings
-from findwall.measure.ceilings import (
+from findwall.machine.ceilings import (
     CeilingsReport,
     Rate,
     cached_ceilings,
@@ -29,11 +28,12 @@ from findwall.measure.ceilings import (
     memory,
     store,
 )
-from findwall.measure.ceilings import gemm as gemm_module
-from findwall.measure.ceilings.cache import cached_report, folder, path_of
-from findwall.measure.ceilings.report import rate_of
-from findwall.measure.ceilings.suite import Suite, combine
-from findwall.measure.ceilings.timing import Allowance, DeviceClock, HostClock
+from findwall.machine.ceilings import gemm as gemm_module
+from findwall.machine.ceilings.cache import cached_report, folder, path_of
+from findwall.machine.ceilings.clocks_used import Allowance, DeviceClock, HostClock
+from findwall.machine.ceilings.measured_report import rate_of
+from findwall.machine.ceilings.suite import Suite, combine
+from findwall.machine.hardware import load_ceilings
 from findwall.model.machine import Ceilings, CpuUse, Finding
 
 MIB = 1024 * 1024
@@ -189,7 +189,7 @@ def test_what_was_stored_is_found_again_without_torch(own_cache: Path) -> None:
     assert path is not None
     assert path.is_relative_to(own_cache / "findwall" / "ceilings")
     code = (
-        "import sys; from findwall.measure.ceilings import cached_ceilings;"
+        "import sys; from findwall.machine.ceilings import cached_ceilings;"
         "found = cached_ceilings('NVIDIA H200', '580.1', '2.11.0');"
         "assert found and found.flops['bf16'] == 7.6e14 and found.spec_bandwidth == 4.8e12;"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
@@ -464,7 +464,7 @@ def test_tf32_is_as_it_was_afterwards() -> None:
 def test_the_command_prints_what_is_kept_and_writes_what_read_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from findwall.measure.ceilings.cores import core_name
+    from findwall.machine.ceilings.numpy_cores import core_name
 
     monkeypatch.setitem(sys.modules, "torch", None)
     kept = msgspec.structs.replace(

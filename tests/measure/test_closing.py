@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure.closing import JUST_PRINTED_S, closing_line
+from findwall.agent.ending.closing import JUST_PRINTED_S, closing_line
 
 STARVED = {
     "wall": "data",

@@ -11,7 +11,7 @@ import pytest
 
 JOB = """
 import gc, signal, time
-from findwall.measure.collector import watch_collector
+from findwall.agent.timing.collector import watch_collector
 
 took = []
 watch_collector(lambda: False, took.append)
@@ -49,7 +49,7 @@ def test_a_signal_during_a_collection_reaches_the_job(handler: str, expected: st
 def test_what_else_a_callback_throws_is_told_as_before() -> None:
     script = """
     import gc
-    from findwall.measure.collector import watch_collector
+    from findwall.agent.timing.collector import watch_collector
     watch_collector(lambda: 1 / 0, print)
     gc.collect()
     """
@@ -61,7 +61,7 @@ def test_what_else_a_callback_throws_is_told_as_before() -> None:
 
 LINES = """
 import gc
-from findwall.measure import collector
+from findwall.agent.timing import collector
 
 collector.watch_collector(lambda: False, lambda ns: None)
 heap = [[[]] for _ in range(300_000)]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from findwall.measure.cost import Shadow, block_length, describe, hook_share, sentence, shadow_interval
+from findwall.agent.timing.cost import Shadow, block_length, describe, hook_share, sentence, shadow_interval
 
 
 def pairs(cost: float, noise: float, count: int = 30, seed: int = 0) -> list[tuple[float, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter_ns
 
-from findwall.measure.diary import EVALUATION, Diary
+from findwall.agent.timing.diary import EVALUATION, Diary
 
 SECOND = 1_000_000_000
 

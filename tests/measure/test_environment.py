@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import environment, environment_gpu, environment_host
-from findwall.measure.environment import Finding, Host, audit, versions
-from findwall.measure.environment_gpu import GpuState, judge, parse_cores, select_visible
-from findwall.measure.environment_host import cpu_quota, usable_cores
+from findwall.machine import environment, environment_gpu, environment_host
+from findwall.machine.environment import Finding, Host, audit, versions
+from findwall.machine.environment_gpu import GpuState, judge, parse_cores, select_visible
+from findwall.machine.environment_host import cpu_quota, usable_cores
 from findwall.units import GIB
 
 
@@ -395,7 +395,7 @@ def test_a_broken_nvml_is_information(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_versions_need_no_torch() -> None:
     code = (
-        "import sys; from findwall.measure.environment import versions, audit; found = versions(); audit();"
+        "import sys; from findwall.machine.environment import versions, audit; found = versions(); audit();"
         "assert found['python'] and found['findwall']; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

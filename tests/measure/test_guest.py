@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findwall.measure.analyst import COMMAND_VARIABLE
-from findwall.measure.errand import Helper
-from findwall.measure.secrets import MASK, mask_arguments, mask_text
+from findwall.agent.ending.analyst import COMMAND_VARIABLE
+from findwall.agent.ending.helper_process import Helper
+from findwall.agent.secrets import MASK, mask_arguments, mask_text
 from jobs import HANG_S
 from soak.odd_jobs import OWN_NAMES, left_running, processes
 
@@ -117,7 +117,7 @@ def test_an_errand_is_run_waited_for_and_ended(tmp_path):
     code = f"""
 import os, subprocess, sys, time
 from pathlib import Path
-from findwall.measure.errand import send_out
+from findwall.agent.ending.helper_process import send_out
 helper = send_out()
 env = {{**os.environ, "ODD": os.fsdecode(b"\\xff")}}
 here = Path({str(tmp_path)!r})

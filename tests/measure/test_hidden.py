@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import hooks, optimizerhooks, uncompiled
+from findwall.agent.step_ends import hooks, optimizerhooks, uncompiled
 
 
 class Rules:

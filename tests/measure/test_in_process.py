@@ -134,7 +134,7 @@ OTHERS = {
         out = len(prof.events()) > 100
         """,
     "plain-functions": """
-        import findwall.measure.lookout as module
+        import findwall.agent.step_ends.lookout as module
         module.REGION_WAIT_NS = 0
         w = torch.randn(8, 8)
         @torch.no_grad()
@@ -161,8 +161,8 @@ OTHERS = {
         """,
     "forward": """
         import copy, pickle
-        from findwall.measure.forward import wrap_call
-        from findwall.measure.gate import Gate
+        from findwall.agent.step_ends.forward import wrap_call
+        from findwall.agent.step_ends.gate import Gate
         import torch._dynamo
         from torch._dynamo.utils import counters
         torch._dynamo.reset(); counters.clear()
@@ -224,14 +224,14 @@ OTHERS = {
         out = session.engine.wants_loop
         """,
     "findwall-breaks": """
-        import findwall.measure.stages as stages
+        import findwall.agent.stages as stages
         whole, stages.Timing.close = stages.Timing.close, lambda *a: 1 / 0
         out = list(train(30).shape)
         stages.Timing.close = whole
         """,
     "evaluation-first": """
         import time
-        import findwall.measure.trace_stages as stages
+        import findwall.agent.trace_stages as stages
         usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
             end = time.monotonic() + 120
@@ -243,7 +243,7 @@ OTHERS = {
         stages.LINES_AT_MOST_NS = usual
         """,
     "full-disk": """
-        import findwall.measure.runfolder as runfolder
+        import findwall.agent.ending.runfolder as runfolder
         def full(*a, **b): raise OSError(28, 'No space left on device')
         whole, runfolder.write_atomically = runfolder.write_atomically, full
         out = list(train(30).shape)
@@ -254,8 +254,8 @@ OTHERS = {
 DRIVER = """
     import json, sys
     import msgspec
-    from findwall.measure.options import Options
-    from findwall.measure.session import Session
+    from findwall.agent.options import Options
+    from findwall.agent.session import Session
 
     found = {}
     for name, source in json.load(open('cases.json')).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.measure.inputs import Inputs
+from findwall.agent.step_ends.first_inputs import Inputs
 
 LOOP = """
     import time

@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.measure.kinds import Kind, Limits, find_kinds, labels, plan_window, told_by
-from findwall.measure.traceplan import labels_of_traced
+from findwall.agent.timing.step_kinds import Kind, Limits, find_kinds, labels, plan_window, told_by
+from findwall.agent.tracing.traceplan import labels_of_traced
 
 MS = 1_000_000
 

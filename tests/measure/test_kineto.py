@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from findwall.measure import kineto
+from findwall.agent.tracing import kineto
 
 KINETO_LINE = re.compile(
     r"^(USDT|STAGE|INFO|WARNING|ERROR):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\.cpp:\d+\] (.*)$", re.M

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from findwall.agent.losses import Losses
+from findwall.apply.applying import Effect
+from findwall.apply.late_reads import MANY, SCALARS, Copy, LateReads, report
+from findwall.apply.read_uses import Uses
+from findwall.apply.skipped_waits import COPIES, STREAMS, SkippedWaits
 from findwall.fixes import all_fixes
-from findwall.measure.applying import Effect
-from findwall.measure.late_reads import MANY, SCALARS, Copy, LateReads, report
-from findwall.measure.losses import Losses
-from findwall.measure.read_uses import Uses
-from findwall.measure.skipped_waits import COPIES, STREAMS, SkippedWaits
 
 torch = pytest.importorskip("torch")
 PATCHED = (*SCALARS, *MANY, "copy_", "to")

@@ -153,7 +153,7 @@ def test_spawned_workers_import_the_script_again(jobs):
 
 def test_disabled_it_is_plain_python(jobs, training):
     run = jobs.run(
-        training("print(train(3).item()); print(sys.modules.get('findwall.measure.x'))"), FINDWALL_DISABLE="1"
+        training("print(train(3).item()); print(sys.modules.get('findwall.agent.x'))"), FINDWALL_DISABLE="1"
     )
     assert run.code == 0
     assert run.stderr == ""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import layer_calls
-from findwall.measure.layer_calls import Instead
+from findwall.apply import layer_calls
+from findwall.apply.layer_calls import Instead
 from watched_layers import Layer, Watched
 
 

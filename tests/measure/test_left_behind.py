@@ -50,7 +50,7 @@ WORK = """
 MEASURED = """
     import findwall
     from attributes import changed, findwalls, look
-    from findwall.measure.registry import REGISTRY
+    from findwall.apply.registry import REGISTRY
 
     OPTIONS = dict(wait=2, steps=6, verdict=False, out=os.path.join(os.environ["HERE"], "run"))
     work(); profile(); work()
@@ -161,7 +161,7 @@ JOB = """
 
     @atexit.register
     def compare():
-        after, hooks = attributes.look(), sys.modules.get("findwall.measure.registry")
+        after, hooks = attributes.look(), sys.modules.get("findwall.apply.registry")
         pythons = [name for name in after if not name.startswith("torch")]
         told = {
             "changed": sorted(name for name in attributes.changed(before, after) if name.startswith("torch")),

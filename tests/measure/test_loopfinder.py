@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import loopfinder
-from findwall.measure.job_files import JobFiles
-from findwall.measure.loopfinder import LoopFinder, Turns, choose
-from findwall.measure.nosteps import NO_LOOPS, NO_STEPS, no_steps
-from findwall.measure.stepfinder import PATIENCE, StepEnd, StepFinder
+from findwall.agent.step_ends import loopfinder
+from findwall.agent.step_ends.loopfinder import LoopFinder, Turns, choose
+from findwall.agent.step_ends.nosteps import NO_LOOPS, NO_STEPS, no_steps
+from findwall.agent.step_ends.stepfinder import PATIENCE, StepEnd, StepFinder
+from findwall.apply.job_files import JobFiles
 
 CASES = Path(__file__).parent / "loop_cases.py"
 SOURCE = Path(loopfinder.__file__).parents[2]
@@ -200,9 +200,9 @@ def test_turns_are_believed_at_once_and_give_way_to_anything_better():
 
 
 def test_without_a_step_a_person_is_told_what_to_do(monkeypatch):
-    monkeypatch.setattr("findwall.measure.nosteps.monitoring", lambda: None)
+    monkeypatch.setattr("findwall.agent.step_ends.nosteps.monitoring", lambda: None)
     said = no_steps([], False, looks_at_loops=True)
     assert said == NO_STEPS + NO_LOOPS and "m.step()" in said and "Python 3.12" in said
-    monkeypatch.setattr("findwall.measure.nosteps.monitoring", lambda: object())
+    monkeypatch.setattr("findwall.agent.step_ends.nosteps.monitoring", lambda: object())
     assert "Nor did a loop" in no_steps([], False, looks_at_loops=True)
     assert no_steps([], True, looks_at_loops=True) == NO_STEPS

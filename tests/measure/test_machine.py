@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import machine
+from findwall.machine import torch_device as machine
 
 
 def torch_with(taken: list[int] | None, current: int = 1) -> Any:

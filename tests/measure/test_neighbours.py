@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure import neighbours
-from findwall.measure.neighbours import Look, between, contention, look
+from findwall.machine import neighbours
+from findwall.machine.neighbours import Look, between, contention, look
 from findwall.model.machine import CpuUse
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from findwall.apply.applying import Effect
+from findwall.apply.padded_layers import PaddedLinear
 from findwall.attribute.shapes import padded
 from findwall.fixes import all_fixes
-from findwall.measure.applying import Effect
-from findwall.measure.padding import PaddedLinear
 
 torch = pytest.importorskip("torch")
 ORIGINAL = torch.nn.functional.linear

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import analyst
-from findwall.measure import control as control_module
-from findwall.measure.control import Control
-from findwall.measure.diary import Diary
-from findwall.measure.gate import Gate, Gauge
-from findwall.measure.importhook import when_imported
-from findwall.measure.machine import batch_size
-from findwall.measure.options import Options, disabled
-from findwall.measure.sampler import LineSampler
-from findwall.measure.stepfinder import StepEnd
-from findwall.measure.tracewindow import barred
+from findwall.agent import control as control_module
+from findwall.agent.control import Control
+from findwall.agent.ending import analyst
+from findwall.agent.importhook import when_imported
+from findwall.agent.options import Options, disabled
+from findwall.agent.step_ends.gate import Gate, Gauge
+from findwall.agent.step_ends.stepfinder import StepEnd
+from findwall.agent.timing.diary import Diary
+from findwall.agent.timing.sampler import LineSampler
+from findwall.agent.tracing.tracewindow import barred
+from findwall.machine.torch_device import batch_size
 from findwall.model.measurement import Measurement
 
 
@@ -100,7 +100,7 @@ def test_libraries_and_generated_code_are_not_the_persons_own():
 
 def test_the_packages_name_is_also_the_verb():
     import findwall
-    from findwall.measure.loop import measure
+    from findwall.agent.measured_loop import measure
 
     assert isinstance(findwall.measure("loop", steps=3), measure)
     assert isinstance(findwall.measure("loop", steps=3), measure)
@@ -141,7 +141,7 @@ def test_the_verdict_draws_the_page_beside_its_document(tmp_path, monkeypatch):
 
 
 def test_telemetry_is_kept_sample_by_sample():
-    from findwall.measure.telemetry import _noted
+    from findwall.agent.timing.telemetry import _noted
 
     blank = {"memory_used": None, "reasons": None, "gpm": None, "temperature_c": None, "utilisation": 80}
     samples = [
@@ -256,8 +256,8 @@ def test_control_blocks_find_what_the_hooks_cost(monkeypatch, every):
     rig = Rig(every=every)
     now = 0
     monkeypatch.setattr(control_module, "perf_counter_ns", lambda: now)
-    monkeypatch.setattr("findwall.measure.steptimer.perf_counter_ns", lambda: now)
-    monkeypatch.setattr("findwall.measure.gate.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.agent.timing.steptimer.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.agent.step_ends.gate.perf_counter_ns", lambda: now)
     control = Control(rig)  # type: ignore[arg-type]
     for step in range(20000):
         if rig.done:

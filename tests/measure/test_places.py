@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import places
+from findwall.apply import job_lines as places
 from findwall.model.applied import Place
 
 

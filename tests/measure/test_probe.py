@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from findwall.agent import launch
+from findwall.agent.ending import analyst
+from findwall.agent.options import Options
 from findwall.errors import InputError
-from findwall.measure import analyst, launch, probe_cache
-from findwall.measure.options import Options
-from findwall.measure.probe import find_target, run_probes
 from findwall.model.events import Inputs
 from findwall.model.probes import ATTENTION, OPTIMIZER, UPLOAD, Probe, Probes
+from findwall.probe import probe_cache
+from findwall.probe.measuring import find_target, run_probes
 
 torch = pytest.importorskip("torch")
 

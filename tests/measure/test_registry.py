@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import findwall
-from findwall.measure.registry import COVERED, IN_PLACE, ORDER, UNDONE, Registry, called_from
+from findwall.apply.registry import COVERED, IN_PLACE, ORDER, UNDONE, Registry, called_from
 
 INNER, MIDDLE, OUTER = ORDER[0], ORDER[5], ORDER[-1]
 ORDERS = list(itertools.permutations((INNER, MIDDLE, OUTER)))
@@ -258,11 +258,11 @@ PAST_IT = re.compile(
     re.VERBOSE,
 )
 ALLOWED = {
-    "measure/launch.py": "signal.signal(signal.SIGINT, signal.SIG_DFL)",  # the process dies of it at once
-    "measure/layer_calls.py": "function.__code__ = _calling(name, code)",  # a function of the job's: the fix
-    "measure/probe.py": "setattr(flags, name, ",  # in a process of its own
-    "measure/ceilings/gemm.py": "setattr(flags, name, ",
-    "measure/uncompiled.py": "setattr(rules, PATTERN, pattern)",  # what the registry calls to undo it
+    "agent/launch.py": "signal.signal(signal.SIGINT, signal.SIG_DFL)",  # the process dies of it at once
+    "apply/layer_calls.py": "function.__code__ = _calling(name, code)",  # a function of the job's: the fix
+    "probe/measuring.py": "setattr(flags, name, ",  # in a process of its own
+    "machine/ceilings/gemm.py": "setattr(flags, name, ",
+    "agent/step_ends/uncompiled.py": "setattr(rules, PATTERN, pattern)",  # what the registry calls to undo it
 }
 # Not a call of the registry's, but kept by it in the next line.
 KEPT = ("hook = optimizers.register_optimizer", "hook = module.register_optimizer")

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from findwall.measure import runfolder
-from findwall.measure.ceilings.cores import core_name
-from findwall.measure.membership import Membership, this_rank
-from findwall.measure.options import Options
-from findwall.measure.runfolder import open_folder, prune, safe_name
+from findwall.agent.ending import runfolder
+from findwall.agent.ending.runfolder import open_folder, prune, safe_name
+from findwall.agent.membership import Membership, this_rank
+from findwall.agent.options import Options
+from findwall.machine.ceilings.numpy_cores import core_name
 from findwall.model.measurement import RUN_FILE, RunInfo
 
 

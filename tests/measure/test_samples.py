@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
-from findwall.measure.samples import Samples
+from findwall.agent.samples import Samples
 
 
 class Flip:

@@ -154,7 +154,7 @@ def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
 
 UNTIL_MEASURED = """
     import time
-    from findwall.measure import session
+    from findwall.agent import session
     until = time.monotonic() + 120
     while not session.current().engine.done and time.monotonic() < until:
         train(20)
@@ -245,7 +245,7 @@ def test_ctrl_c_in_training(jobs, training):
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=HANG_S)
     assert job.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt" in err and not re.search(r'File ".*findwall/measure', err)
+    assert "KeyboardInterrupt" in err and not re.search(r'File ".*findwall/agent', err)
 
 
 TWO_RANKS = """
@@ -296,7 +296,7 @@ def test_two_ranks_make_one_run_with_one_verdict(jobs):
 def test_an_explicit_loop(jobs, training):
     source = training(
         """
-        from findwall.measure.loop import measure
+        from findwall.agent.measured_loop import measure
         torch.optim.lr_scheduler.StepLR(optimizer, 1000)  # gives it a step() of its own
         with measure("loop", wait=2, steps=6, out="run") as m:
             for _ in range(40):

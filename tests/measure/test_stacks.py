@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from findwall.measure.stacks import MAKES_FRAMES_LATE, look
+from findwall.agent.timing.thread_stacks import MAKES_FRAMES_LATE, look
 
 DEEP = 30
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure import statusline, stderr
+from findwall.agent.ending import statusline, stderr
 from findwall.model.measurement import Measurement
 
 # Gives its command a terminal of its own, and passes on what appears there.

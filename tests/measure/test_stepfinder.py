@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.measure.nosteps import NO_STEPS, no_steps
-from findwall.measure.options import Options
-from findwall.measure.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
+from findwall.agent.options import Options
+from findwall.agent.step_ends.nosteps import NO_STEPS, no_steps
+from findwall.agent.step_ends.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
 
 
 def ends(finder: StepFinder, marks: str, source: StepEnd = StepEnd.OPTIMIZER) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.measure.gate import Gauge
-from findwall.measure.steptimer import DeviceClock, StepTimer
+from findwall.agent.step_ends.gate import Gauge
+from findwall.agent.timing.steptimer import DeviceClock, StepTimer
 
 
 class Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from findwall.measure.storage import discard, pack, put_in_place
+from findwall.agent.ending.storage import discard, pack, put_in_place
 
 TEXT = b'{"traceEvents": []}' * 200_000
 

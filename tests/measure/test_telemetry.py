@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from findwall.agent.timing import telemetry
+from findwall.agent.timing.telemetry import Gauges
 from findwall.attribute.timed_steps import cores_at_work, in_line_share
-from findwall.measure import telemetry
-from findwall.measure.neighbours import Look
-from findwall.measure.telemetry import Gauges
+from findwall.machine.neighbours import Look
 from findwall.model.machine import CpuUse, Sampled, Telemetry
 from findwall.model.run import Rank
 

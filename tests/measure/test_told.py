@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from findwall.measure.told import applied_in_all, told_by_others
+from findwall.agent.rank_messages import applied_in_all, told_by_others
 from findwall.model.applied import APPLIED_FILE, Applied, AppliedFix
 from findwall.model.measurement import MEASUREMENT_FILE, Measurement
 

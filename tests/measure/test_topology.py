@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.cli.topology_text import to_text
-from findwall.measure.environment_gpu import GpuState
-from findwall.measure.environment_host import Host
-from findwall.measure.topology import leaves_machine, look_at_topology, read_topology
-from findwall.measure.topology_findings import judge_topology, pcie_gbit
-from findwall.measure.topology_sysfs import distance, redirects, sys_bus
+from findwall.machine.environment_gpu import GpuState
+from findwall.machine.environment_host import Host
+from findwall.machine.wiring import leaves_machine, look_at_topology, read_topology
+from findwall.machine.wiring_findings import judge_topology, pcie_gbit
+from findwall.machine.wiring_sysfs import distance, redirects, sys_bus
 from findwall.model.machine import Finding
 from findwall.model.topology import NvLink, PcieLink, Topology, nvlinks_between
 
@@ -290,7 +290,7 @@ class TestReading:
             now[0] += 0.01
             return now[0]
 
-        monkeypatch.setattr("findwall.measure.topology.monotonic", later)
+        monkeypatch.setattr("findwall.machine.wiring.monotonic", later)
         library = FakeNvml()
         found = read_topology(library, TWO, sysfs(tmp_path), limit_s=0.04)
         assert library.asked <= 3
@@ -311,7 +311,7 @@ class TestReading:
         def broken(*_: Any) -> None:
             raise RuntimeError("no such thing")
 
-        monkeypatch.setattr("findwall.measure.topology.read_topology", broken)
+        monkeypatch.setattr("findwall.machine.wiring.read_topology", broken)
         (finding,) = look_at_topology(FakeNvml(), TWO, sysfs(tmp_path))
         assert finding.id == "audit-incomplete" and "no such thing" in finding.sentence
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import tracewindow
-from findwall.measure.tracewindow import TEARDOWN, JobProfilers, TraceWindow
+from findwall.agent.tracing import tracewindow
+from findwall.agent.tracing.tracewindow import TEARDOWN, JobProfilers, TraceWindow
 
 
 class Profile:

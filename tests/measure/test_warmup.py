@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from findwall.measure.warmup import GIVE_UP_NS, WarmupTest, level_and_flat, slope
+from findwall.agent.timing.warmup import GIVE_UP_NS, WarmupTest, level_and_flat, slope
 
 MS = 1_000_000
 

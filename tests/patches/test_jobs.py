@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from applied_jobs import run
+from findwall.apply.live_threads import usable_cores
 from findwall.fixes.patch import patch_of
-from findwall.measure.threads import usable_cores
 from findwall.model.arms import ArmReport
 from findwall.model.patch import Patch
 

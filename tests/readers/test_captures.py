@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from findwall.agent.ending.storage import pack, put_in_place
 from findwall.errors import InputError
-from findwall.measure.storage import pack, put_in_place
 from findwall.model.events import Kind
 from findwall.model.measurement import Measurement, RunInfo, Trace
 from findwall.readers import open_run

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import NoUse, keep_cache
-from findwall.measure.environment import look_at_variables
+from findwall.machine.environment import look_at_variables
 from findwall.model.machine import Environment
 from findwall.walls import allocator
 from sketch import facts_of, sketch

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from examples import drawn
 from findwall.attribute.facts import Facts
 from findwall.attribute.workmodel.floors import TOO_SMALL_NS
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings

@@ -9,7 +9,7 @@ import pytest
 from findwall.attribute.facts import Facts, establish
 from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.attribute.step_views import split_by_phase
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import WALLS
 from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace

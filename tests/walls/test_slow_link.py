@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.ranks import compare_ranks, with_ranks
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.walls import slow_link
 from sketch import H200, KERNELS, facts_of, sketch
 from speaking import in_words

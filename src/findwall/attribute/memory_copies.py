@@ -9,7 +9,7 @@ import numpy as np
 
 from findwall.attribute.carriers import CARRIERS_SEARCHED, carriers
 from findwall.attribute.facts import Facts, matching, rows_of
-from findwall.hardware import lookup
+from findwall.machine.hardware import lookup
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64

@@ -8,7 +8,7 @@ import numpy as np
 
 from findwall.attribute.facts import Facts, found_once, matching, of_class, rows_of
 from findwall.attribute.without_gradients import backward_starts, unrecorded_rows
-from findwall.hardware import vendor
+from findwall.machine.hardware import vendor
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64

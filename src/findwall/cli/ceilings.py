@@ -12,7 +12,7 @@ from findwall.units import format_share
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from findwall.measure.ceilings import CeilingsReport, Rate
+    from findwall.machine.ceilings import CeilingsReport, Rate
 
 
 LONGEST_BAR = 30  # characters, so that a line of the curve fits into 80 columns
@@ -90,9 +90,9 @@ def command(
 
 def _kept(device: str | None) -> CeilingsReport | None:
     """A measurement of this device with this driver and torch, made earlier."""
-    from findwall.measure.ceilings import cached_report
-    from findwall.measure.ceilings.cores import core_name
-    from findwall.measure.environment import driver_version
+    from findwall.machine.ceilings import cached_report
+    from findwall.machine.ceilings.numpy_cores import core_name
+    from findwall.machine.environment import driver_version
 
     try:
         import torch
@@ -110,7 +110,7 @@ def _kept(device: str | None) -> CeilingsReport | None:
 
 def _is_doubtful(report: CeilingsReport) -> bool:
     """Marked so, or of cores whose load nobody looked at."""
-    from findwall.measure.neighbours import look
+    from findwall.machine.neighbours import look
 
     on_cores = not report.driver
     return bool(report.ceilings.doubt) or (on_cores and report.others_busy is None and look() is not None)
@@ -119,8 +119,8 @@ def _is_doubtful(report: CeilingsReport) -> bool:
 def _measured(
     device: str | None, budget_s: float, shapes: tuple[tuple[int, int, int], ...]
 ) -> tuple[CeilingsReport, Path | None]:
-    from findwall.measure.ceilings import measure_ceilings, store
-    from findwall.measure.environment import audit
+    from findwall.machine.ceilings import measure_ceilings, store
+    from findwall.machine.environment import audit
 
     click.echo(f"Measuring (at most {budget_s:.0f} s)…", err=True)
     for finding in audit():

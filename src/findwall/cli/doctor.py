@@ -34,8 +34,8 @@ def command(json_path: str | None, measure: bool) -> None:
 
     Needs neither a GPU nor torch. Nothing is changed.
     """
-    from findwall.measure import neighbours
-    from findwall.measure.environment import audit, versions
+    from findwall.machine import neighbours
+    from findwall.machine.environment import audit, versions
 
     torch, broken = _torch()
     topology = _topology()
@@ -44,7 +44,7 @@ def command(json_path: str | None, measure: bool) -> None:
     device = device_name(torch)
     report = None
     if measure:
-        from findwall.measure.ceilings import measure_ceilings, store
+        from findwall.machine.ceilings import measure_ceilings, store
 
         click.echo("Measuring (at most 30 s)…", err=True)
         report = measure_ceilings()
@@ -63,8 +63,8 @@ def command(json_path: str | None, measure: bool) -> None:
 
 def _topology() -> Topology:
     """How the machine is wired. Whatever breaks there, the rest is still looked at."""
-    from findwall.measure.environment_host import Host
-    from findwall.measure.topology import whole_topology
+    from findwall.machine.environment_host import Host
+    from findwall.machine.wiring import whole_topology
 
     try:
         return whole_topology(Host())
@@ -88,9 +88,9 @@ def _torch() -> tuple[Any, list[Finding]]:
 
 def device_name(torch: Any) -> str:
     """The device a job would use here: torch's first GPU, else NVML's, else the cores."""
-    from findwall.measure.ceilings.cores import core_name
-    from findwall.measure.environment_gpu import nvml, visible_states
-    from findwall.measure.environment_host import Host
+    from findwall.machine.ceilings.numpy_cores import core_name
+    from findwall.machine.environment_gpu import nvml, visible_states
+    from findwall.machine.environment_host import Host
 
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name(0))
@@ -100,8 +100,8 @@ def device_name(torch: Any) -> str:
 
 
 def _known_ceilings(device: str, versions: dict[str, str | None]) -> Ceilings:
-    from findwall.hardware import table_ceilings
-    from findwall.measure.ceilings import cached_ceilings
+    from findwall.machine.ceilings import cached_ceilings
+    from findwall.machine.hardware import table_ceilings
 
     on_gpu = " cores" not in device
     driver = (versions["driver"] or "") if on_gpu else ""

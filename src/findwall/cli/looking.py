@@ -62,7 +62,7 @@ def look_at(
 def lacks_ceilings(seen: Diagnosis) -> bool:
     """A job that ran on this machine's cores, of which nobody knows yet what they can do: no table has a
     CPU."""
-    from findwall.measure.ceilings.cores import core_name
+    from findwall.machine.ceilings.numpy_cores import core_name
 
     machine = seen.machine
     return machine.ceilings.get("source") == "unknown" and machine.device == core_name()

@@ -11,7 +11,7 @@ from findwall.model.measurement import RUN_FILE
 def resolve(paths: tuple[str, ...]) -> tuple[list[str], str]:
     """The paths to read, and a line that says which was chosen; empty where a person chose."""
     if not paths:
-        from findwall.measure.runfolder import RUNS  # who names a file need not wait for it
+        from findwall.agent.ending.runfolder import RUNS  # who names a file need not wait for it
 
         if not Path(RUNS).is_dir():
             raise InputError(

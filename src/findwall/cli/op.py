@@ -66,7 +66,7 @@ def command(
     from findwall.attribute.onpaper import on_paper
     from findwall.cli.op_probe import find_gpu, run_here
     from findwall.cli.op_text import document, to_text
-    from findwall.measure.environment_gpu import gpu_here
+    from findwall.machine.environment_gpu import gpu_here
 
     question = parse(op, shape, number_format, reads)
     target = find_gpu() if probe else None
@@ -143,8 +143,8 @@ def _size(word: str, is_count: bool) -> int | None:
 
 def ceilings_of(gpu: str | None, here: str | None = None) -> Ceilings:
     """What was measured of a GPU on this machine, else the table's figures; by default of the one here."""
-    from findwall.hardware import GPUS, table_ceilings
-    from findwall.measure.ceilings import kept_gpus
+    from findwall.machine.ceilings import kept_gpus
+    from findwall.machine.hardware import GPUS, table_ceilings
 
     kept = kept_gpus()
     measured = {ceilings.device: ceilings for ceilings in kept}

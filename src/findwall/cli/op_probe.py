@@ -9,13 +9,13 @@ from findwall.errors import FindwallError, InputError
 
 if TYPE_CHECKING:
     from findwall.attribute.onpaper import Paper
-    from findwall.measure.probe import Target
     from findwall.model.probes import Probe, Probes
+    from findwall.probe.measuring import Target
 
 
 def find_gpu() -> Target:
     """The GPU that torch uses here; InputError says why there is none."""
-    from findwall.measure.probe import Target
+    from findwall.probe.measuring import Target
 
     hint = "Run it where torch and the GPU are, or leave --probe out for the answer on paper."
     try:
@@ -70,8 +70,8 @@ def _same_gpu(device: str) -> Target:
 
 def _kept(gpu: str, wanted: list[Probe]) -> Probes | None:
     """What was run before, where it is all there: that needs no torch."""
-    from findwall.measure.environment import driver_version, versions
-    from findwall.measure.probe_cache import kept_probes
+    from findwall.machine.environment import driver_version, versions
+    from findwall.probe.probe_cache import kept_probes
 
     known = kept_probes(gpu, driver_version() or "", versions()["torch"] or "")
     return known if known is not None and all(probe.key in known.ns for probe in wanted) else None
@@ -81,8 +81,8 @@ def _run(target: Target, wanted: list[Probe], again: bool) -> Probes:
     from msgspec.structs import replace
 
     from findwall.cli.probe import warn_if_shared
-    from findwall.measure.probe import run_probes
-    from findwall.measure.probe_cache import kept_probes, path_of, store
+    from findwall.probe.measuring import run_probes
+    from findwall.probe.probe_cache import kept_probes, path_of, store
 
     warn_if_shared(target)
     known = kept_probes(target.gpu, target.driver, target.version)

@@ -17,10 +17,10 @@ from findwall.errors import InputError
 from findwall.report.names import clean
 
 if TYPE_CHECKING:
-    from findwall.measure.probe import Target
     from findwall.model.diagnosis import Diagnosis
     from findwall.model.probes import Probe, Probes
     from findwall.model.run import Run
+    from findwall.probe.measuring import Target
 
 SHARED_GPU = "shared-gpu"  # as the environment's audit calls it
 
@@ -85,8 +85,8 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
     from findwall.attribute.probing import plan
     from findwall.cli.progress import progress_bar
     from findwall.examine import facts_of
-    from findwall.measure.probe import find_target, run_probes
-    from findwall.measure.probe_cache import kept_probes, path_of, store
+    from findwall.probe.measuring import find_target, run_probes
+    from findwall.probe.probe_cache import kept_probes, path_of, store
 
     ranks = facts_of(run, step_ms)
     if not ranks:
@@ -117,7 +117,7 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
 
 
 def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None:
-    from findwall.measure.analyst import ENDED_JOB_VARIABLE
+    from findwall.agent.ending.analyst import ENDED_JOB_VARIABLE
 
     fresh = sum(known is None or probe.key not in known.ns for probe in probes)
     say(f"{len(probes)} ways to run the step's ops on {target.gpu}, {fresh} not probed before")
@@ -128,7 +128,7 @@ def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None
 
 def warn_if_shared(target: Target) -> None:
     """Say so where somebody else uses the GPU."""
-    from findwall.measure.environment import audit
+    from findwall.machine.environment import audit
 
     if target.device.type == "cuda":
         for finding in audit(target.torch):
@@ -138,9 +138,9 @@ def warn_if_shared(target: Target) -> None:
 
 def _into_folder(folder: Path, probes: Probes, diagnosis: Diagnosis) -> None:
     """Beside the measurement, with the document that rests on it."""
-    from findwall.measure.probe_cache import store
     from findwall.model.measurement import DIAGNOSIS_FILE
     from findwall.model.probes import PROBES_FILE
+    from findwall.probe.probe_cache import store
     from findwall.report import document
 
     if not store(probes, folder / PROBES_FILE):

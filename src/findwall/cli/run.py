@@ -9,10 +9,10 @@ from typing import get_args
 
 import click
 
+from findwall.agent.launch import Judge, launch
+from findwall.agent.options import Last, Options
+from findwall.apply.applying import Apply, Effects
 from findwall.errors import InputError
-from findwall.measure.applying import Apply, Effects
-from findwall.measure.launch import Judge, launch
-from findwall.measure.options import Last, Options
 from findwall.model.arms import REPORT
 
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from findwall.agent.secrets import mask_arguments
 from findwall.cli.launchers import launch_of
 from findwall.errors import InputError
-from findwall.measure.secrets import mask_arguments
 
 LONGEST_WORD = 60  # characters: longer values are configurations, or what nobody should read over a shoulder
 MOST_WORDS = 24

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.agent.options import disabled
 from findwall.errors import InputError
 from findwall.files import write_atomically
-from findwall.measure.options import disabled
 from findwall.model.patch import Patch
 from findwall.report.names import clean
 

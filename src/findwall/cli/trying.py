@@ -246,7 +246,7 @@ def _of(left_s: float, about_s: float) -> str:
 
 def run_folder(target: str) -> Path:
     """A new one, where `findwall run` has its own."""
-    from findwall.measure.runfolder import RUNS, safe_name
+    from findwall.agent.ending.runfolder import RUNS, safe_name
 
     parent = Path.cwd() / RUNS
     name = f"{safe_name(target)}-try"

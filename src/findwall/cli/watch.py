@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from findwall.measure.watching.watcher import Watcher
     from findwall.model.diagnosis import Diagnosis
+    from findwall.watch.watcher import Watcher
 
 FIRST_VERDICT_S = 20.0
 DRAWN_EVERY_S = 2.0
@@ -41,8 +41,8 @@ Draw = Callable[["Watcher"], None]
 @click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what is known.")
 @click.option("--json", "json_target", metavar="FILE", help="Write the Diagnosis as JSON; - for stdout only.")
 def command(pid: int, seconds: float | None, is_brief: bool, json_target: str | None) -> None:
-    from findwall.measure.watching.processes import root_process
-    from findwall.measure.watching.watcher import Watcher
+    from findwall.watch.job_processes import root_process
+    from findwall.watch.watcher import Watcher
 
     root_process(pid)  # a mistyped number is told at once
     for name in LOADED_FIRST:

@@ -9,7 +9,7 @@ from findwall.attribute.facts import Facts, matching, of_class
 from findwall.attribute.host_cores import workers_a_core
 from findwall.attribute.memory_copies import downloaded, uploaded
 from findwall.attribute.step_traits import graph_share
-from findwall.hardware import vendor
+from findwall.machine.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry
 from findwall.model.run import Rank, Run

@@ -12,7 +12,7 @@ from findwall.examine.circumstances import Circumstances, circumstances, circums
 from findwall.examine.counted_kernels import diagnose_kernels
 from findwall.examine.device import diagnose_device
 from findwall.examine.untraced import diagnose_without_device
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
@@ -108,7 +108,7 @@ def _ceilings(run: Run) -> Ceilings:
     if run.ceilings.known:
         return run.ceilings
     if run.kind in ("run-folder", "watch"):
-        from findwall.measure.ceilings import cached_ceilings  # a trace is read without it
+        from findwall.machine.ceilings import cached_ceilings  # a trace is read without it
 
         measured = cached_ceilings(run.first.device_name or "")
         if measured is not None:

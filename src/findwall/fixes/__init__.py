@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from findwall.apply.applying import Apply
 from findwall.attribute.carriers import carriers
 from findwall.attribute.facts import Facts, matching, of_class, rows_of, small_kernels, time_of
 from findwall.attribute.figures import NO_MODEL, gain_ms, missing, step_ms
@@ -25,7 +26,6 @@ from findwall.attribute.step_traits import (
 )
 from findwall.attribute.waits import launch_idle
 from findwall.attribute.whatif import at_most, free_launches, gone, ideal, to_floor
-from findwall.measure.applying import Apply
 from findwall.model.claims import Claim, Figure, Figures, lines, plain
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change

@@ -20,6 +20,7 @@ from functools import partial
 
 import numpy as np
 
+from findwall.apply.compiling import compile_models
 from findwall.attribute.fusion import WRITTEN_ANEW
 from findwall.attribute.host_cores import apart_from_idle_cores
 from findwall.attribute.shapes import slow_convolutions
@@ -36,7 +37,6 @@ from findwall.fixes import (
     time_of,
     to_floor,
 )
-from findwall.measure.compiling import compile_models
 from findwall.patches.compiled import compile_named
 
 MOVES = ("slow-kernels",)

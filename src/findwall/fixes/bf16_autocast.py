@@ -25,6 +25,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.autocasting import autocast_models
 from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
 from findwall.attribute.rewritten_step import (
     autocast_at_best,
@@ -49,8 +51,6 @@ from findwall.fixes import (
     time_of,
 )
 from findwall.fixes.refusals import not_narrowed
-from findwall.measure.applying import Effect
-from findwall.measure.autocasting import autocast_models
 from findwall.patches.autocast import autocast_lines
 
 MOVES = (

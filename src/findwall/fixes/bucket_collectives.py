@@ -21,12 +21,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.job_lines import passed
+from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.attribute.collectives import collectives_a_step
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
 from findwall.fixes.refusals import NO_COLLECTIVES
-from findwall.measure.applying import Effect
-from findwall.measure.places import passed
-from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 

@@ -29,6 +29,11 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.model_calls import Call, Model, each_model
+from findwall.apply.registry import APPLIED, REGISTRY
+from findwall.apply.state_layout import LaidStates
+from findwall.apply.tracing_now import is_compiling_of
 from findwall.attribute.likely_times import compiles, in_layout, narrows, turned
 from findwall.attribute.memory_copies import turned_by_library
 from findwall.attribute.shapes import channels_last, convolves, on_images, under_convolution
@@ -47,11 +52,6 @@ from findwall.fixes import (
     time_of,
     unless,
 )
-from findwall.measure.applying import Effect
-from findwall.measure.laid_states import LaidStates
-from findwall.measure.models import Call, Model, each_model
-from findwall.measure.registry import APPLIED, REGISTRY
-from findwall.measure.tracing import is_compiling_of
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.patches import NoPatch

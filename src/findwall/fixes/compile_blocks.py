@@ -17,9 +17,9 @@ As of torch.compile: results differ in the last bits, and changing shapes make i
 
 from __future__ import annotations
 
+from findwall.apply.repeated_blocks import compile_blocks
 from findwall.attribute.rewritten_step import COMPILED_AWAY
 from findwall.fixes import Facts, Fix, Outcome, cannot_tell
-from findwall.measure.blocks import compile_blocks
 from findwall.patches.compiled import compile_each_block
 
 MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))

@@ -26,6 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.registry import APPLIED, REGISTRY
+from findwall.apply.roots import roots
 from findwall.attribute.shapes import shapes_change, slow_convolutions, under_convolution
 from findwall.fixes import (
     Claim,
@@ -43,9 +46,6 @@ from findwall.fixes import (
     to_floor,
 )
 from findwall.fixes.refusals import ON_CORES
-from findwall.measure.applying import Effect
-from findwall.measure.registry import APPLIED, REGISTRY
-from findwall.measure.roots import roots
 from findwall.model.catalogue import NEAR
 from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch

@@ -28,6 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.new_objects import after_made
+from findwall.apply.optimizer_flags import KeptWay
 from findwall.attribute.step_traits import HAVE_FUSED
 from findwall.attribute.waits import optimizer_launches
 from findwall.attribute.whatif import in_lists, lists_at_best, passes_ns
@@ -45,9 +48,6 @@ from findwall.fixes import (
     rows_of,
     step_ms,
 )
-from findwall.measure.applying import Effect
-from findwall.measure.kept_ways import KeptWay
-from findwall.measure.made import after_made
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor

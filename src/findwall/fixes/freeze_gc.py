@@ -21,11 +21,11 @@ import gc
 import sys
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.registry import APPLIED, REGISTRY, STEP_POST_HOOK
+from findwall.apply.roots import roots
 from findwall.attribute.memory_copies import BULK_BYTES, downloads
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gain_ms, ideal, lines, no_use, step_ms, surely
-from findwall.measure.applying import Effect
-from findwall.measure.registry import APPLIED, REGISTRY, STEP_POST_HOOK
-from findwall.measure.roots import roots
 from findwall.model.applied import Place
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.patches import NoPatch

@@ -25,6 +25,10 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.job_lines import passed
+from findwall.apply.optimizer_flags import KeptWay
+from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.attribute.figures import SECOND_NAMED_SHARE
 from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.attribute.waits import optimizer_launches
@@ -44,10 +48,6 @@ from findwall.fixes import (
     time_of,
     to_floor,
 )
-from findwall.measure.applying import Effect
-from findwall.measure.kept_ways import KeptWay
-from findwall.measure.places import passed
-from findwall.measure.registry import APPLIED, REGISTRY
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.patches.editor import Editor
 from findwall.patches.optimizers import set_way

@@ -28,6 +28,10 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.apply.applying import Effect
+from findwall.apply.live_loaders import Unchanged, loaders, set_on, workers_of
+from findwall.apply.live_threads import usable_cores
+from findwall.apply.loader_notes import note_others, note_shuffling
 from findwall.attribute.figures import restarting_ms
 from findwall.attribute.host_cores import (
     WORKER_SHARE,
@@ -41,10 +45,6 @@ from findwall.attribute.host_cores import (
 from findwall.attribute.whatif import best_step
 from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
-from findwall.measure.applying import Effect
-from findwall.measure.loader_notes import note_others, note_shuffling
-from findwall.measure.loaders import Unchanged, loaders, set_on, workers_of
-from findwall.measure.threads import usable_cores
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader

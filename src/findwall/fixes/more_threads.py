@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.live_threads import hold_threads, usable_cores
 from findwall.attribute.host_cores import cores_in_use, on_all_cores
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, on_cores, unless
-from findwall.measure.applying import Effect
-from findwall.measure.threads import hold_threads, usable_cores
 from findwall.patches.threads import hold_in_script
 
 

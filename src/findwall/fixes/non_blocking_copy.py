@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.pinned import pinned_copies
 from findwall.attribute.memory_copies import uploads
 from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
 from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, step_ms, surely, unless
 from findwall.fixes.refusals import COPIES_ON_CORES, COPIES_UNTOLD
-from findwall.measure.applying import Effect
-from findwall.measure.pinned import pinned_copies
 from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor

@@ -30,11 +30,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.live_loaders import loaders, workers_of
+from findwall.apply.live_threads import hold_threads, usable_cores
 from findwall.attribute.timed_steps import in_line_share
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, gain_ms, ideal, no_use, step_ms
-from findwall.measure.applying import Effect
-from findwall.measure.loaders import loaders, workers_of
-from findwall.measure.threads import hold_threads, usable_cores
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.patches.editor import Editor
 from findwall.patches.threads import hold_in_script

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from findwall.apply.padded_layers import pad_linear
 from findwall.attribute.carriers import CARRIERS_SEARCHED
 from findwall.attribute.likely_times import in_format, layout_with
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
 from findwall.attribute.step_traits import has_shapes
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, cannot_tell, carriers, no_use
-from findwall.measure.padding import pad_linear
 from findwall.replay.change import Change
 
 

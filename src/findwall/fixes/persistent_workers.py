@@ -27,12 +27,12 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.live_loaders import loaders, workers_of
+from findwall.apply.loader_notes import note_others, note_shuffling
 from findwall.attribute.figures import restarting_ms, restarts
 from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, ideal, no_use, unclear_if, unless
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
-from findwall.measure.applying import Effect
-from findwall.measure.loader_notes import note_others, note_shuffling
-from findwall.measure.loaders import loaders, workers_of
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.patches.editor import Editor
 from findwall.patches.loaders import set_in_loader

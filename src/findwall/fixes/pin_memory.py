@@ -23,13 +23,13 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from findwall.apply.applying import Effect
+from findwall.apply.live_loaders import loaders, show_first_batch
+from findwall.apply.loader_notes import note_others
+from findwall.apply.pinned import pinned_copies
 from findwall.attribute.memory_copies import at_link_rate, uploads
 from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.refusals import COPIES_HIDDEN, COPIES_ON_CORES, COPIES_UNTOLD
-from findwall.measure.applying import Effect
-from findwall.measure.loader_notes import note_others
-from findwall.measure.loaders import loaders, show_first_batch
-from findwall.measure.pinned import pinned_copies
 from findwall.model.applied import Place
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.compiling import compile_models
 from findwall.attribute.likely_times import calls_a_step, host_ns
 from findwall.attribute.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, free_launches, is_training, launch_idle
 from findwall.fixes.refusals import ON_CORES, REPLAYED
-from findwall.measure.applying import Effect
-from findwall.measure.compiling import compile_models
 from findwall.patches.compiled import compile_named
 from findwall.replay.change import Change, Issue, Ready
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.apply.late_reads import read_late
 from findwall.attribute.figures import SECOND_NAMED_SHARE
 from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
-from findwall.measure.late_reads import read_late
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without
 

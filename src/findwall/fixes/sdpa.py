@@ -24,6 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.model_calls import Model, each_model
+from findwall.apply.seenops import seen_ops
 from findwall.attribute.figures import calls_text
 from findwall.attribute.number_formats import SIXTEEN_BITS
 from findwall.attribute.places import line_of
@@ -46,9 +49,6 @@ from findwall.fixes import (
     time_of,
     to_floor,
 )
-from findwall.measure.applying import Effect
-from findwall.measure.models import Model, each_model
-from findwall.measure.seenops import seen_ops
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
 from findwall.patches import NoPatch

@@ -24,6 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from findwall.apply.applying import Effect
+from findwall.apply.registry import APPLIED, REGISTRY
+from findwall.apply.roots import roots
 from findwall.attribute.likely_times import in_format, layout_with, narrows
 from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
 from findwall.attribute.whatif import at_math
@@ -43,9 +46,6 @@ from findwall.fixes import (
     unclear_if,
     unless,
 )
-from findwall.measure.applying import Effect
-from findwall.measure.registry import APPLIED, REGISTRY
-from findwall.measure.roots import roots
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
 from findwall.model.machine import MATH_TYPES

@@ -25,6 +25,7 @@ from functools import partial
 
 import numpy as np
 
+from findwall.apply.compiling import compile_models
 from findwall.attribute.carriers import ops_named
 from findwall.attribute.facts import too_small_share
 from findwall.attribute.figures import blind_ms
@@ -59,7 +60,6 @@ from findwall.fixes import (
     to_floor,
     without_floors,
 )
-from findwall.measure.compiling import compile_models
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.patches.compiled import compile_named

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from findwall.agent.ending.stderr import say
 from findwall.integrations.verdict_figures import numbers, words
-from findwall.measure.stderr import say
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run folder holds of one rank: raw figures, written by `measure`, read by `readers`.
+"""What a run folder holds of one rank: raw figures, written by `agent`, read by `readers`.
 
 Times are integer nanoseconds. None is "could not be measured", never zero.
 """

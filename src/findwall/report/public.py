@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from findwall.hardware import GPUS
+from findwall.machine.hardware import GPUS
 
 _LISTS = Path(__file__).parent / "public_names"
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

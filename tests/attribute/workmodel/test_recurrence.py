@@ -6,7 +6,7 @@ import pytest
 
 from book import Book
 from findwall.attribute.kernels import KernelTable, kernel_table
-from findwall.hardware import table_ceilings
+from findwall.machine.hardware import table_ceilings
 from findwall.structure.links import link
 
 H200 = table_ceilings("NVIDIA H200")

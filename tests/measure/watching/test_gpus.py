@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from findwall.measure import telemetry
-from findwall.measure.telemetry import MOST_SAMPLES, Gauges
-from findwall.measure.watching.gpus import Board, Gpu, GpuList, gpus_of, list_gpus
+from findwall.agent.timing import telemetry
+from findwall.agent.timing.telemetry import MOST_SAMPLES, Gauges
+from findwall.watch.gpus import Board, Gpu, GpuList, gpus_of, list_gpus
 
 ONE = Gpu("GPU-1", "NVIDIA H200", 141 << 30, {10: 5, 11: 9})
 TWO = Gpu("GPU-2", "NVIDIA H200", 141 << 30, {11: 20})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from findwall.errors import InputError
-from findwall.measure.watching.processes import (
+from findwall.watch.job_processes import (
     Process,
     helpers_of,
     is_alive,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure.watching.sources import Sources
 from findwall.model.watched import SeenStack, StackFrame
+from findwall.watch.seen_lines import Sources
 
 BOOT, STARTED_TICKS = 1_000_000, 100
 LIBRARY = StackFrame("forward", "/opt/env/lib/python3.11/site-packages/torch/nn/modules/linear.py", 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure.watching import spy
+from findwall.watch import spy
 from recorded_looks import recorded
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from findwall.measure.watching.usage import between, mean, totals
+from findwall.watch.usage import between, mean, totals
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MIB = 1024**2

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from findwall.measure.watching import watcher as watching
-from findwall.measure.watching.sources import Sources
-from findwall.measure.watching.spy import ThreadStack
-from findwall.measure.watching.watcher import Watcher, training_stacks
 from findwall.model.watched import SeenStack, StackFrame
+from findwall.watch import watcher as watching
+from findwall.watch.seen_lines import Sources
+from findwall.watch.spy import ThreadStack
+from findwall.watch.watcher import Watcher, training_stacks
 
 OWN, LOADER = (
     "/home/user/job/train.py",

@@ -1,0 +1,245 @@
+"""The verdict, worked out in another process: it sees no GPU, is no rank of the job, and is nice to it.
+
+Run as a module it waits for the ranks' files, then calls `findwall read` on the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from findwall.agent.ending.closing import closing_line
+from findwall.agent.ending.helper_process import Helper, Process, send_out
+from findwall.agent.ending.runfolder import RunFolder
+from findwall.agent.ending.stderr import is_open, say
+from findwall.agent.ending.storage import discard, pack, put_in_place
+from findwall.agent.membership import DISTRIBUTED_VARIABLES, Membership
+from findwall.agent.options import Options
+from findwall.model.measurement import (
+    DIAGNOSIS_FILE,
+    MEASUREMENT_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    Measurement,
+    RunInfo,
+)
+
+COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
+# Which job has just ended that still holds memory of the device: its process takes no time of it.
+ENDED_JOB_VARIABLE = "FINDWALL_ENDED_JOB"
+RANKS_WAIT_S = 60.0
+JOB_END_WAIT_S = 300.0
+NICENESS = 10
+
+
+_helper: Helper | None = None
+
+
+def prepare(options: Options, rank: Membership) -> None:
+    """Before the job's first line: whoever starts the verdict later is no child of the job."""
+    global _helper
+    if options.verdict and rank.speaks and _helper is None:
+        _helper = send_out()
+
+
+def forked() -> None:
+    """In a child of the job."""
+    global _helper
+    if _helper is not None:
+        _helper.forget()
+        _helper = None
+
+
+class Analyst:
+    """The verdict on this job, begun once, by the rank that speaks."""
+
+    def __init__(self, options: Options, rank: Membership) -> None:
+        self._options, self._rank = options, rank
+        self._folder = Path()
+        self._process: Process | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._process is not None
+
+    @property
+    def is_there(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def begin(self, folder: RunFolder | None) -> None:
+        if self._options.verdict and self._rank.speaks and folder is not None and not self.begun:
+            self._folder = folder.path
+            self._process = start(folder.path, self._options, self._rank.world_size)
+
+    def end(self, quietly: bool = False) -> None:
+        """Wait for what was begun; it prints itself. `quietly`: another one follows."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        done = wait(process)
+        if quietly:
+            return
+        if not done:
+            say(f"no verdict; `findwall read {self._folder}` tries again")
+            return
+        say(closing_line(self._folder))
+        if self._options.json == "-":
+            _put_out(self._folder / DIAGNOSIS_FILE)
+
+
+def _put_out(document: Path) -> None:
+    """On the job's stdout, if that is still there."""
+    try:
+        sys.stdout.write(document.read_text())
+    except (OSError, ValueError, AttributeError):  # closed, or replaced by something else
+        say(f"stdout is closed: the document is {document}")
+
+
+def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> Process:
+    """Begin. What the verdict prints goes to `stdout`, the job's stderr."""
+    command = [sys.executable, "-m", "findwall.agent.ending.analyst", str(folder), str(world_size)]
+    if options.json is not None and options.json != "-":
+        command.append(str(Path(options.json).absolute()))
+    return _start(command, folder, stdout, 2)
+
+
+def _start(command: list[str], folder: Path, stdout: int, stderr: int) -> Process:
+    stdout, stderr = (file if is_open(file) else subprocess.DEVNULL for file in (stdout, stderr))
+    # In the run's folder: the job's may hold modules that shadow others.
+    asked = None if _helper is None else _helper.ask(command, environment(), folder, stdout, stderr)
+    if asked is not None:
+        return asked
+    # A loop that is measured from inside its script, or a job that has closed our line: a child then.
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment(),
+        cwd=folder,
+        start_new_session=True,  # Ctrl-C is the job's
+    )
+
+
+def environment() -> dict[str, str]:
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in DISTRIBUTED_VARIABLES and not name.startswith("TORCHELASTIC_")
+    }
+    environ["CUDA_VISIBLE_DEVICES"] = ""
+    environ.pop("CUDA_INJECTION64_PATH", None)
+    # findwall must be found where this process found it, also when that is not an installed place.
+    own = str(Path(__file__).resolve().parents[3])
+    # Absolute, because the verdict is worked out in another folder.
+    given = [
+        str(Path(entry).absolute()) for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry
+    ]
+    if "site-packages" not in own and "dist-packages" not in own:
+        given.insert(0, own)
+    if given:
+        environ["PYTHONPATH"] = os.pathsep.join(given)
+    return environ
+
+
+def wait(process: Process, timeout: float = JOB_END_WAIT_S) -> bool:
+    """Wait for the verdict at the job's end. A second Ctrl-C ends that too."""
+    try:
+        return process.wait(timeout) == 0
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        return False
+
+
+def write_late(folder: Path, options: Options) -> None:
+    """The document a person asked for, of a job that left before any verdict was begun.
+
+    Nothing is printed beside it (the job's own last words are what counts), and no rank is waited for: after
+    a failure they may never come. A Ctrl-C ends it.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        process = _start(_read_command(folder), folder, nowhere, nowhere)
+    finally:
+        os.close(nowhere)
+    document = folder / DIAGNOSIS_FILE
+    if not wait(process) or not document.is_file():
+        say(f"no verdict; `findwall read {folder}` says why")
+    elif options.json == "-":
+        _put_out(document)
+    elif options.json is not None:
+        shutil.copyfile(document, options.json)
+
+
+def probe(folder: Path, options: Options) -> None:
+    """Run the ops of a job that has ended as fixes would run them; it prints the verdict anew.
+
+    In a process of its own, on the job's device: what the job still holds of its memory is its own.
+    """
+    command = [sys.executable, "-m", "findwall", "probe", str(folder)]
+    command += ["--brief"] if options.brief else []
+    command += ["--json", options.json] if options.json is not None and options.json != "-" else []
+    environ = {**environment(), ENDED_JOB_VARIABLE: str(os.getpid())}
+    environ.pop("CUDA_VISIBLE_DEVICES")
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    stderr = 2 if is_open(2) else subprocess.DEVNULL
+    subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env=environ, cwd=folder, check=False
+    )
+
+
+def missing_ranks(folder: Path, world_size: int) -> list[int]:
+    return [rank for rank in range(world_size) if not _is_final(folder / f"rank{rank}" / MEASUREMENT_FILE)]
+
+
+def _is_final(path: Path) -> bool:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Measurement).final
+    except (OSError, msgspec.MsgspecError):
+        return False
+
+
+def _read_command(folder: Path) -> list[str]:
+    given = os.environ.get(COMMAND_VARIABLE)
+    base = shlex.split(given) if given else [sys.executable, "-m", "findwall", "read"]
+    page = [] if given else ["--page", str(folder / REPORT_FILE)]
+    return [*base, str(folder), "--json", str(folder / DIAGNOSIS_FILE), *page, *_view(folder)]
+
+
+def _view(folder: Path) -> list[str]:
+    """How the job's owner wants to see it."""
+    try:
+        options = msgspec.json.decode((folder / RUN_FILE).read_bytes(), type=RunInfo).options
+    except (OSError, msgspec.MsgspecError):
+        return []
+    top = options.get("top")
+    return [*(["--brief"] if options.get("brief") else []), *(["--top", str(top)] if top else [])]
+
+
+def main(arguments: list[str]) -> Any:
+    folder, world_size = Path(arguments[0]), int(arguments[1])
+    os.nice(NICENESS)
+    until = time.monotonic() + RANKS_WAIT_S
+    while world_size > 1 and missing_ranks(folder, world_size) and time.monotonic() < until:
+        time.sleep(0.2)
+    with ThreadPoolExecutor(1) as beside:
+        packing = beside.submit(pack, folder)
+        outcome = subprocess.run(_read_command(folder), check=False, umask=0o077).returncode
+    (put_in_place if outcome == 0 else discard)(packing.result())
+    if outcome == 0 and len(arguments) > 2 and (folder / DIAGNOSIS_FILE).is_file():
+        shutil.copyfile(folder / DIAGNOSIS_FILE, arguments[2])
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""Which line of Python the job's thread stands on: a thread that looks often, for a short while."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from findwall.agent.timing.thread_stacks import look
+from findwall.model.measurement import Line
+
+SAMPLE_PERIOD_S = 0.007  # no divisor of common step times
+SAMPLES = 150  # about a second of them: a line with a tenth of the time is then seen some 15 times
+MOST_SAMPLES = 400  # over a longer time: then they come less often
+LINES_KEPT = 12
+# Python lets a thread wait 5 ms for another's interpreter lock. Within that the job comes to its next op,
+# which gives the lock away: the sampler would see the line of that op, whatever the job did before it.
+SWITCH_S = 0.0002
+
+_OWN = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_paths().get(key, "") for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(path + os.sep for path in paths if path)
+
+
+class LineSampler:
+    """Samples one thread until it has enough, or is stopped."""
+
+    def __init__(
+        self,
+        thread_id: int,
+        seconds: float = SAMPLES * SAMPLE_PERIOD_S,
+        also: Callable[[FrameType], None] | None = None,
+    ) -> None:
+        """`also`: who is shown each frame too."""
+        self._thread_id = thread_id
+        self._also = also
+        self._wanted = min(max(SAMPLES, round(seconds / SAMPLE_PERIOD_S)), MOST_SAMPLES)
+        self._period = max(SAMPLE_PERIOD_S, seconds / self._wanted)
+        self._stop = threading.Event()
+        self._libraries = (*_library_folders(), "<frozen", _OWN)
+        self._seen: Counter[tuple[str, int, str, str]] = Counter()
+        self.samples = 0
+        self._thread = threading.Thread(target=self._sample, name="findwall-lines", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def finished(self) -> bool:
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def _sample(self) -> None:
+        patience = sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH_S, patience))
+        try:
+            self._look()
+        finally:
+            sys.setswitchinterval(patience)
+
+    def _look(self) -> None:
+        while self.samples < self._wanted and not self._stop.wait(self._period):
+            look(self._thread_id, self._see)
+
+    def _see(self, frame: FrameType) -> None:
+        self.samples += 1
+        self._seen[self._place(frame)] += 1
+        self._show(frame)
+
+    def _show(self, frame: FrameType) -> None:
+        if self._also is None:
+            return
+        try:
+            self._also(frame)
+        except Exception:  # noqa: BLE001 - fail open: the frame runs on meanwhile, and what it holds changes
+            return
+
+    def _place(self, frame: FrameType) -> tuple[str, int, str, str]:
+        """The innermost line of the person's own code, and the function it is in the end inside of."""
+        innermost = own = frame
+        walk: FrameType | None = frame
+        while walk is not None:
+            if not self._is_library(walk.f_code.co_filename):
+                own = walk
+                break
+            walk = walk.f_back
+        while innermost.f_code.co_filename.startswith(_OWN) and innermost.f_back is not None:
+            innermost = innermost.f_back  # a hook of ours is not what the job does there
+        inside = "" if innermost is own else _function(innermost)
+        return own.f_code.co_filename, own.f_lineno or 0, own.f_code.co_name, inside
+
+    def _is_library(self, file: str) -> bool:
+        if file.startswith(self._libraries) or "site-packages" in file or "dist-packages" in file:
+            return True
+        return "torchinductor" in file or file.startswith("<")  # code that the compiler wrote
+
+    def lines(self) -> list[Line]:
+        top = self._seen.most_common(LINES_KEPT)
+        return [
+            Line(f"{short(file)}:{number}", function, count / self.samples, inside)
+            for (file, number, function, inside), count in top
+        ]
+
+
+def _function(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
+
+
+def short(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return Path(file).name

@@ -1,0 +1,1 @@
+"""The few steps that are recorded with the profiler."""

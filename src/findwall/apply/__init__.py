@@ -1,0 +1,1 @@
+"""All that is changed in a live job, and the one registry that knows how it is undone."""

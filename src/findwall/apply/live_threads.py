@@ -1,0 +1,55 @@
+"""How many threads torch's ops use in the job's own process, for fixes that change it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from msgspec.structs import replace
+
+from findwall.apply.applying import Effect
+from findwall.apply.registry import APPLIED, REGISTRY, Call
+from findwall.model.machine import Telemetry
+
+
+def usable_cores() -> int:
+    """Those that this process may run on, shared by the ranks of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(cores // int(ranks), 1) if ranks.isdigit() and int(ranks) else cores
+
+
+def with_threads(telemetry: Telemetry, torch: Any) -> Telemetry:
+    """Beside who kept the cores busy, where somebody counted that."""
+    cpu = telemetry.cpu
+    return replace(telemetry, cpu=cpu and replace(cpu, threads=int(torch.get_num_threads())))
+
+
+def hold_threads(torch: Any, effect: Effect, fix: str, threads: int) -> None:
+    """Set this number, and keep it where the job sets another one. Workers choose for themselves."""
+    before, process = torch.get_num_threads(), os.getpid()
+    asked: list[int] = []
+
+    def holds(set_threads: Call) -> Call:
+        def hold(wanted: int) -> None:
+            if os.getpid() != process:
+                set_threads(wanted)
+                return
+            asked.append(wanted)
+            effect.at("threads", value=str(threads))
+            set_threads(threads)
+
+        return hold
+
+    torch.set_num_threads(threads)
+    REGISTRY.wrap(f"threads: {fix}", torch, "set_num_threads", holds, past_end=APPLIED)
+    effect.at("script", value=str(threads))
+    effect.missed(f"torch has {threads} threads here as it is")
+
+    def look() -> str:
+        other = next((number for number in (*asked, before) if number != threads), None)
+        if other is None or torch.get_num_threads() != threads:
+            return ""
+        return f"{threads} threads in torch's ops, where there would be {other}"
+
+    effect.at_end(look)

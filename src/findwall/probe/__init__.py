@@ -1,0 +1,1 @@
+"""Ops of a step, run on this device as fixes would run them."""
