@@ -24,9 +24,9 @@ import torch
 
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.found import Candidate, Found, Stack, View
-from findwall.verify.search import Settled, search
-from findwall.verify.trial import Arm, Plan, Trial, run_trial, step_in_report
+from findwall.trial.arms_in_turn import Arm, Plan, Trial, run_trial, step_in_report
+from findwall.trial.search import Settled, search
+from findwall.trial.stacks_tried import Candidate, Found, Stack, View
 
 HERE = Path(__file__).resolve().parent
 PIECES = 100

@@ -33,8 +33,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from findwall.verify.statistics import compare
-from findwall.verify.trial import Arm, Outcome, Plan, Process, Sample, Trial, fresh, run_trial
+from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Process, Sample, Trial, fresh, run_trial
+from findwall.trial.statistics import compare
 
 ZOO = Path(__file__).resolve().parent / "zoo"
 PLAIN = "plain"

@@ -29,7 +29,7 @@ from statistics import fmean
 from typing import Any
 
 from findwall.fixes import all_fixes
-from findwall.verify.judge import NOT_SETTLED
+from findwall.trial.judge import NOT_SETTLED
 from fix_names import FIX_OF
 
 HERE = Path(__file__).resolve().parent

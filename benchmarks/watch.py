@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from findwall.verify.statistics import student
+from findwall.trial.statistics import student
 from watch_jobs import JOBS, PLANTED
 
 HERE = Path(__file__).resolve().parent

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests draw their timelines with `sketch`
 
+import jobs as running
 from book import Book
 from captures import SHARED
 
@@ -47,3 +49,22 @@ def zoo_truth(shared: Path) -> dict[str, Any]:
 @pytest.fixture
 def book() -> Book:
     return Book()
+
+
+# -- real jobs through `python -m findwall run`, with a stand-in for the verdict's command ------------------
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> running.Jobs:
+    return running.Jobs(tmp_path)
+
+
+@pytest.fixture
+def warm_jobs(tmp_path: Path) -> running.Jobs:
+    """For what does not hang on a fresh interpreter: such a job starts in a third of the time."""
+    return running.Jobs(tmp_path, warm=True)
+
+
+@pytest.fixture
+def training() -> Callable[[str], str]:
+    return running.training

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from captures import FIXTURES
-from findwall.verify.trial import Arm, Outcome, Plan, Sample, Trial, run_trial
+from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Sample, Trial, run_trial
 
 ROOT = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -10,7 +10,7 @@ from captures import FIXTURES
 from findwall.cli.by_hand import left_by_hand
 from findwall.cli.trying import Tried
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
-from findwall.verify.found import Found
+from findwall.trial.stacks_tried import Found
 
 SAFETIES = {"fp8": "changes-numerics"}
 

@@ -39,7 +39,7 @@ from findwall.model.arms import ArmReport
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
 from findwall.model.machine import Ceilings
 from findwall.report.words.documents import worded
-from findwall.verify.trial import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
+from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
 from fixes.drawn import on_cores_without_floor
 
 JOB = """
@@ -452,7 +452,7 @@ def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(
     arms = trying._arms(job, {"ranks": ("loader-workers=1", "omp-threads", "keep-cache")})
     plan = Plan(rounds=1, read=step_in_report)
     outcome = run_trial(arms, plan).arms["ranks"]
-    if outcome.failures:  # torch's own trouble at exit: tests/measure/test_session.py tells of it
+    if outcome.failures:  # torch's own trouble at exit: tests/agent/test_session.py tells of it
         outcome = run_trial(arms, plan).arms["ranks"]
     assert not outcome.failures
     (report,) = outcome.reports

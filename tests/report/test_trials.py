@@ -10,10 +10,10 @@ from captures import FIXTURES
 from findwall.model.diagnosis import Diagnosis, Prescription, Range, Wall
 from findwall.model.patch import Patch
 from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
-from findwall.verify.equivalence import Losses
-from findwall.verify.found import EARLY, TOO_SHORT, Candidate, Found, Stage, View
-from findwall.verify.judge import MORE_TIME, Attempt, too_few
-from findwall.verify.statistics import Comparison
+from findwall.trial.equivalence import Losses
+from findwall.trial.judge import MORE_TIME, Attempt, too_few
+from findwall.trial.stacks_tried import EARLY, TOO_SHORT, Candidate, Found, Stage, View
+from findwall.trial.statistics import Comparison
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from findwall.cli.trying import Tried, rivals
 from findwall.fixes import all_fixes
 from findwall.model.diagnosis import Prescription
-from findwall.verify.judge import bare
+from findwall.trial.judge import bare
 
 
 def left_by_hand(tried: Tried, numerics: bool = True) -> list[Prescription]:

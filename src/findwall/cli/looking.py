@@ -15,8 +15,8 @@ import msgspec
 from findwall.errors import FindwallError
 from findwall.model.arms import DELETES_FILE, LOOK, READ_BACK_FILE, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
-from findwall.verify.processes import LOOK_S, Stop, end, overseen, own_folder, same_input
-from findwall.verify.trial import last_words
+from findwall.trial.arms_in_turn import last_words
+from findwall.trial.process_groups import LOOK_S, Stop, end, overseen, own_folder, same_input
 
 LIMIT_S = 600.0  # what one look at the job may take
 # To measure a CPU: what it usually takes, what it may take where others use the cores too, and until its

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from findwall.cli.launchers import Launch
     from findwall.cli.trying import Job, Tried
     from findwall.model.diagnosis import Diagnosis
-    from findwall.verify.found import View
+    from findwall.trial.stacks_tried import View
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -138,7 +138,7 @@ def _tell(
     from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials
-    from findwall.verify.found import EARLY
+    from findwall.trial.stacks_tried import EARLY
 
     diagnosis = with_trials(tried.before, tried.found)
     patch = patch_of(tried.found.stack, tried.applied)

@@ -35,11 +35,11 @@ from findwall.model.applied import Applied
 from findwall.model.arms import SEED, SINCE
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.series import Series
-from findwall.verify.found import AGAIN, EARLY, NO_LOOK, PLAIN, Candidate, Found, Stack, View
-from findwall.verify.judge import bare
-from findwall.verify.processes import is_piped_to
-from findwall.verify.search import Settled, search
-from findwall.verify.trial import ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
+from findwall.trial.arms_in_turn import ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
+from findwall.trial.judge import bare
+from findwall.trial.process_groups import is_piped_to
+from findwall.trial.search import Settled, search
+from findwall.trial.stacks_tried import AGAIN, EARLY, NO_LOOK, PLAIN, Candidate, Found, Stack, View
 
 OTHER_SEED = "1"
 LOOK_IS = 2.0  # times as long as a process of an arm, about: it is traced as well. Chosen by hand.

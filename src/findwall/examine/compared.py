@@ -24,8 +24,8 @@ from findwall.model.comparison import (
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import CONTENDED
 from findwall.report.names import clean
+from findwall.trial.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, prove_alike, verdict
 from findwall.units import format_ms
-from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, prove_alike, verdict
 
 TIMED = ("measured", "given")  # sources of a step that no profiler stretched
 # Of the step; chosen by hand. Twice what a trial asks for: there arms take turns, here one side was measured

@@ -13,11 +13,11 @@ from findwall.model.patch import Patch
 from findwall.report import by_hand, fix_phrases
 from findwall.report.names import clean
 from findwall.report.patch_text import WIDTH, diff_text, to_keep
+from findwall.trial.equivalence import plotted
+from findwall.trial.judge import NOT_SETTLED, Attempt, bare
+from findwall.trial.stacks_tried import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
+from findwall.trial.statistics import Comparison
 from findwall.units import format_bytes, format_ms, format_share
-from findwall.verify.equivalence import plotted
-from findwall.verify.found import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
-from findwall.verify.judge import NOT_SETTLED, Attempt, bare
-from findwall.verify.statistics import Comparison
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.

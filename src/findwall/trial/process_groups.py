@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from findwall.verify.watchdog import DONE, kill, started, strangers_to
+from findwall.trial.watchdog import DONE, kill, started, strangers_to
 
 LOOK_S = 0.02  # between two looks at a process
 OWN_FOLDER = "findwall-process-"  # its name begins so

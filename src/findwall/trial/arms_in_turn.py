@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findwall.model.arms import REPORT, ArmReport
-from findwall.verify.processes import LOOK_S, Process, Stop, end, overseen, own_folder, same_input
+from findwall.trial.process_groups import LOOK_S, Process, Stop, end, overseen, own_folder, same_input
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]

@@ -25,7 +25,7 @@ Verdict = Literal["faster", "slower", "no-difference"]
 LEVEL = 0.95  # chosen by hand, the usual one
 # Of what is called proven. An arm may be looked at after each of several rounds: with this, two arms that are
 # alike are told apart in about 1 % of trials (2 % where one is ten times noisier), and 3 % are found in 96 %
-# of them where processes vary by 1 % (three to six rounds; `tests/verify/test_search.py` plays it).
+# of them where processes vary by 1 % (three to six rounds; `tests/trial/test_search.py` plays it).
 PROOF = 0.99
 LENT = 1.0  # degree of freedom that one arm's spread lends to another's. Chosen by hand.
 LENT_NOISE = 0.05  # of the step; chosen by hand: two samples that agree may do so by chance

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from findwall.model.arms import Around
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.diagnosis import Range
+from findwall.trial.arms_in_turn import Outcome
+from findwall.trial.equivalence import Losses, compare_losses
+from findwall.trial.statistics import Comparison, prove, verdict
 from findwall.units import format_ms, format_share
-from findwall.verify.equivalence import Losses, compare_losses
-from findwall.verify.statistics import Comparison, prove, verdict
-from findwall.verify.trial import Outcome
 
 Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findwall.errors import InputError
-from findwall.verify.statistics import (
+from findwall.trial.statistics import (
     LEAST_DIFFERENCE,
     Comparison,
     compare,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from findwall.model.diagnosis import Range
-from findwall.verify.judge import Attempt
+from findwall.trial.judge import Attempt
 
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
 TOO_SHORT = "what is left of the budget is too short for another trial"

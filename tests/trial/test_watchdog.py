@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import jobs
-from findwall.verify import processes, watchdog
-from findwall.verify.trial import Arm, Plan, run_trial
+from findwall.trial import process_groups as processes
+from findwall.trial import watchdog
+from findwall.trial.arms_in_turn import Arm, Plan, run_trial
 
 needs_proc = pytest.mark.skipif(
     not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="the system does not tell"
@@ -36,7 +37,7 @@ os.rename(sys.argv[1] + '.tmp', sys.argv[1])
 """
 RUNNER = """
 import sys
-from findwall.verify.trial import Arm, Plan, run_trial
+from findwall.trial.arms_in_turn import Arm, Plan, run_trial
 run_trial([Arm('a', (sys.executable, '-S', '-c', sys.argv[1], sys.argv[2]), {}, sys.argv[3])], Plan(rounds=1))
 """
 

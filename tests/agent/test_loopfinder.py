@@ -26,7 +26,7 @@ from findwall.agent.step_ends.stepfinder import PATIENCE, StepEnd, StepFinder
 from findwall.apply.job_files import JobFiles
 
 CASES = Path(__file__).parent / "loop_cases.py"
-SOURCE = Path(loopfinder.__file__).parents[2]
+SOURCE = Path(loopfinder.__file__).parents[3]
 NS = 1_000_000_000
 
 

@@ -15,10 +15,10 @@ from examples import drawn
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport, Around
 from findwall.model.diagnosis import Range
-from findwall.verify.found import AGAIN, PLAIN, TOO_SHORT, Candidate, Found, Stack, View
-from findwall.verify.judge import Plain, disturbed, judge
-from findwall.verify.search import Settled, search
-from findwall.verify.trial import Ended, Failure, Outcome, Sample, Trial
+from findwall.trial.arms_in_turn import Ended, Failure, Outcome, Sample, Trial
+from findwall.trial.judge import Plain, disturbed, judge
+from findwall.trial.search import Settled, search
+from findwall.trial.stacks_tried import AGAIN, PLAIN, TOO_SHORT, Candidate, Found, Stack, View
 
 NOISE = (0.997, 1.0, 1.004)  # of three processes of one arm
 LOSSES = [4.0, 3.0, 2.0, 1.0]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from findwall.verify import processes
-from findwall.verify.processes import own_folder
+from findwall.trial import process_groups as processes
+from findwall.trial.process_groups import own_folder
 
 
 def inside(parent: Path) -> dict[str, str]:

@@ -215,7 +215,7 @@ def test_a_home_may_be_any_object(registry: Registry) -> None:
 CALLS = {"wrap", "wrapped", "set", "add", "hold"}
 SOURCES = [
     path
-    for folder in ("measure", "fixes")
+    for folder in ("agent", "apply", "machine", "probe", "watch", "fixes")
     for path in sorted(Path(findwall.__file__).parent.joinpath(folder).rglob("*.py"))
 ]
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from findwall.verify.trial import (
+from findwall.trial.arms_in_turn import (
     Arm,
     Plan,
     Said,
@@ -239,7 +239,7 @@ def test_a_runner_that_is_told_to_end_takes_its_processes_along(tmp_path: Path) 
     child = f"import os; open({str(note)!r}, 'w').write(str(os.getpid()) + ' '); {FOREVER}"
     code = f"""
 import sys
-from findwall.verify.trial import Arm, run_trial
+from findwall.trial.arms_in_turn import Arm, run_trial
 run_trial([Arm("a", (sys.executable, "-S", "-c", {child!r}))])
 """
     runner = subprocess.Popen([sys.executable, "-c", code])
@@ -262,8 +262,8 @@ def test_a_trial_runs_in_a_thread() -> None:
 
 READS = """
 import os, sys
-from findwall.verify.processes import is_piped_to
-from findwall.verify.trial import Arm, Plan, run_trial
+from findwall.trial.process_groups import is_piped_to
+from findwall.trial.arms_in_turn import Arm, Plan, run_trial
 
 job = "import sys; print('mean step ms', float(sys.stdin.read() or 1))"
 trial = run_trial([Arm("a", (sys.executable, "-c", job))], Plan(rounds=2))

@@ -17,20 +17,8 @@ from msgspec.structs import replace
 
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.diagnosis import Range
-from findwall.verify.found import (
-    AGAIN,
-    EARLY,
-    NO_LOOK,
-    PLAIN,
-    TOO_SHORT,
-    Candidate,
-    Found,
-    Stack,
-    Stage,
-    View,
-    joined,
-)
-from findwall.verify.judge import (
+from findwall.trial.arms_in_turn import ROUNDS, Outcome, Trial
+from findwall.trial.judge import (
     INTERRUPTED,
     MORE_TIME,
     Attempt,
@@ -45,8 +33,20 @@ from findwall.verify.judge import (
     trouble_of,
     unsettled,
 )
-from findwall.verify.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, noise_floor, prove, verdict
-from findwall.verify.trial import ROUNDS, Outcome, Trial
+from findwall.trial.stacks_tried import (
+    AGAIN,
+    EARLY,
+    NO_LOOK,
+    PLAIN,
+    TOO_SHORT,
+    Candidate,
+    Found,
+    Stack,
+    Stage,
+    View,
+    joined,
+)
+from findwall.trial.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, noise_floor, prove, verdict
 
 # All chosen by hand.
 AT_ONCE = 3  # candidates in one trial, so that each turn of the arms stays short

@@ -163,7 +163,7 @@ def test_how_far_it_is(engine, told):
 
 def test_every_stage_has_its_words():
     files = ("stages.py", "trace_stages.py", "control.py")
-    code = "".join(Path(statusline.__file__).with_name(one).read_text() for one in files)
+    code = "".join(Path(statusline.__file__).parents[1].joinpath(one).read_text() for one in files)
     names = {line.split('"')[1] for line in code.splitlines() if line.startswith('    name = "')}
     assert names == {"warm-up", "timing", *statusline.WORDS}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.verify.equivalence import FEWEST, apart, compare_losses, plotted
+from findwall.trial.equivalence import FEWEST, apart, compare_losses, plotted
 
 CURVES = st.lists(st.floats(0.1, 100), min_size=5, max_size=40)
 
