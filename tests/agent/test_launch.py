@@ -106,7 +106,7 @@ def test_signals_end_the_job_as_they_would_without_findwall(jobs, number):
     assert job.returncode == -number
     if number is signal.SIGINT:  # an interrupted python still runs what was registered for the exit
         assert out == "bye\n"
-        assert err.startswith("Traceback") and "KeyboardInterrupt" in err and "findwall/" not in err
+        assert err.startswith("Traceback") and "KeyboardInterrupt" in err and "src/findwall/" not in err
 
 
 IGNORED = """

@@ -147,7 +147,7 @@ def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
     )
     assert (run.code, (jobs.folder / "kept.json").read_text()) == (1, "{}")
     assert "\nRuntimeError: CUDA out of memory\n" in run.stderr
-    assert not re.search(r'File ".*/findwall/(measure|cli)/', run.stderr)
+    assert not re.search(r'File ".*/src/findwall/(agent|apply|cli)/', run.stderr)
     assert "the job ended with RuntimeError; `findwall read" in run.stderr
     assert run.measurement().job_ended == "RuntimeError"
 
@@ -180,7 +180,7 @@ def test_an_error_in_the_loader_shows_no_frame_of_findwall(jobs):
     """
     run = jobs.run(source)
     assert run.code == 1 and "KeyError: 'missing'" in run.stderr and "dataloader.py" in run.stderr
-    assert not re.search(r'File ".*/findwall/(measure|cli)/', run.stderr)
+    assert not re.search(r'File ".*/src/findwall/(agent|apply|cli)/', run.stderr)
 
 
 @pytest.mark.parametrize("ending", ["os._exit(5)", "os.kill(os.getpid(), 15)"])
@@ -245,7 +245,7 @@ def test_ctrl_c_in_training(jobs, training):
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=HANG_S)
     assert job.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt" in err and not re.search(r'File ".*findwall/agent', err)
+    assert "KeyboardInterrupt" in err and not re.search(r'File ".*src/findwall/agent', err)
 
 
 TWO_RANKS = """

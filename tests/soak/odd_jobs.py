@@ -21,7 +21,7 @@ OURS = re.compile(
     rb"^(findwall: .*|THE VERDICT|(USDT|STAGE):\d.*|ERROR: External init callback .*)\n", re.MULTILINE
 )
 ADDRESS = re.compile(rb"0x[0-9a-f]{6,}")
-OWN_FRAME = re.compile(rb'File "[^"]*/findwall/[^"]*"')
+OWN_FRAME = re.compile(rb'File "[^"]*/src/findwall/[^"]*"')
 TRACED = ("--wait", "2", "--steps", "5")
 ODD = os.fsdecode(b"n\xff\xe9")
 
