@@ -37,9 +37,13 @@ def evaluation(job: Trained, number: int) -> None:
 
 
 def found_in(path: Path, *args: Any, **options: Any) -> Gradientless:
-    found = without_gradients(recorded(path, *args, **options))
-    assert found is not None
-    return found
+    """Of a recording of three steps other processes may disturb one, which then counts as warm-up: of three
+    such recordings one is as the job is."""
+    for _ in range(3):
+        found = without_gradients(recorded(path, *args, **options))
+        if found is not None:
+            return found
+    raise AssertionError("not found in three recordings")
 
 
 # -- what torch writes ------------------------------------------------------------------------------
