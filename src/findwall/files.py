@@ -37,7 +37,7 @@ def write_atomically(path: Path, data: bytes, private: bool = False) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         draft.replace(path)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no draft stays behind, and it goes on
         draft.unlink(missing_ok=True)
         raise
 

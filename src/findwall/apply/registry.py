@@ -220,7 +220,7 @@ class Registry:
         layer._take_back = functools.partial(self._leave, spot, layer)
         try:
             spot.wrap(layer)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: what is put by half is taken back, and it goes on
             self._leave(spot, layer)
             raise
         return self._keep(layer)
