@@ -4,6 +4,8 @@
     python benchmarks/golden.py diff [NAME ...]  what differs now, field by field; verdicts first
     python benchmarks/golden.py score            right, wrong and silent verdicts where the truth is known
     python benchmarks/golden.py changes          every difference with its reason, into golden/changes.tsv
+    python benchmarks/golden.py same --to DIR    which documents differ by a byte from those of another tree:
+                                                 moves and renames change none
 
 A quarter of the recordings was drawn by lot before the first change (`"drawn": true` in recordings.json).
 `diff` and `score` leave them out unless `--drawn` asks for them: they are looked at once, at the end.
@@ -13,9 +15,12 @@ Recordings that lie in `../shared` are skipped where that folder is absent.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from multiprocessing import get_context
@@ -135,6 +140,44 @@ def _rounded(value: Any) -> Any:
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+def _exact(row: dict[str, Any]) -> bytes:
+    """A document to the byte, but for where its file lies and what reading it cost."""
+    import msgspec
+
+    from findwall.errors import FindwallError
+    from findwall.examine import examine
+    from findwall.readers import open_run
+
+    try:
+        found = msgspec.to_builtins(examine(open_run([ROOT / row["path"]]), row.get("step_ms")))
+    except FindwallError as error:
+        return str(error).encode()
+    return msgspec.json.encode({key: value for key, value in found.items() if key not in LEFT_OUT})
+
+
+def digest(row: dict[str, Any]) -> str:
+    return hashlib.sha256(_exact(row)).hexdigest()
+
+
+def same(rows: list[dict[str, Any]], to: Path) -> int:
+    """How many documents of this tree are not those of another, both made here and now."""
+    names = ",".join(row["name"] for row in rows)
+    # The other tree's documents of the same files, by this script: it may know nothing of digests itself.
+    env = {**os.environ, "PYTHONPATH": str(to.resolve() / "src")}
+    command = [sys.executable, __file__, "digests", names, "--drawn"]
+    told = json.loads(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
+    mine = _digests(rows)
+    other = [name for name in mine if mine[name] != told[name]]
+    print(f"{len(mine) - len(other)} of {len(mine)} documents are the same to the byte")
+    print("".join(f"  not: {name}\n" for name in other), end="")
+    return len(other)
+
+
+def _digests(rows: list[dict[str, Any]]) -> dict[str, str]:
+    with get_context("spawn").Pool(2) as pool:
+        return dict(zip([row["name"] for row in rows], pool.imap(digest, rows), strict=True))
+
+
 def _documents(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     with get_context("spawn").Pool(2) as pool:
         yield from zip(rows, pool.imap(document, rows), strict=True)
@@ -245,9 +288,10 @@ def score(rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("draw", "write", "diff", "score", "changes"))
+    parser.add_argument("what", choices=("draw", "write", "diff", "score", "changes", "same", "digests"))
     parser.add_argument("names", nargs="*", help="recordings, or parts of their names; all by default")
     parser.add_argument("--drawn", action="store_true", help="with the quarter that is looked at once")
+    parser.add_argument("--to", type=Path, help="same: another checkout")
     parser.add_argument("--words", action="store_true", help="sentences too")
     parser.add_argument("--table", action="store_true", help="rows of the kernel table too")
     asked = parser.parse_args()
@@ -256,13 +300,18 @@ def main() -> int:
         return 0
     rows = [row for row in _recordings() if asked.drawn or asked.what == "write" or not row["drawn"]]
     if asked.names:
-        rows = [row for row in rows if any(name in row["name"] for name in asked.names)]
+        parts = [part for name in asked.names for part in name.split(",")]
+        rows = [row for row in rows if row["name"] in parts or any(part in row["name"] for part in parts)]
     if asked.what == "write":
         write(rows)
     elif asked.what == "score":
         score(rows)
     elif asked.what == "changes":
         changes(rows)
+    elif asked.what == "digests":
+        print(json.dumps(_digests(rows)))
+    elif asked.what == "same":
+        return 1 if same(rows, asked.to) else 0
     else:
         return 1 if diff(rows, asked.words, asked.table) else 0
     return 0
