@@ -71,7 +71,7 @@ def test_a_fix_that_cannot_be_applied_is_refused_before_the_job_starts(
 TF32 = """
 import torch
 
-from findwall.fixes.tf32 import apply
+from findwall.fixes.precision.tf32 import apply
 from findwall.apply.applying import Effect
 
 there, torch.cuda.is_available = torch.cuda.is_available, lambda: True

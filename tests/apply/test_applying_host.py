@@ -12,8 +12,8 @@ import pytest
 
 import warm
 from findwall.apply.applying import Effect
-from findwall.apply.live_loaders import show_first_batch
-from findwall.apply.pinned import PinnedCopies
+from findwall.fixes.loader.live_loaders import show_first_batch
+from findwall.fixes.loader.pinned_copies import PinnedCopies
 
 torch = pytest.importorskip("torch")
 _spec = importlib.util.spec_from_file_location("applying", Path(__file__).with_name("test_applying.py"))

@@ -13,10 +13,10 @@ import pytest
 
 from applied_jobs import run
 from findwall.apply.applying import Effect
-from findwall.apply.autocast_seen import kept_seen
-from findwall.apply.autocasting import Span, autocast_models
 from findwall.fixes import all_fixes
-from findwall.fixes.patch import patch_of
+from findwall.fixes.precision.autocast_seen import kept_seen
+from findwall.fixes.precision.autocasting import Span, autocast_models
+from findwall.fixes.stack_patch import patch_of
 from findwall.model.applied import AppliedFix
 from findwall.model.arms import ArmReport
 

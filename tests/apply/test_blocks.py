@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from findwall.apply.repeated_blocks import repeated  # noqa: E402 - torch may be missing
+from findwall.fixes.compiler.repeated_blocks import repeated  # noqa: E402 - torch may be missing
 
 
 class Block(nn.Module):  # type: ignore[misc, name-defined]

@@ -13,10 +13,10 @@ import pytest
 
 from findwall.agent.losses import Losses
 from findwall.apply.applying import Effect
-from findwall.apply.late_reads import MANY, SCALARS, Copy, LateReads, report
-from findwall.apply.read_uses import Uses
-from findwall.apply.skipped_waits import COPIES, STREAMS, SkippedWaits
 from findwall.fixes import all_fixes
+from findwall.fixes.host.late_reads import MANY, SCALARS, Copy, LateReads, report
+from findwall.fixes.host.read_uses import Uses
+from findwall.fixes.host.skipped_waits import COPIES, STREAMS, SkippedWaits
 
 torch = pytest.importorskip("torch")
 PATCHED = (*SCALARS, *MANY, "copy_", "to")

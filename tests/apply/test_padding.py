@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from findwall.apply.applying import Effect
-from findwall.apply.padded_layers import PaddedLinear
 from findwall.attribute.shapes import padded
 from findwall.fixes import all_fixes
+from findwall.fixes.kernels.padded_layers import PaddedLinear
 
 torch = pytest.importorskip("torch")
 ORIGINAL = torch.nn.functional.linear

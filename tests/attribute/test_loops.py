@@ -24,8 +24,8 @@ from findwall.attribute.loops import (
 )
 from findwall.examine.device import diagnose_device
 from findwall.fixes import NoUse, Use, all_fixes
+from findwall.fixes.host.vectorise_loop import FIX
 from findwall.fixes.prescribe import step_at_best
-from findwall.fixes.vectorise_loop import FIX
 from findwall.model.run import HostLine
 from findwall.readers import read_trace
 from findwall.report.by_hand import LONGEST_HOW

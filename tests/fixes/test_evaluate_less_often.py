@@ -10,7 +10,8 @@ from findwall.attribute.facts import Facts
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import circumstances
 from findwall.examine.device import diagnose_device
-from findwall.fixes import Use, evaluate_less_often, takes_out
+from findwall.fixes import Use, takes_out
+from findwall.fixes.less_work import evaluate_less_often
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis

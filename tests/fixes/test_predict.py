@@ -19,9 +19,9 @@ from examples import drawn
 from findwall.attribute.facts import Facts, of_class, rows_of
 from findwall.attribute.likely_times import issuing_ns
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.compiler.torch_compile import generated_launches
 from findwall.fixes.predict import Prediction, ends, errors, predict
 from findwall.fixes.prescribe import APART, prescribe, step_at_best
-from findwall.fixes.torch_compile import generated_launches
 from findwall.fixes.what_if import outcomes_of
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.causes import cause_index

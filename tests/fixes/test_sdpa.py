@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
-from findwall.fixes import Use, sdpa
+from findwall.fixes import Use
+from findwall.fixes.kernels import sdpa
 from findwall.readers import read_trace
 from sketch import facts_of
 from speaking import in_words

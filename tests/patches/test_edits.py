@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
-from findwall.fixes import all_fixes, tf32
-from findwall.fixes.patch import patch_of
+from findwall.fixes import all_fixes
+from findwall.fixes.precision import tf32
+from findwall.fixes.stack_patch import patch_of
 from findwall.model.applied import Applied, Place, Spot
 from findwall.model.patch import Patch
 from findwall.patches import NoPatch
 from findwall.patches.diff import to_diff
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
-from findwall.patches.loops import unused
-from findwall.patches.source import Source
+from findwall.patches.job_source import Source
+from findwall.patches.step_loops import unused
 
 TAKES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
 

@@ -13,7 +13,7 @@ import pytest
 
 from applied_jobs import run
 from findwall.apply.live_threads import usable_cores
-from findwall.fixes.patch import patch_of
+from findwall.fixes.stack_patch import patch_of
 from findwall.model.arms import ArmReport
 from findwall.model.patch import Patch
 

@@ -9,7 +9,8 @@ from book import Book
 from examples import drawn
 from findwall.attribute.facts import Facts
 from findwall.attribute.step_views import split_by_phase
-from findwall.fixes import Use, fused_optimizer
+from findwall.fixes import Use
+from findwall.fixes.optimizer import fused_optimizer
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline
 from findwall.structure.links import link

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
 from findwall.fixes import NoUse
-from findwall.fixes.loader_workers import FIX
+from findwall.fixes.loader.loader_workers import FIX
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.walls import loader_starved

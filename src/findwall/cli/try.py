@@ -134,7 +134,7 @@ def _tell(
     """What was found: in words, as a patch, as JSON, and in the run folder."""
     from findwall.cli.by_hand import left_by_hand
     from findwall.cli.trying import keep, stand_ins
-    from findwall.fixes.patch import patch_of
+    from findwall.fixes.stack_patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
     from findwall.report.trials import to_text, with_trials

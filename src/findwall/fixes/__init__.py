@@ -1,4 +1,4 @@
-"""What a fix is, and all of them: one file each, found here by its `FIX`."""
+"""What a fix is, and all of them: one file each, in the folder of its kind, found here by its `FIX`."""
 
 from __future__ import annotations
 
@@ -204,9 +204,18 @@ class Fix(msgspec.Struct, frozen=True):
 @cache
 def fix_modules() -> dict[str, ModuleType]:
     """The file of each fix, by its id, in alphabetical order."""
-    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
-    modules = {name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {fix: module for fix, module in modules.items() if hasattr(module, "FIX")}
+    kinds = [
+        importlib.import_module(f"{__name__}.{info.name}")
+        for info in pkgutil.iter_modules(__path__)
+        if info.ispkg
+    ]
+    names = {
+        info.name: f"{kind.__name__}.{info.name}"
+        for kind in kinds
+        for info in pkgutil.iter_modules(kind.__path__)
+    }
+    modules = {name: importlib.import_module(names[name]) for name in sorted(names)}
+    return {name.replace("_", "-"): module for name, module in modules.items() if hasattr(module, "FIX")}
 
 
 def all_fixes() -> dict[str, Fix]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
-from findwall.patches.calls import Setting, keyword_of
+from findwall.patches.call_arguments import Setting, keyword_of
 from findwall.patches.edits import FileEdits
-from findwall.patches.source import Source
+from findwall.patches.job_source import Source
 from findwall.patches.trainers import TRAINERS, settings_text
 
 Files = dict[str, FileEdits]

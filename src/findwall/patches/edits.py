@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from findwall.patches import NoPatch
-from findwall.patches.calls import Setting, call_changes
-from findwall.patches.change import Change
-from findwall.patches.source import Source
+from findwall.patches.call_arguments import Setting, call_changes
+from findwall.patches.job_source import Source
+from findwall.patches.text_change import Change
 
 
 class Wrap(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""Fixes of what ranks send each other."""

@@ -1,0 +1,1 @@
+"""Fixes that let a compiler or a recorded graph issue the step."""

@@ -1,0 +1,73 @@
+"""Let the library try its kernels and keep the fastest for these shapes.
+
+What it does:
+Libraries choose matmul kernels by rules of thumb. `torch.compile(model, mode="max-autotune")` times the
+candidates for each shape once, with generated kernels among them.
+
+When it does not help:
+Kernels already run near the ceiling, or shapes change all the time, so that every step is tuned
+again. Convolutions have a switch of their own: cudnn-benchmark. What sorts, selects or measures distances
+(median, top-k, cdist), and attention, is called from the library as it is.
+
+Risk:
+Runs are not bit-identical from start to start, as another kernel may win. Tuning takes seconds to
+minutes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from findwall.attribute.fusion import WRITTEN_ANEW
+from findwall.attribute.host_cores import apart_from_idle_cores
+from findwall.attribute.shapes import slow_convolutions
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    no_use,
+    not_here,
+    of_class,
+    on_cores,
+    time_of,
+    to_floor,
+)
+from findwall.fixes.compiler.compile_patch import compile_named
+from findwall.fixes.compiler.compiling import compile_models
+
+MOVES = ("slow-kernels",)
+MODE = "max-autotune-no-cudagraphs"  # graphs are another fix
+
+
+def use(facts: Facts) -> Outcome:
+    slow = facts.atoms_of("slow-kernels")
+    if time_of(facts, slow) <= 0:
+        return not_here(facts, "autotune-kernels/near-ceiling")
+    if not on_cores(facts):
+        slow = slow[of_class(facts, *WRITTEN_ANEW)[slow]]
+        if time_of(facts, slow) <= 0:
+            return no_use("autotune-kernels/no-others")
+        slow = np.setdiff1d(slow, slow_convolutions(facts))
+    if time_of(facts, slow) <= 0:
+        return no_use("autotune-kernels/convolutions")
+    return Use(
+        Claim("autotune-kernels/time-them", {"slow_ms": time_of(facts, slow)}),
+        apart_from_idle_cores(facts, *MOVES) if on_cores(facts) else to_floor(facts, slow),
+    )
+
+
+FIX = Fix(
+    MOVES,
+    "changes-numerics",
+    use,
+    apply=partial(compile_models, mode=MODE),
+    patch=partial(
+        compile_named,
+        how=f'mode="{MODE}"',
+        trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}},
+    ),
+)

@@ -1,0 +1,1 @@
+"""Fixes of what the host does beside launching: waits, loops, threads, memory."""

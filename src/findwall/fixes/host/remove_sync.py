@@ -1,0 +1,75 @@
+"""Do not make the host wait for the device inside the step.
+
+What it does:
+`.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `print(tensor)`, `nonzero`, indexing with a mask and
+`if` on a device value all stop the host until the queue has run dry; then the device waits
+until the host has filled it again. Keep such values on the device, add them up there, and look at
+them every n steps; replace indices by masks (`torch.where`); copy results out with
+`non_blocking=True` into pinned memory and read them a step later. `findwall try` shows the gain without
+the edit: what the job's own lines read comes a step late, except where it decides a loop, a size or a
+comparison. What `nonzero` and masks wait for stays.
+
+When it does not help:
+The host is far ahead anyway, and the wait is over before the queue is empty: then the device never
+notices. A step that the host cannot issue faster stays as slow as its launches.
+
+Risk:
+None for the results. Values that are logged arrive later; a check for NaN fires some steps late.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.figures import SECOND_NAMED_SHARE
+from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
+from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
+from findwall.fixes.host.late_reads import read_late
+from findwall.model.intervals import union
+from findwall.replay.change import Change, Drop, without
+
+MOVES = ("host-sync", "launch-bound")
+
+# What to do instead, by the op that waits.
+INSTEAD = {
+    "item": "keep",
+    "_local_scalar_dense": "keep",
+    "is_nonzero": "where",
+    "nonzero": "mask",
+    "index": "mask",
+    "masked_select": "mask",
+    "unique": "fixed-size",
+    "to": "copy-later",
+    "cpu": "copy-later",
+    "copy_": "copy-later",
+}
+
+
+def use(facts: Facts) -> Outcome:
+    spent = facts.spent_ms("host-sync")
+    found = syncs(facts)
+    if spent <= 0:
+        return no_use("remove-sync/never-dry" if found else "remove-sync/none")
+    if not found:
+        return surely(Claim("remove-sync/unnamed", {"waits_ms": spent}), ideal(facts, *MOVES[:1]))
+    named = [_instead(wait) for wait in found if wait.ms >= SECOND_NAMED_SHARE * found[0].ms]
+    return surely(Claim("remove-sync/named", parts=named), _best(facts))
+
+
+def _best(facts: Facts) -> Change:
+    """Nobody waits, and what was launched only to be read is not launched: comparisons, the copies out."""
+    outer = np.union1d(outermost(facts, sync_rows(facts)), facts.host.questions)
+    issued = facts.queue.issued
+    events = facts.timeline.events
+    inside = union(events.start[outer], events.end[outer]).covered_within(issued, issued + 1) > 0
+    return without("host-sync") + Change((Drop(facts.queue.row[inside & facts.queue.launched]),))
+
+
+def _instead(wait: Wait) -> Claim:
+    instead = "synchronize" if wait.op is None else INSTEAD.get(wait.op.rpartition("::")[2], "move")
+    names = {"op": wait.op or wait.call, "within": wait.within or ""}
+    return Claim(f"remove-sync/{instead}", {"times": wait.times}, names, lines(wait.line))
+
+
+# In a trial the job's own lines get what they read a step late.
+FIX = Fix(MOVES, "safe", use, tried=10, stand_in=read_late)

@@ -1,0 +1,1 @@
+"""Fixes that make other kernels do the same work."""

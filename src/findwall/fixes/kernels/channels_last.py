@@ -1,0 +1,270 @@
+"""Keep images channels-last in memory, as the tensor cores read them.
+
+What it does:
+Convolutions on tensor cores want the channels of a pixel side by side (NHWC). Given the default
+layout (NCHW), the library reorders the input, and the result back, layer after layer, and adds
+the bias in a separate kernel. One change at the start keeps the whole network in the right order:
+
+    model = model.to(memory_format=torch.channels_last)
+    images = images.to(memory_format=torch.channels_last)
+
+When it does not help:
+Nothing is convolved, or the network is channels-last already. Ops that do not know the layout turn
+it back: then the copies only move elsewhere, and those ops are what to look at.
+
+Risk:
+None for the results beyond rounding. Code that calls `.view` on activations or relies on
+`.is_contiguous()` must be checked. A checkpoint that was saved before the change has optimizer states in
+the old layout, and a fused optimizer pairs them with the wrong weights: after it is loaded, replace each
+state that has its weight's shape by `torch.empty_like(weight).copy_(state)`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from findwall.apply.applying import Effect
+from findwall.apply.model_calls import Call, Model, each_model
+from findwall.apply.registry import APPLIED, REGISTRY
+from findwall.apply.tracing_now import is_compiling_of
+from findwall.attribute.likely_times import compiles, in_layout, narrows, turned
+from findwall.attribute.memory_copies import turned_by_library
+from findwall.attribute.shapes import channels_last, convolves, on_images, under_convolution
+from findwall.attribute.whatif import at_least_bytes, bare_convolutions
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Made,
+    Outcome,
+    Use,
+    gone,
+    no_use,
+    of_class,
+    step_ms,
+    time_of,
+    unless,
+)
+from findwall.fixes.optimizer.state_layout import LaidStates
+from findwall.model.applied import Place
+from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
+from findwall.patches import NoPatch
+from findwall.patches.call_arguments import keyword_of
+from findwall.patches.editor import Editor
+from findwall.patches.model_names import named
+from findwall.replay.change import Change
+
+MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
+# Classes of kernels that read images, beside the convolutions.
+READ_IMAGES = ("norm", "pointwise", "reduce", "copy", "other")
+LAID = "laid"  # a place: the step before which loaded states were laid as their weights are
+
+
+def use(facts: Facts) -> Outcome:
+    inside = under_convolution(facts)
+    spent = time_of(facts, np.flatnonzero(inside | of_class(facts, "conv")))
+    if spent < WORTH_IT * step_ms(facts):
+        return no_use("channels-last/little", spent_ms=spent)
+    if not on_images(facts):
+        return no_use("channels-last/no-images")
+    copied = time_of(facts, facts.atoms_of("layout-copies"))
+    slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
+    if copied + time_of(facts, np.concatenate(slow)) <= 0:
+        return no_use("channels-last/nothing-left")
+    own = time_of(facts, np.setdiff1d(facts.atoms_of("layout-copies"), turned_by_library(facts)))
+    return Use(
+        Claim("channels-last/turn", {"copied_ms": copied, "own_copies_ms": own}),
+        _best(facts),
+        likely=lambda made: _likely(facts, made),
+    )
+
+
+def _best(facts: Facts) -> Change:
+    """No tensor is turned round, and what reads images (norms and pooling too) has kernels that do so at the
+    memory's speed. Nothing is fused, and matmuls are what they were."""
+    images = np.flatnonzero(of_class(facts, *READ_IMAGES) & ~under_convolution(facts))
+    turned = facts.atoms_of("layout-copies")
+    return gone(facts, turned) + bare_convolutions(facts) + at_least_bytes(facts, images)
+
+
+def _likely(facts: Facts, made: Made) -> Change:
+    """Convolutions as fast as they run in this layout, no tensor turned round by them, norms at the speed
+    they have in it; what else reads images is as fast in either, and what the job copies it still copies."""
+    if compiles(made):  # which turns images by itself
+        return Change()
+    inside, multiply = under_convolution(facts), of_class(facts, *MATRIX_CLASSES)
+    change = gone(facts, turned_by_library(facts)) + gone(facts, np.flatnonzero(inside & ~multiply))
+    if narrows(made):  # which says how fast products and norms are in this layout
+        return change
+    return change + turned(facts) + in_layout(facts, "nhwc")
+
+
+def apply(torch: Any, effect: Effect) -> None:
+    """Models with convolutions at their first call, and the images they are given at each."""
+
+    by_us: set[int] = set()  # what was turned before it was shared among ranks, by its first convolution
+    states = LaidStates(torch, lambda: effect.at(LAID))
+
+    def turn(model: Model) -> str:
+        convolutions = _convolutions(torch, model.module)
+        if not convolutions:
+            return "the model has no Conv2d"
+        weights = [one.weight for one in convolutions]
+        last = all(_is_last(torch, one) for one in weights)
+        if last and not all(one.is_contiguous() for one in weights) and id(convolutions[0]) not in by_us:
+            return "the model is channels-last already"
+        _turn(torch, model.module)
+        states.follow()
+        if not isinstance(model.module, torch.nn.parallel.DistributedDataParallel):
+            effect.at("model")
+        model.around(lambda call: _with_images(torch, call, effect))
+        turned_ones = sum(_is_last(torch, one.weight) for one in convolutions)
+        if turned_ones == 0:
+            return "no weight of a convolution could be turned"
+        turned = f"{turned_ones} of {len(convolutions)} convolution weights"
+        if model.can_look:
+            model.look_at_first_call(_first_input(torch, effect, convolutions, turned))
+        else:
+            effect.saw(f"{turned} are channels-last")
+        return ""
+
+    def before(module: Any) -> None:
+        if convolutions := _convolutions(torch, module):
+            _turn(torch, module)
+            states.follow()
+            by_us.add(id(convolutions[0]))
+            effect.at("ranks")
+
+    _before_sharing(torch.nn.parallel.DistributedDataParallel, before)
+    each_model(torch, effect, turn)
+
+
+def _convolutions(torch: Any, module: Any) -> list[Any]:
+    return [one for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
+
+
+def _turn(torch: Any, module: Any) -> None:
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):  # a first call that infers must not keep others from training
+        module.to(memory_format=torch.channels_last)
+
+
+def _before_sharing(kind: Any, before: Callable[[Any], None]) -> None:
+    """The buckets of gradients that ranks share have the layout that the weights have when they are made."""
+
+    def shares(original: Call) -> Call:
+        @functools.wraps(original)
+        def share(shared: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            with suppress(Exception):  # fail open: it is shared as it is
+                before(module)
+            original(shared, module, *args, **kwargs)
+
+        return share
+
+    REGISTRY.wrap("channels-last", kind, "__init__", shares, past_end=APPLIED)
+
+
+def _is_last(torch: Any, tensor: Any) -> bool:
+    """Also what has one channel or one pixel, and is both ways at once."""
+    return tensor.dim() == 4 and bool(tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def _with_images(torch: Any, call: Call, effect: Effect) -> Call:
+    def is_image(given: Any) -> bool:
+        return isinstance(given, torch.Tensor) and given.dim() == 4 and given.is_floating_point()
+
+    def turned(given: Any) -> Any:
+        return given.to(memory_format=torch.channels_last) if is_image(given) else given
+
+    compiling = is_compiling_of(torch)
+
+    def on_images(*args: Any, **kwargs: Any) -> Any:
+        if effect.looks and not compiling():
+            each = {**{str(at): one for at, one in enumerate(args)}, **kwargs}
+            learns = "trains" if torch.is_grad_enabled() else ""
+            effect.at("input", given=[name for name, one in each.items() if is_image(one)], value=learns)
+        return call(*map(turned, args), **{name: turned(one) for name, one in kwargs.items()})
+
+    return on_images
+
+
+@contextmanager
+def _first_input(torch: Any, effect: Effect, convolutions: list[Any], turned: str) -> Iterator[None]:
+    """What the first convolution that runs is given: the job may turn images back on the way to it."""
+    inputs: list[bool] = []
+
+    def look(_module: Any, given: tuple[Any, ...]) -> None:
+        if given and not inputs:
+            inputs.append(_is_last(torch, given[0]))
+
+    hooks = [one.register_forward_pre_hook(look) for one in convolutions]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if inputs and inputs[0]:
+        effect.saw(f"{turned} and the first convolution's input are channels-last")
+    elif inputs:
+        effect.cannot("the job turns its images back before the first convolution")
+
+
+def patch(editor: Editor) -> None:
+    if editor.some(LAID):
+        editor.remark(
+            "The checkpoint's optimizer states are in the old layout, and a fused optimizer pairs them with "
+            "the wrong weights: after `load_state_dict`, replace each state that has its weight's shape by "
+            "`torch.empty_like(weight).copy_(state)`."
+        )
+    for place in editor.some("model"):
+        model = named(editor, place)
+        torch = model.edits.module("torch")
+        model.then(f"{model.name}.to(memory_format={torch}.channels_last)")
+    for place in editor.some("ranks"):  # their buckets have the layout that the weights have then
+        _turn_argument(editor, place, "0", "module")
+    inputs = editor.places("input")
+    for place in [one for one in inputs if one.value] or inputs:
+        for name in place.given:
+            _turn_argument(editor, place, name, name)
+
+
+def _turn_argument(editor: Editor, place: Place, at: str, name: str) -> None:
+    """`model(x)` becomes `model(x.to(memory_format=torch.channels_last))`."""
+    if place.library:
+        raise NoPatch(f"{place.library} calls the model, not the job's own code")
+    call, edits = editor.call(place.spots[0]), editor.file(place.spots[0].file)
+    given: ast.expr | None = None
+    if at.isdigit() and int(at) < len(call.args):
+        given = call.args[int(at)]
+        if any(isinstance(one, ast.Starred) for one in call.args[: int(at) + 1]):
+            given = None
+    elif (keyword := keyword_of(call, name)) is not None:
+        given = keyword.value
+    if given is None:
+        raise NoPatch("the call does not show the images that it passes")
+    if not isinstance(given, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        edits.enclose(given)
+    edits.append(given, f".to(memory_format={edits.module('torch')}.channels_last)")
+
+
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        unless("channels-last/no-convolutions", lambda facts: not convolves(facts)),
+        unless("channels-last/already", channels_last),
+    ),
+    tried=9,
+    apply=apply,
+    patch=patch,
+    reorders=True,
+)

@@ -1,0 +1,225 @@
+"""Let worker processes make the batches ahead of the step.
+
+What it does:
+With `num_workers=0` every batch is read, decoded and collated between two steps. Workers do that
+beside the step, several batches ahead:
+
+    DataLoader(dataset, num_workers=8, persistent_workers=True, prefetch_factor=4, pin_memory=True)
+
+The loader keeps up once workers ÷ time per batch exceeds the step rate.
+
+When it does not help:
+The device never waits for the loader. Or the cores, the disk or the network are the limit: more workers
+then only compete; OMP_NUM_THREADS left unset makes each of them use all cores. Workers that start again
+with every epoch are another matter: persistent-workers.
+
+Risk:
+Each worker holds a copy of the dataset object in memory. Random augmentation must be seeded by
+worker: what a dataset draws at random is drawn there, and no longer from the training process's stream.
+The order of samples stays; with `persistent_workers=True` the shuffle is another one from the second epoch
+on, as torch then draws one number less an epoch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from findwall.apply.applying import Effect
+from findwall.apply.live_threads import usable_cores
+from findwall.attribute.figures import restarting_ms
+from findwall.attribute.host_cores import (
+    WORKER_SHARE,
+    computing_share,
+    cores_of,
+    share_of_worker,
+    workers_a_core,
+    workers_busy,
+    workers_needed,
+)
+from findwall.attribute.whatif import best_step
+from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
+from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
+from findwall.fixes.loader.loader_notes import note_others, note_shuffling
+from findwall.fixes.loader.loader_patch import set_in_loader
+from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
+from findwall.patches.editor import Editor
+from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
+from findwall.replay.graph import LAUNCHING
+
+MOVES = ("loader-starved",)
+MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
+MOST_UNASKED, AHEAD = 8, 4  # workers, and batches each of them makes ahead. Chosen by hand.
+# Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
+LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
+
+
+def use(facts: Facts) -> Outcome:
+    waited = facts.spent_ms("loader-starved")
+    if restarting_ms(facts) > MAJORITY_SHARE * waited:
+        return no_use("loader-workers/only-start")
+    names = " ".join(range_names(facts))
+    if "_SingleProcessDataLoaderIter" in names:
+        workers = workers_needed(facts, 0)
+        sure = workers is not None and _keep_up(facts, workers)
+        return Use(
+            Claim("loader-workers/none-yet", {"waits_ms": waited, **_parameters(workers)}),
+            likely=(lambda made: _beside(facts, workers or 1, _share(facts))) if sure else None,
+            uncurved=True,
+            parameters=_parameters(workers),
+        )
+    if "_MultiProcessingDataLoaderIter" in names:
+        have, cores = facts.rank.loader_workers, cores_of(facts)
+        if have and cores and have >= workers_a_core(facts) * cores:
+            return no_use("loader-workers/as-many-as-cores", have=have, cores=cores)
+        asked = _parameters(workers_needed(facts, have) if have else None)
+        hidden = waited < WORTH_IT * step_ms(facts)  # a queue hides that they are no faster than the step
+        claim = Claim(
+            f"loader-workers/{'hardly-ahead' if hidden else 'more'}",
+            {"have": have, "waits_ms": waited, **asked},
+        )
+        return Use(claim, uncurved=True, parameters=asked)
+    return Use(
+        Claim("loader-workers/some", {"waits_ms": waited, **_parameters(None)}), parameters=_parameters(None)
+    )
+
+
+def _parameters(workers: int | None) -> dict[str, Figure]:
+    """What the loader is given; as many workers as there are cores where nobody knows a number."""
+    return {"prefetch": AHEAD} if workers is None else {"workers": workers, "prefetch": AHEAD}
+
+
+def _keep_up(facts: Facts, workers: int) -> bool:
+    """Whether so many workers do even where each makes far less of a batch than the training process does: it
+    may use many cores for one batch, a worker uses one."""
+    busy = workers_busy(facts, 0)
+    return busy is not None and workers * min(FAIR_PART, _share(facts)) >= busy * WORKER_SHARE
+
+
+def _share(facts: Facts) -> float:
+    """Of what the training process makes of a batch in the same time: what a worker likely does."""
+    return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else share_of_worker(facts)
+
+
+def _beside(facts: Facts, workers: int, share: float) -> Change:
+    """Batches are made ahead, by workers that compete with the training process for memory and cores."""
+    copies = facts.queue.row[facts.queue.paced]
+    return Change(
+        (
+            Elsewhere("loader-starved", workers * share),
+            HostWork(LAUNCHING, LAUNCHES_BESIDE_WORKERS),
+            Scale(copies, np.full(len(copies), COPIES_BESIDE_WORKERS)),
+        )
+    )
+
+
+def numbered(facts: Facts, workers: int) -> Outcome:
+    """With as many workers as a person asks about."""
+    found = FIX.advise(facts)
+    if not isinstance(found, Use):
+        return found
+    found = replace(found, parameters=_parameters(workers))
+    have = facts.rank.loader_workers or 0
+    if "_SingleProcessDataLoaderIter" in " ".join(range_names(facts)):
+        share = _share(facts)
+
+        def with_share(share: float) -> Likely:
+            return lambda made: _beside(facts, workers, share)
+
+        # Half of it or twice: a loader that only waits, for a disk, loses nothing in a worker.
+        may = () if _keep_up(facts, workers) else (share / MAJORITY_SHARE, share * MAJORITY_SHARE)
+        return replace(found, likely=with_share(share), may=tuple(map(with_share, may)))
+    if not have:
+        return found
+    if workers <= have:
+        return no_use("loader-workers/enough", have=have)
+    # They are always behind, so that each takes as many steps for a batch as there are of them.
+    rest = best_step(facts, without("loader-starved"), MOVES)
+    waits = max(have * facts.step / workers - rest, 0.0)
+    return replace(found, likely=lambda made: Change((Measured("loader-starved", waits),)))
+
+
+def apply(torch: Any, effect: Effect) -> None:
+    """The loaders that feed the steps get workers: as many as asked for, else as many as make sense here."""
+    workers = effect.number or max(min(MOST_UNASKED, usable_cores() - 1), 1)
+    all_loaders = loaders(torch)
+    changed: weakref.WeakKeyDictionary[Any, Unchanged] = weakref.WeakKeyDictionary()
+
+    def feed(loader: Any) -> None:
+        if why := _why_not(torch, loader, workers):
+            effect.missed(why)
+            return
+        changed[loader] = Unchanged(torch, loader)
+        set_on(loader, num_workers=workers)
+        loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
+        all_loaders.keep_workers(loader)
+        made = all_loaders.made_at(loader)
+        effect.keep_value(made, str(workers))
+        note_shuffling(torch, effect, loader, made)
+
+    def look(loader: Any, iterator: Any) -> None:
+        if loader in changed:
+            changed.pop(loader).return_if_broken(iterator, effect.cannot)
+        there = len(workers_of(iterator))
+        if there == workers:
+            effect.saw(f"{there} worker{'s' if there != 1 else ''} in a loader{_length(loader)}")
+
+    all_loaders.tell(effect.safely(feed), effect.safely(look))
+    note_others(torch, effect, "loader-workers")
+
+
+def _why_not(torch: Any, loader: Any, workers: int) -> str:
+    """What keeps workers from making this loader's batches; nothing, if none is known to."""
+    if loader.num_workers >= workers:
+        return f"a loader has {loader.num_workers} workers already"
+    if loader.num_workers > 0:  # its dataset is made for workers
+        return ""
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return "its dataset is a stream, which every worker would repeat"
+    processes = torch.multiprocessing
+    if (processes.get_start_method(True) or processes.get_all_start_methods()[0]) != "fork":
+        return "workers would begin as new processes here, for which a script must be written"
+    if processes.current_process().daemon:
+        return "the job runs in a process that may start none itself"
+    held = getattr(loader.dataset, "__dict__", {}).values()
+    each = [one for value in held for one in (value if isinstance(value, list | tuple) else (value,))]
+    if any(isinstance(one, torch.Tensor) and one.is_cuda for one in each):
+        return "its dataset is on the GPU, from which workers cannot read"
+    return ""
+
+
+def _length(loader: Any) -> str:
+    """A sampler need not know how long it is."""
+    try:
+        return f" of {len(loader)} batches"
+    except (TypeError, NotImplementedError):
+        return ""
+
+
+def patch(editor: Editor) -> None:
+    for place in editor.places("loader"):
+        workers, ahead = place.value, editor.written(place, "prefetch_factor")
+        values = {"num_workers": workers, "persistent_workers": "True"}
+        if not isinstance(ahead, int) or ahead < AHEAD:
+            values["prefetch_factor"] = str(AHEAD)
+        set_in_loader(editor, place, **values)
+
+
+FIX = Fix(
+    MOVES,
+    "safe",
+    use,
+    (
+        LOADER_UNSEEN,
+        loader_waits_little,
+    ),
+    tried=3,
+    numbered=numbered,
+    apply=apply,
+    patch=patch,
+    redraws=True,
+)

@@ -1,0 +1,1 @@
+"""Fixes of how parameters and averages of them are updated."""

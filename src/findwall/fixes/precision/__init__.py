@@ -1,0 +1,1 @@
+"""Fixes that change the number formats a job computes in."""
