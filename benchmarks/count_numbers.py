@@ -29,7 +29,7 @@ SOURCE = ROOT / "src" / "findwall"
 TABLE = ROOT / "benchmarks" / "numbers.json"
 LIMIT = 120  # numbers that may decide on the way from a recording to its verdict and advice
 
-WAY = ("structure", "replay", "attribute", "walls", "fixes", "examine", "model")
+WAY = ("structure", "replay", "attribute", "causes", "fixes", "examine", "model")
 CLASSES = {
     "decides": "moves a verdict, a cause's time, a prediction, an advice, a step's boundaries or a refusal",
     "measured": "read off hardware, or counted from what an op does",
@@ -40,7 +40,7 @@ CLASSES = {
     "numerics": "iterations, tolerances of float sums, what arithmetic needs",
 }
 # Statements of the rooms that are to become smaller, at 68d77be.
-STATEMENTS_BEFORE = {"attribute": 7556, "structure": 2155, "walls": 1209, "examine": 2390, "fixes": 3570}
+STATEMENTS_BEFORE = {"attribute": 7556, "structure": 2155, "causes": 1209, "examine": 2390, "fixes": 3570}
 
 Row = dict[str, Any]
 

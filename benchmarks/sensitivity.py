@@ -1,7 +1,7 @@
 """What hangs on each number that decides: every one is tried at other values over the open recordings.
 
     python benchmarks/sensitivity.py                    all of them, into results/sensitivity.json and .md
-    python benchmarks/sensitivity.py --only walls/      those of modules that begin so; nothing is written
+    python benchmarks/sensitivity.py --only causes/     those of modules that begin so; nothing is written
     python benchmarks/sensitivity.py --quick            over a third of the recordings; nothing is written
 
 Each number is switched off (0, and far beyond anything) and taken times 0.67 and 1.5, each in a fresh child

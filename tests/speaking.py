@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from findwall.attribute.facts import Facts
+from findwall.causes import Cause
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.report.words import spoken
-from findwall.walls import Cause
 
 
 class Said(Protocol):

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
+from findwall.causes import all_causes
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.terminal import to_text
-from findwall.walls import all_causes
 from recordings import document
 from speaking import in_words
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 PACKAGE = ROOT / "src" / "findwall"
-PAGES = ("walls", "fixes")  # whose docstrings `findwall explain` shows
+PAGES = ("causes", "fixes")  # whose docstrings `findwall explain` shows
 TRACES = sorted((TESTS / "fixtures").glob("*.json.gz")) + sorted((TESTS / "fixtures" / "jobs").glob("*.gz"))
 RUNS = sorted(path for path in (TESTS / "fixtures" / "runs").iterdir() if path.is_dir())
 ZOO = sorted((Path(__file__).resolve().parents[2] / "shared" / "zoo").glob("*.json.gz"))
@@ -161,7 +161,7 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
 @cache
 def _drawn(cause: str) -> str:
     """The sentence of the case that the cause's own tests draw."""
-    path = TESTS / "walls" / f"test_{cause.replace('-', '_')}.py"
+    path = TESTS / "causes" / f"test_{cause.replace('-', '_')}.py"
     spec = importlib.util.spec_from_file_location(f"english_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -44,8 +44,8 @@ def edited(text: str, hunk: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "tests" / "walls").mkdir(parents=True)
-    for path in [*(ROOT / "tests").glob("*.py"), ROOT / "tests" / "walls" / "test_catalogue.py"]:
+    (root / "tests" / "causes").mkdir(parents=True)
+    for path in [*(ROOT / "tests").glob("*.py"), ROOT / "tests" / "causes" / "test_catalogue.py"]:
         shutil.copy(path, root / path.relative_to(ROOT))
     for name, kind, text in blocks():
         path = root / name
@@ -65,12 +65,12 @@ def followed(copy: Path, *words: str) -> str:
 
 def test_the_page_has_all_three() -> None:
     written = [path for path, kind, _ in blocks() if kind == "python"]
-    assert [Path(path).parent.name for path in written] == ["walls", "walls", "fixes", "words", "readers"]
+    assert [Path(path).parent.name for path in written] == ["compute", "causes", "fixes", "words", "readers"]
 
 
 def test_the_cause_and_its_fix_are_found_and_pass_what_every_cause_must(copy: Path) -> None:
     chosen = "random-numbers and not every_sentence"
-    cases = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/walls/test_catalogue.py", "-k", chosen)
+    cases = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/causes/test_catalogue.py", "-k", chosen)
     said = followed(copy, *cases)
     assert "failed" not in said
     assert said.count(".") >= 8, said
@@ -80,10 +80,10 @@ def test_the_cause_and_its_fix_are_found_and_pass_what_every_cause_must(copy: Pa
 
 def test_the_fix_is_prescribed_for_a_job_that_needs_it(copy: Path) -> None:
     code = (
-        "import sys; sys.path[:0] = ['tests', 'tests/walls']\n"
+        "import sys; sys.path[:0] = ['tests', 'tests/causes']\n"
         "from test_random_numbers import clear, fires\n"
         "from findwall.fixes.prescribe import prescribe\n"
-        "from findwall.walls.verdict import decide\n"
+        "from findwall.causes.verdict import decide\n"
         "print(decide(fires()).cause)\n"
         "for facts in (fires(), clear()):\n"
         "    print([one.fixes for one in prescribe(facts, decide(facts).cause)[0]])\n"

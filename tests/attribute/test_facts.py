@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from examples import drawn
 from findwall.attribute.facts import establish
+from findwall.causes.verdict import decide
 from findwall.model.causes import CAUSES
 from findwall.model.run import Rank, Run
-from findwall.walls.verdict import decide
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
 CPU, GPU, STEPS = "ddd osso  " * 3, "    mm kk " * 3, "|         " * 3

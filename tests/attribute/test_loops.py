@@ -22,6 +22,7 @@ from findwall.attribute.loops import (
     part_loops,
     without_layers,
 )
+from findwall.causes.overhead import launch_bound
 from findwall.examine.device import diagnose_device
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.host.vectorise_loop import FIX
@@ -29,7 +30,6 @@ from findwall.fixes.prescribe import step_at_best
 from findwall.model.run import HostLine
 from findwall.readers import read_trace
 from findwall.report.by_hand import LONGEST_HOW
-from findwall.walls import launch_bound
 from sketch import facts_of
 from speaking import in_words
 

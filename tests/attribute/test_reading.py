@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from findwall.attribute.facts import Facts
+from findwall.causes.verdict import decide
 from findwall.errors import InputError
 from findwall.model.events import Timeline
 from findwall.model.run import StepTimes
-from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
 
 STEPS = ("|" + " " * 19) * 3

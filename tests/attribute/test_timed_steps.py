@@ -6,13 +6,13 @@ import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.figures import kinds_of, what_it_does, worst_kind
+from findwall.causes.verdict import decide
 from findwall.examine import examine
 from findwall.model.events import Timeline
 from findwall.model.run import HostLine, Rank, Run, StepTimes
 from findwall.report.terminal import to_text
 from findwall.report.words import spoken
 from findwall.structure.window import _one_of_each
-from findwall.walls.verdict import decide
 from sketch import facts_of, sketch
 
 USUAL, SLOW = 0.006, 0.046

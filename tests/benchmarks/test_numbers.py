@@ -104,11 +104,11 @@ def test_the_table_is_told_what_is_gone_and_what_is_new() -> None:
 
 
 def test_a_refreshed_table_keeps_what_moved_and_drops_what_is_gone() -> None:
-    numbers = list(LITERALS.numbers_in("A = 2\nB = 3", "walls/verdict.py"))
+    numbers = list(LITERALS.numbers_in("A = 2\nB = 3", "causes/verdict.py"))
     known = {"name": "A", "class": "decides", "unit": "share", "reason": "why", "moves": "verdict"}
     gone = {"module": "walls/x.py", "name": "C", "class": "limit", "reason": "why"}
     table = COUNT.refreshed(numbers, COUNT.Table([], [{"module": "walls/x.py", **known}, gone]))
-    assert table.rows[0] == {"module": "walls/verdict.py", **known}
+    assert table.rows[0] == {"module": "causes/verdict.py", **known}
     assert [(row["name"], row["class"]) for row in table.rows] == [("A", "decides"), ("B", "")]
     assert len(COUNT.deciding(numbers, table)) == 2
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from findwall import cli, fixes, walls
+from findwall.causes.wall_pages import OVERVIEW
 from findwall.cli.explain import all_pages, write_docs
 from findwall.model.catalogue import WALL_OF, WALLS
 from findwall.model.diagnosis import json_schema
-from findwall.walls.overview import OVERVIEW
 
 DOCS = Path(__file__).parents[2] / "docs"
 CAUSE_HEADINGS = ["What it finds", "Why it costs", "How it is told apart", "What helps"]

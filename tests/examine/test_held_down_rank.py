@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from findwall.causes.comms import straggler
 from findwall.examine import examine
 from findwall.model.machine import Sampled, Telemetry
 from findwall.model.measurement import Measurement, RunInfo, StepColumns, Trace
 from findwall.model.run import Rank, Run
 from findwall.readers import open_run
-from findwall.walls import straggler
 from sketch import facts_of, sketch
 
 HOT = Telemetry(throttle={"hw-thermal": 0.6}, sm_clock_mhz=Sampled(1200.0, 1000.0, 1800.0))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.step_traits import behind_the_products
 from findwall.attribute.whatif import in_lists
+from findwall.causes.verdict import decide
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
@@ -24,7 +25,6 @@ from findwall.model.run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
 from findwall.units import ms
-from findwall.walls.verdict import decide
 from fixes import drawn
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch

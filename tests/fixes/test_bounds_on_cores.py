@@ -7,6 +7,7 @@ import re
 import pytest
 
 from findwall.attribute.facts import Facts
+from findwall.causes.compute import slow_kernels
 from findwall.examine.device import diagnose_device
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
@@ -14,7 +15,6 @@ from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.report.fix_phrases import basis
 from findwall.units import ms
-from findwall.walls import slow_kernels
 from sketch import Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 

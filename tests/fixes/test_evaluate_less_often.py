@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
+from findwall.causes.bandwidth import memory_roof
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import circumstances
 from findwall.examine.device import diagnose_device
@@ -17,7 +18,6 @@ from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
 from findwall.report.by_hand import LONGEST_HOW
 from findwall.report.words.documents import worded
-from findwall.walls import memory_roof
 from fixes import drawn
 from speaking import in_words
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from examples import drawn
 from findwall.attribute.facts import Facts, of_class, rows_of
 from findwall.attribute.likely_times import issuing_ns
+from findwall.causes.verdict import decide
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.compiler.torch_compile import generated_launches
 from findwall.fixes.predict import Prediction, ends, errors, predict
@@ -27,7 +28,6 @@ from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.causes import cause_index
 from findwall.replay.change import Change, Issue
 from findwall.units import NS_PER_S, ms
-from findwall.walls.verdict import decide
 from fixes.drawn import one_by_one, small_ops, starved
 from fixes.recorded import JOBS, TRUTH, job
 from sketch import DRAWINGS, Drawing

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from causes.test_graph_breaks import fires as broken
 from findwall.attribute.facts import Facts
 from findwall.attribute.timed_steps import timed_causes
+from findwall.causes.verdict import Verdict, decide
 from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
@@ -30,12 +32,10 @@ from findwall.model.run import StepTimes
 from findwall.readers import read_trace
 from findwall.report.words.documents import worded
 from findwall.units import ms
-from findwall.walls.verdict import Verdict, decide
 from fixes.drawn import in_doubles, on_cores_without_floor
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause
 from sketch import facts_of, sketch
 from speaking import in_words
-from walls.test_graph_breaks import fires as broken
 
 FIXES = all_fixes()
 # The changes that were measured on the recorded jobs, by the fix that stands for them here.

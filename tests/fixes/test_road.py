@@ -6,6 +6,7 @@ import pytest
 
 from findwall.attribute.facts import Facts
 from findwall.attribute.whatif import roofline_ns
+from findwall.causes.verdict import decide
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed
 from findwall.fixes.prescribe import is_another_way, prescribe
@@ -14,7 +15,6 @@ from findwall.model.catalogue import ROOFS, WALL_OF
 from findwall.model.diagnosis import Prescription, Stage
 from findwall.replay.blame import blame
 from findwall.units import ms
-from findwall.walls.verdict import decide
 from fixes.drawn import starved
 from fixes.recorded import JOBS, job
 

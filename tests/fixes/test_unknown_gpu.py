@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 
 from findwall.attribute.facts import Facts, establish
+from findwall.causes.verdict import decide
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.machine import Ceilings
-from findwall.walls.verdict import decide
 from fixes.recorded import JOBS, TRUTH, job
 
 

@@ -96,5 +96,5 @@ def test_names_are_no_templates() -> None:
 
 def test_no_cause_makes_words() -> None:
     """A figure is written out only where sentences are made."""
-    for file in (Path(words.__file__).parents[2] / "walls").glob("*.py"):
+    for file in (Path(words.__file__).parents[2] / "causes").rglob("*.py"):
         assert "format_" not in file.read_text(encoding="utf-8"), file

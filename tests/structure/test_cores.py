@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.attribute.facts import Facts
+from findwall.causes.verdict import decide
 from findwall.fixes import Use, all_fixes
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.run import StepTimes
 from findwall.structure.cores import core_ceilings
-from findwall.walls.verdict import decide
 from sketch import Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 

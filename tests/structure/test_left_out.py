@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from book import Book
 from examples import drawn
+from findwall.causes.verdict import decide
 from findwall.examine import examine
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
@@ -25,7 +26,6 @@ from findwall.structure.links import link
 from findwall.structure.queue import line_up
 from findwall.structure.window import survey
 from findwall.units import NS_PER_US
-from findwall.walls.verdict import decide
 from machine import CALL, JOBS, LATENCY, TRACED, WARM_UP, Do, Machine, run
 from sketch import facts_of, sketch
 

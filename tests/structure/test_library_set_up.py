@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.attribute.facts import Facts
+from findwall.causes.overhead import recompilation
+from findwall.causes.verdict import decide
 from findwall.model.events import Kind, Timeline
 from findwall.structure.host import watch_host
 from findwall.structure.library_set_up import Plans
 from findwall.structure.links import link
-from findwall.walls import recompilation
-from findwall.walls.verdict import decide
 from lengths import ATTENTION, BACKWARD, MS, Job, lengths_job
 from sketch import facts_of
 from speaking import in_words, texts

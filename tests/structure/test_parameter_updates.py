@@ -9,14 +9,14 @@ from book import Book
 from examples import drawn
 from findwall.attribute.facts import Facts
 from findwall.attribute.step_views import split_by_phase
+from findwall.causes.bandwidth import unfused_optimizer
+from findwall.causes.verdict import decide
 from findwall.fixes import Use
 from findwall.fixes.optimizer import fused_optimizer
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline
 from findwall.structure.links import link
 from findwall.structure.parameter_updates import own_updates
-from findwall.walls import unfused_optimizer
-from findwall.walls.verdict import decide
 from sketch import facts_of
 from speaking import in_words
 

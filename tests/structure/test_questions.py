@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from book import Book
 from findwall.attribute.facts import Facts
+from findwall.causes.verdict import decide
 from findwall.fixes import Use
 from findwall.fixes.host import remove_sync
 from findwall.model.events import Kind
-from findwall.walls.verdict import decide
 from sketch import facts_of
 
 US = 1_000

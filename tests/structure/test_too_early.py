@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from findwall.attribute.waits import grows
+from findwall.causes.verdict import decide
 from findwall.examine.device import too_early
 from findwall.model.run import StepTimes
 from findwall.report.words import spoken
-from findwall.walls.verdict import decide
 from lengths import lengths_job
 from sketch import facts_of
 

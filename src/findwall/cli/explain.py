@@ -64,9 +64,9 @@ def _near(name: str, known: list[str]) -> list[str]:
 def all_pages() -> dict[str, Page]:
     """Every page by its name: walls, each followed by its causes, then fixes."""
     from findwall import fixes, walls
+    from findwall.causes.wall_pages import OVERVIEW
     from findwall.model.catalogue import WALLS
     from findwall.report.explained import parse
-    from findwall.walls.overview import OVERVIEW
 
     moves = {name: fix.moves for name, fix in fixes.all_fixes().items()}
     pages = {}

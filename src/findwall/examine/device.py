@@ -17,6 +17,8 @@ from findwall.attribute.step_views import (
 from findwall.attribute.timed_steps import in_line_share, timed_causes
 from findwall.attribute.waits import set_ups
 from findwall.attribute.without_gradients import beside_gradients
+from findwall.causes import all_causes
+from findwall.causes.verdict import NO_ROOF, Verdict, decide
 from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.examine.rows import (
     answer_questions,
@@ -56,8 +58,6 @@ from findwall.model.events import NSYS
 from findwall.model.run import Run
 from findwall.structure.left_out import CUT_AWAY, START_UP
 from findwall.units import ms
-from findwall.walls import all_causes
-from findwall.walls.verdict import NO_ROOF, Verdict, decide
 
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by

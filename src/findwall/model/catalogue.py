@@ -1,4 +1,4 @@
-"""The walls and their causes: the only list of their names. Each cause has a file under `walls/`."""
+"""The walls and their causes: the only list of their names. Each cause has a file under `causes/WALL/`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Causes of the bandwidth wall: the step waits for memory."""

@@ -1,0 +1,49 @@
+"""Tensors are copied to another layout, or to another place on the same device.
+
+What it finds:
+Copies that keep the type: .contiguous(), transposes and permutes made real, cat and stack, clones, cuDNN's
+own NCHW/NHWC conversions, device-to-device memcpys, a history that moves on by one place a step.
+
+Why it costs:
+The data is read and written without any arithmetic. A convolution library that wants channels last
+converts its input and output on every call if the model keeps channels first.
+
+How it is told apart:
+By the kernel's class (copy) with equal types on both sides; a change of type is dtype-casts. Copies
+between host and device are copy-exposed or host-sync. A copy at the memory's full speed is one as well:
+nothing is computed, so all of it may go, but for what a chain of other kernels reads or writes through it.
+What an inference server writes into its cache, and memory that is set, is memory-roof.
+
+What helps:
+channels-last for convolutional models, fewer-copies (no .contiguous() without need, no repeated cat in loops,
+writing into a preallocated tensor, which is a ring where a history moves on); torch-compile removes many, as
+does reduce-overhead, the same with graphs around it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.attribute.carriers import CARRIERS_SEARCHED
+from findwall.attribute.memory_copies import moves_on, turned_by_library
+from findwall.causes import Cause, Claim, Facts, Told, carriers, carrying
+
+NAME = "layout-copies"
+
+
+def says(facts: Facts) -> Told:
+    fact = Claim("layout-copies/copies", {"moves_on": moves_on(facts)}, carrying(facts, NAME))
+    return Told(fact, _advice(facts))
+
+
+def _advice(facts: Facts) -> Claim:
+    if moves_on(facts):
+        return Claim("advise/fewer-copies/in-place")
+    longest = [one.atom for one in carriers(facts, NAME, CARRIERS_SEARCHED)]
+    if np.isin(longest, turned_by_library(facts)).any() and "channels-last" not in facts.refused:
+        return Claim("advise/channels-last")
+    compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/copies")]
+    return Claim("advise/fewer-copies", parts=compiler)
+
+
+CAUSE = Cause(NAME, says)

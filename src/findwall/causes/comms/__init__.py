@@ -1,0 +1,1 @@
+"""Causes of the comms wall: the device waits for other devices."""

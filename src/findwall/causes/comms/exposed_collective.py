@@ -1,0 +1,53 @@
+"""The step waits for collectives that no computation hides.
+
+What it finds:
+Communication kernels (NCCL, RCCL, symmetric memory, NVSHMEM, DeepEP) in slices of time where no other
+kernel runs, and peer-to-peer copies. Collectives on the host (gloo, MPI): the time the device idles for
+them, and the copies that take their data to the host and back.
+
+Why it costs:
+A collective beside computation is free; alone it is added to the step. Its time includes waiting for
+the other ranks.
+
+How it is told apart:
+By what runs beside it. One rank alone cannot tell whether the time is transfer or waiting: with the
+traces of all ranks straggler and slow-link take their parts. Many tiny messages are small-collectives,
+sends and receives between stages pipeline-bubble.
+
+What helps:
+nccl-backend where GPU tensors go through gloo. overlap-comms (DDP's buckets leave during backward:
+static_graph=True, a bucket size that fits; FSDP's prefetching), accumulate-gradients with no_sync(),
+no-sync-accumulation where every micro-batch is reduced, broadcast-buffers, bucket-collectives, gradients
+compressed to bf16, faster-link.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.collectives import HostCollective, host_collectives, staged_bytes
+from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, carrying
+from findwall.model.catalogue import MAJORITY_SHARE
+
+NAME = "exposed-collective"
+COLLECTIVES_NAMED = 2  # in one sentence
+
+
+def shows(facts: Facts) -> list[Evidence]:
+    return [one.evidence for one in _on_host(facts)][: EVIDENCE_ROWS - 1]
+
+
+def says(facts: Facts) -> Told:
+    found = _on_host(facts)
+    # The host's collectives by name, count and size, if most of the time is theirs.
+    most = sum(one.ms for one in found) >= MAJORITY_SHARE * facts.spent_ms(NAME)
+    on_host = [one.claim for one in found[:COLLECTIVES_NAMED]] if most else []
+    names = {} if on_host else carrying(facts, NAME, COLLECTIVES_NAMED)
+    alone = len(facts.run.traced) <= 1
+    action = "advise/nccl-backend" if staged_bytes(facts) > 0 else "advise/overlap-comms"
+    return Told(Claim("exposed-collective/runs-alone", {"alone": alone}, names, parts=on_host), Claim(action))
+
+
+def _on_host(facts: Facts) -> list[HostCollective]:
+    return [one for one in host_collectives(facts) if one.ms > 0]
+
+
+CAUSE = Cause(NAME, says, shows)

@@ -1,0 +1,1 @@
+"""Causes of the compute wall: the step waits for arithmetic."""

@@ -1,0 +1,70 @@
+"""Matrix work runs on the vector units in fp32 although tensor cores could do it.
+
+What it finds:
+Matmuls, convolutions and attention on fp32 (or fp64) data whose kernel does not use tensor cores, on
+a GPU that has them.
+
+Why it costs:
+Tensor cores multiply an order of magnitude more numbers per second than the vector units, but only in
+TF32, 16-bit or smaller formats. fp32 without TF32 leaves them idle.
+
+How it is told apart:
+By the kernel's name (sgemm, simt, ffma) together with the type of its operands, and only where
+arithmetic, not memory, bounds it. A 16-bit matmul that falls back because of odd dimensions is
+misaligned-shapes; a tensor-core kernel that is merely slow is slow-kernels.
+
+What helps:
+tf32 (torch.set_float32_matmul_precision("high"): fp32 range, ten bits of mantissa) and bf16-autocast
+(torch.autocast("cuda", dtype=torch.bfloat16); fp16-autocast with a GradScaler before Ampere).
+channels-last makes 16-bit convolutions faster still. cudnn-benchmark finds faster fp32 kernels where the
+results must stay fp32. lower-precision where the data is fp64: fp32 first.
+Where much of it is forward work without gradients: evaluate-less-often.
+"""
+
+from __future__ import annotations
+
+from findwall.attribute.carriers import as_evidence
+from findwall.attribute.workmodel.floors import fast_format
+from findwall.causes import Cause, Claim, Evidence, Facts, Figure, Told, carriers
+
+NAME = "fast-path-off"
+
+
+def shows(facts: Facts) -> list[Evidence]:
+    return [
+        as_evidence(
+            facts,
+            carrier,
+            "evidence/vector-units",
+            {
+                "now": facts.math(carrier.atom) or "fp32",
+                "calls": carrier.calls,
+                "ms": carrier.ms,
+                "floor_ms": carrier.floor_ms,
+            },
+        )
+        for carrier in carriers(facts, NAME)
+    ]
+
+
+def says(facts: Facts) -> Told:
+    found = carriers(facts, NAME)
+    kinds = {facts.kernel_class(carrier.atom) for carrier in found}
+    now = next((facts.math(carrier.atom) for carrier in found), None) or "fp32"
+    figures = {"conv": "conv" in kinds, "matmul": kinds != {"conv"}, "now": now, **_faster(facts, now)}
+    fast = fast_format(facts.ceilings)
+    from_fp64 = now == "fp64"
+    if fast in ("fp16", "bf16"):
+        action = Claim(f"advise/{fast}-autocast", {"from_fp64": from_fp64})
+    else:
+        action = Claim("advise/tf32", {"from_fp64": from_fp64, "conv": "conv" in kinds})
+    return Told(Claim("fast-path-off/vector-units", figures), action)
+
+
+def _faster(facts: Facts, now: str) -> dict[str, Figure]:
+    """The format that the tensor cores are fastest in, and how many times as fast; empty where unknown."""
+    flops, fast = facts.ceilings.flops, fast_format(facts.ceilings)
+    return {"fast": fast, "ratio": flops[fast] / flops[now]} if fast is not None and flops.get(now) else {}
+
+
+CAUSE = Cause(NAME, says, shows, kernels=False)

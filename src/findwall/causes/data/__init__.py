@@ -1,0 +1,1 @@
+"""Causes of the data wall: the device waits for the next batch."""

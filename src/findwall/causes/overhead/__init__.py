@@ -1,0 +1,1 @@
+"""Causes of the overhead wall: the device waits for the host."""
