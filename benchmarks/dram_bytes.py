@@ -140,7 +140,7 @@ def modelled_kernels(job: str, trace: Path) -> list[Kernel]:
     from findwall.model.catalogue import KERNEL_CLASSES
     from findwall.model.events import Kind
     from findwall.readers.torch_trace import read_trace
-    from findwall.structure.links import link
+    from findwall.step.links import link
 
     timeline = read_trace(trace)
     devices = timeline.header.devices

@@ -30,7 +30,7 @@ from findwall.readers import open_run
 from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration, fit, play_with
 from findwall.replay.graph import Graph
-from findwall.structure.queue import line_up
+from findwall.step.device_queue import line_up
 from findwall.units import ms
 from fix_names import FIX_OF
 

@@ -65,7 +65,13 @@ def followed(copy: Path, *words: str) -> str:
 
 def test_the_page_has_all_three() -> None:
     written = [path for path, kind, _ in blocks() if kind == "python"]
-    assert [Path(path).parent.name for path in written] == ["compute", "causes", "fixes", "words", "readers"]
+    assert [Path(path).parent.name for path in written] == [
+        "bandwidth",
+        "causes",
+        "fixes",
+        "words",
+        "readers",
+    ]
 
 
 def test_the_cause_and_its_fix_are_found_and_pass_what_every_cause_must(copy: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from findwall.agent.timing import telemetry
 from findwall.agent.timing.telemetry import Gauges
-from findwall.attribute.timed_steps import cores_at_work, in_line_share
 from findwall.machine.neighbours import Look
 from findwall.model.machine import CpuUse, Sampled, Telemetry
 from findwall.model.run import Rank
+from findwall.step.timed_steps import cores_at_work, in_line_share
 
 
 class Card:

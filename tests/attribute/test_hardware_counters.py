@@ -20,7 +20,7 @@ from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import Counters, Sampled, Telemetry
 from findwall.model.ncu import Dims, NcuKernel, NcuReport
 from findwall.model.run import Run, StepTimes
-from findwall.structure.links import link
+from findwall.step.links import link
 from sketch import facts_of
 
 H200 = table_ceilings("NVIDIA H200")

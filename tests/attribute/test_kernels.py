@@ -15,7 +15,7 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS
 from findwall.readers.torch_trace import read_trace
-from findwall.structure.links import ENGINE, link
+from findwall.step.links import ENGINE, link
 
 H200 = table_ceilings("NVIDIA H200")
 BF16, FP32 = "c10::BFloat16", "float"

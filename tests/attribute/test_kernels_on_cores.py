@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.timed_steps import cores_at_work
 from findwall.causes.verdict import Verdict, decide
 from findwall.examine.device import diagnose_device
 from findwall.model.machine import NO_TELEMETRY, CpuUse, Telemetry
 from findwall.model.run import StepTimes
 from findwall.report.words import spoken
+from findwall.step.timed_steps import cores_at_work
 from sketch import Drawn, facts_of, hosts_own, sketch
 
 MATMUL = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from findwall.attribute.timed_steps import KindsTraced, collections_ns, rare_ns, throttled_share
 from findwall.attribute.workmodel.movement import collective_name, is_point_to_point, message_bytes
 from findwall.model.events import Kind
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from findwall.model.run import Rank, StepTimes
-from findwall.structure.links import link
+from findwall.step.links import link
+from findwall.step.timed_steps import KindsTraced, collections_ns, rare_ns, throttled_share
 from sketch import KERNELS, Drawn, sketch
 
 KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"

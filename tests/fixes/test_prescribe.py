@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from causes.test_graph_breaks import fires as broken
 from findwall.attribute.facts import Facts
-from findwall.attribute.timed_steps import timed_causes
 from findwall.causes.verdict import Verdict, decide
 from findwall.examine.device import diagnose_device
 from findwall.fixes import CannotTell, Use, all_fixes
@@ -31,6 +30,7 @@ from findwall.model.events import Kind
 from findwall.model.run import StepTimes
 from findwall.readers import read_trace
 from findwall.report.words.documents import worded
+from findwall.step.timed_steps import timed_causes
 from findwall.units import ms
 from fixes.drawn import in_doubles, on_cores_without_floor
 from fixes.recorded import JOBS, TRUTH, as_collectives, job, on_another_gpu, with_cause

@@ -19,7 +19,7 @@ from findwall.readers import open_run
 from findwall.readers.nsys import beside, read_export
 from findwall.readers.nsys.database import LONGEST_TEXT, Database
 from findwall.readers.nsys.names import WHOLE_GRAPH, call_name, copy_name, kernel_name
-from findwall.structure.links import link
+from findwall.step.links import link
 from nsys_tables import SCHEMA, Export, global_id
 
 MS = 1_000_000

@@ -104,7 +104,7 @@ def test_an_export_with_less_in_it_gets_no_other_verdict(shared: Path, tmp_path:
 
 def test_the_zoo_s_kernels_are_spelled_back_alike(shared: Path) -> None:
     """What names tell must not depend on who demangled them."""
-    from findwall.structure.classes import classify, math_in_name, uses_tensor_cores
+    from findwall.step.kernel_classes import classify, math_in_name, uses_tensor_cores
     from nsys_tables import nsys_kernel
 
     timeline = read_trace(shared / "zoo" / "llama_1b.json.gz")

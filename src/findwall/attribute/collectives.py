@@ -14,10 +14,10 @@ from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
-from findwall.structure.comms import HOST_COLLECTIVE
-from findwall.structure.host import rows_matching
-from findwall.structure.links import DOWNLOAD, UPLOAD
-from findwall.structure.steps import OPTIMIZER_STEP
+from findwall.step.comms import HOST_COLLECTIVE
+from findwall.step.host_activity import rows_matching
+from findwall.step.links import DOWNLOAD, UPLOAD
+from findwall.step.step_bounds import OPTIMIZER_STEP
 from findwall.units import ms
 
 EXPOSED_COLLECTIVE = "exposed-collective"

@@ -18,15 +18,6 @@ from findwall.attribute.kernels import BOUNDS, KernelTable, kernel_table, taken_
 from findwall.attribute.rank_findings import RankFindings
 from findwall.attribute.reading import Conditions, Scenario, StepReading, read_step
 from findwall.attribute.taken_away import taken_away
-from findwall.attribute.timed_steps import (
-    collections_ns,
-    cores_at_work,
-    kinds_found,
-    kinds_traced,
-    loader_ns,
-    rare_ns,
-    throttled_share,
-)
 from findwall.attribute.workmodel.kernel_names import with_kernel_types
 from findwall.attribute.workmodel.recompute import because_of_checkpoints
 from findwall.model.catalogue import KERNEL_CLASSES, ROOFS
@@ -40,13 +31,22 @@ from findwall.replay.calibrate import Calibration, cheapest, play_with
 from findwall.replay.change import Change
 from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
-from findwall.structure.captures import noted_replays, with_captured_ops
-from findwall.structure.cores import core_ceilings, cores_as_device
-from findwall.structure.host import Host, asked_for, watch_host
-from findwall.structure.links import Links, link
-from findwall.structure.queue import Queue, line_up
-from findwall.structure.steps import Steps, find_steps
-from findwall.structure.window import Whole, representative, survey
+from findwall.step.captured_ops import noted_replays, with_captured_ops
+from findwall.step.cores import core_ceilings, cores_as_device
+from findwall.step.device_queue import Queue, line_up
+from findwall.step.host_activity import Host, asked_for, watch_host
+from findwall.step.links import Links, link
+from findwall.step.step_bounds import Steps, find_steps
+from findwall.step.step_window import Whole, representative, survey
+from findwall.step.timed_steps import (
+    collections_ns,
+    cores_at_work,
+    kinds_found,
+    kinds_traced,
+    loader_ns,
+    rare_ns,
+    throttled_share,
+)
 from findwall.units import NOT_ZERO_NS, ms
 
 # Of the step: a smaller cause is not listed but stays in the sum, under unknown. Chosen by hand.

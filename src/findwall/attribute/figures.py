@@ -12,10 +12,10 @@ import numpy as np
 from findwall.attribute.facts import Facts, time_of
 from findwall.attribute.places import sampled
 from findwall.attribute.step_traits import device_word, on_cores
-from findwall.attribute.timed_steps import beyond_usual_ns, traced_kinds
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.claims import Claim, Figure, known
 from findwall.model.kinds import USUAL, StepKind
+from findwall.step.timed_steps import beyond_usual_ns, traced_kinds
 from findwall.units import NS_PER_S, ms
 
 # Times a figure: less beyond it is not told. Chosen by hand, not calibrated.

@@ -29,7 +29,7 @@ from findwall.attribute.workmodel.arguments import Arguments
 from findwall.attribute.workmodel.owners import op_work
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
-from findwall.structure.steps import optimizers
+from findwall.step.step_bounds import optimizers
 
 # Classes whose kernels a compiler writes anew, and whose products it tries other kernels for. What sorts,
 # selects, searches or attends it calls from the library as it is.

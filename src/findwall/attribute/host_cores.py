@@ -11,12 +11,12 @@ import numpy as np
 from findwall.attribute.facts import Facts, of_class, time_of
 from findwall.attribute.figures import step_ms
 from findwall.attribute.step_traits import on_cores
-from findwall.attribute.timed_steps import cores_at_work
 from findwall.attribute.whatif import at_most, best_step, ideal, to_floor
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Kind
 from findwall.model.intervals import union
 from findwall.replay.change import Change
+from findwall.step.timed_steps import cores_at_work
 from findwall.units import ms
 
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it

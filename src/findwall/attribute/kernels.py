@@ -23,7 +23,8 @@ from findwall.model.catalogue import KERNEL_CLASSES, MATRIX_CLASSES, NEAR
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import Ceilings
-from findwall.structure.classes import (
+from findwall.step.comms import is_communication
+from findwall.step.kernel_classes import (
     CLASS_INDEX,
     MATH_INDEX,
     classify,
@@ -32,9 +33,8 @@ from findwall.structure.classes import (
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
-from findwall.structure.comms import is_communication
-from findwall.structure.links import Links
-from findwall.structure.parameter_updates import own_updates, updates_begin
+from findwall.step.links import Links
+from findwall.step.parameter_updates import own_updates, updates_begin
 from findwall.units import NS_PER_S
 
 I8 = NDArray[np.int8]

@@ -14,7 +14,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, HostPaced, Scale, without
-from findwall.structure.links import DOWNLOAD, PAGEABLE, TELLS_MEMORY, UPLOAD
+from findwall.step.links import DOWNLOAD, PAGEABLE, TELLS_MEMORY, UPLOAD
 from findwall.units import NS_PER_S, ms
 
 # Copied to the host in a step: more than a logged value, as a checkpoint is. Chosen by hand, not calibrated.

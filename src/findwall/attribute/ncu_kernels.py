@@ -26,7 +26,7 @@ from findwall.model.causes import UNKNOWN
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
 from findwall.model.ncu import NcuKernel
-from findwall.structure.classes import classify, math_in_name, telling_part, uses_tensor_cores
+from findwall.step.kernel_classes import classify, math_in_name, telling_part, uses_tensor_cores
 
 ONE_WAVE = 1.0
 # Products of a generation before, by their names: on the GPU at hand they take more cycles of the pipe.

@@ -23,7 +23,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import I64
 from findwall.model.probes import ATTENTION, OPTIMIZER
-from findwall.structure.steps import optimizers
+from findwall.step.step_bounds import optimizers
 
 Made = frozenset[str]  # fixes that are made together
 

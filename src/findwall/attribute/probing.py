@@ -28,7 +28,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.model.probes import AS_IS, UPLOAD, Probe, Probes
 from findwall.replay.change import Change, Replace
-from findwall.structure.links import PAGEABLE
+from findwall.step.links import PAGEABLE
 
 MOST_UNITS = 64  # distinct ops: a step has seldom more that count. Chosen by hand.
 

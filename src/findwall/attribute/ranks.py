@@ -18,8 +18,8 @@ from findwall.attribute.workmodel.movement import collective_name, message_bytes
 from findwall.model.causes import cause_index
 from findwall.model.events import NSYS, Kind
 from findwall.model.intervals import I64
-from findwall.structure.comms import HOST_COLLECTIVE
-from findwall.structure.host import rows_matching
+from findwall.step.comms import HOST_COLLECTIVE
+from findwall.step.host_activity import rows_matching
 from findwall.units import NS_PER_S, ms
 
 # Chosen by hand, not calibrated.

@@ -49,7 +49,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Drop, Issue, Replace
 from findwall.replay.curves import curves
-from findwall.structure.classes import of_library
+from findwall.step.kernel_classes import of_library
 from findwall.units import NS_PER_S
 
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is

@@ -13,7 +13,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHA
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.replay.curves import curves
-from findwall.structure.links import nearest
+from findwall.step.links import nearest
 from findwall.units import NS_PER_S
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.

@@ -12,11 +12,11 @@ from findwall.machine.hardware import vendor
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
-from findwall.structure.captures import is_replayed
-from findwall.structure.host import rows_matching
-from findwall.structure.links import nearest
-from findwall.structure.parameter_updates import between_passes, on_shapes, parameter_shapes
-from findwall.structure.steps import OPTIMIZER_STEP, optimizers
+from findwall.step.captured_ops import is_replayed
+from findwall.step.host_activity import rows_matching
+from findwall.step.links import nearest
+from findwall.step.parameter_updates import between_passes, on_shapes, parameter_shapes
+from findwall.step.step_bounds import OPTIMIZER_STEP, optimizers
 
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")

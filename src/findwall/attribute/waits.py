@@ -22,8 +22,8 @@ from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
 from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.graph import LAUNCHING
-from findwall.structure.host import ALLOCATOR, COMPILE, OWNERS, rows_matching
-from findwall.structure.library_set_up import shapes
+from findwall.step.host_activity import ALLOCATOR, COMPILE, OWNERS, rows_matching
+from findwall.step.library_set_up import shapes
 from findwall.units import ms
 
 # The op a person wrote, not the ones it calls.

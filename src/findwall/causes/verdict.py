@@ -9,7 +9,6 @@ import msgspec
 from findwall.attribute.facts import Facts
 from findwall.attribute.host_cores import is_unseen
 from findwall.attribute.reading import Scenario
-from findwall.attribute.timed_steps import in_line_share, others_share
 from findwall.attribute.waits import RECOMPILATION, grows
 from findwall.model.catalogue import (
     FAIR_PART,
@@ -24,6 +23,7 @@ from findwall.model.catalogue import (
     WORTH_IT,
 )
 from findwall.model.causes import UNKNOWN, ByCause
+from findwall.step.timed_steps import in_line_share, others_share
 
 # Of the time without a core: a job of one thread has less, and loses nothing.
 NOTICED_IN_LINE_SHARE = WORTH_IT

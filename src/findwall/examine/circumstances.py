@@ -13,7 +13,7 @@ from findwall.machine.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry
 from findwall.model.run import Rank, Run
-from findwall.structure.links import TELLS_MEMORY
+from findwall.step.links import TELLS_MEMORY
 from findwall.units import NOT_ZERO_NS, ms
 
 NARROWEST_SHARE = 0.5  # of a product's bytes: what no narrower format that is advised goes below

@@ -14,7 +14,6 @@ from findwall.attribute.step_views import (
     split_by_phase,
     utilisation,
 )
-from findwall.attribute.timed_steps import in_line_share, timed_causes
 from findwall.attribute.waits import set_ups
 from findwall.attribute.without_gradients import beside_gradients
 from findwall.causes import all_causes
@@ -56,7 +55,8 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.events import NSYS
 from findwall.model.run import Run
-from findwall.structure.left_out import CUT_AWAY, START_UP
+from findwall.step.left_out import CUT_AWAY, START_UP
+from findwall.step.timed_steps import in_line_share, timed_causes
 from findwall.units import ms
 
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are

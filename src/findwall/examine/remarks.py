@@ -8,7 +8,6 @@ from findwall.attribute.facts import Facts
 from findwall.attribute.figures import kinds_of, longer_steps, seen_doing, what_it_does
 from findwall.attribute.probing import far_off
 from findwall.attribute.step_traits import captured_share
-from findwall.attribute.timed_steps import holding_down
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, known, numbered, plain
@@ -16,8 +15,9 @@ from findwall.model.diagnosis import KindRow
 from findwall.model.events import NSYS
 from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.run import Rank, Run
-from findwall.structure.left_out import CUT_AWAY, NOT_RECORDED, START_UP
-from findwall.structure.steps import step_numbers
+from findwall.step.left_out import CUT_AWAY, NOT_RECORDED, START_UP
+from findwall.step.step_bounds import step_numbers
+from findwall.step.timed_steps import holding_down
 from findwall.units import ms
 
 OPS_NAMED = 3  # in one note

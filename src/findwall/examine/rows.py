@@ -10,7 +10,6 @@ from findwall.attribute.facts import Facts, of_class
 from findwall.attribute.figures import listed
 from findwall.attribute.kernels import BOUNDS
 from findwall.attribute.step_traits import on_cores
-from findwall.attribute.timed_steps import FEWEST_STEPS
 from findwall.examine.remarks import about_kinds
 from findwall.model.catalogue import (
     FAIR_PART,
@@ -25,6 +24,7 @@ from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Question, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.run import Rank, Run
+from findwall.step.timed_steps import FEWEST_STEPS
 from findwall.units import GIB, ms
 
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small

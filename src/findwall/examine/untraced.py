@@ -39,10 +39,10 @@ from findwall.model.diagnosis import (
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, Counters
 from findwall.model.run import Rank, Run, StepTimes
-from findwall.structure.classes import op_class
-from findwall.structure.cores import computing
-from findwall.structure.links import link_launches
-from findwall.structure.steps import find_steps
+from findwall.step.cores import computing
+from findwall.step.kernel_classes import op_class
+from findwall.step.links import link_launches
+from findwall.step.step_bounds import find_steps
 from findwall.units import ms
 
 

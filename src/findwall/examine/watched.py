@@ -12,7 +12,6 @@ from statistics import median
 import msgspec
 
 from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
-from findwall.attribute.timed_steps import holding_down
 from findwall.examine.rows import counted_busy, machine, memory
 from findwall.examine.untraced import (
     CounterVerdict,
@@ -40,6 +39,7 @@ from findwall.model.diagnosis import (
 from findwall.model.machine import Ceilings
 from findwall.model.run import Rank, Run
 from findwall.model.watched import WatchedJob, WatchedRank
+from findwall.step.timed_steps import holding_down
 from findwall.units import GIB
 
 # All chosen by hand, not calibrated.

@@ -20,9 +20,9 @@ from findwall.model.intervals import F64, I64
 from findwall.replay.device_side import DeviceSide, line_up_rows
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
 from findwall.replay.host_side import Points, batches_come_again, host_points, host_time, host_work
-from findwall.structure.host import Host
-from findwall.structure.links import Links
-from findwall.structure.queue import Queue, device_rows
+from findwall.step.device_queue import Queue, device_rows
+from findwall.step.host_activity import Host
+from findwall.step.links import Links
 
 
 def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: bool = False) -> Graph:

@@ -14,9 +14,9 @@ from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.replay.device_side import LONGEST_TURNAROUND_NS
 from findwall.replay.graph import HostTime, Node
-from findwall.structure.host import LOADER, OWNERS, Host, rows_matching
-from findwall.structure.links import Links
-from findwall.structure.queue import Queue, device_rows
+from findwall.step.device_queue import Queue, device_rows
+from findwall.step.host_activity import LOADER, OWNERS, Host, rows_matching
+from findwall.step.links import Links
 
 # A launch blocks when its queue is full (1,024 entries on NVIDIA's): behind so many rows a long one is a wait
 # and not work of the host.

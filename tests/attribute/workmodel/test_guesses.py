@@ -12,7 +12,7 @@ import numpy as np
 from book import Book
 from findwall.attribute.kernels import KernelTable, kernel_table
 from findwall.machine.hardware import table_ceilings
-from findwall.structure.links import link
+from findwall.step.links import link
 
 H200 = table_ceilings("NVIDIA H200")
 ADD = "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<c10::BFloat16>, array<char*, 3> >()"

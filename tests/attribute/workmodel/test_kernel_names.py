@@ -9,7 +9,7 @@ import pytest
 
 from findwall.attribute.workmodel.floors import ALIGNED
 from findwall.attribute.workmodel.kernel_names import TYPES, item_size_in_name
-from findwall.structure.names.table import NameRow
+from findwall.step.kernel_names.name_table import NameRow
 
 
 @pytest.mark.parametrize("row", TYPES.rows, ids=[row.pattern for row in TYPES.rows])

@@ -9,7 +9,7 @@ import pytest
 from findwall.attribute.workmodel.kernel_names import with_kernel_types
 from findwall.model.events import Inputs, Kind
 from findwall.readers.nsys import read_export
-from findwall.structure.links import link
+from findwall.step.links import link
 from nsys_tables import Export, global_id
 
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"

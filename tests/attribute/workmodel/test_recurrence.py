@@ -7,7 +7,7 @@ import pytest
 from book import Book
 from findwall.attribute.kernels import KernelTable, kernel_table
 from findwall.machine.hardware import table_ceilings
-from findwall.structure.links import link
+from findwall.step.links import link
 
 H200 = table_ceilings("NVIDIA H200")
 BATCH, STEPS, WIDTH, HIDDEN = 64, 50, 128, 256

@@ -14,9 +14,9 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, 
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
-from findwall.structure.classes import CLASS_INDEX
-from findwall.structure.names import RECURRENT_KERNELS
-from findwall.structure.names.table import H200, V100_RESNET, NameRow, NameTable
+from findwall.step.kernel_classes import CLASS_INDEX
+from findwall.step.kernel_names import RECURRENT_KERNELS
+from findwall.step.kernel_names.name_table import H200, V100_RESNET, NameRow, NameTable
 
 I8 = NDArray[np.int8]
 

@@ -19,7 +19,7 @@ from findwall.attribute.workmodel.kernel_names import item_size_in_name
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
-from findwall.structure.classes import CLASS_INDEX
+from findwall.step.kernel_classes import CLASS_INDEX
 
 _ROW_A_BLOCK = re.compile(
     r"layer_norm_kernel|rms_norm|rmsnorm|rowwisemoments|layernormforward", re.IGNORECASE

@@ -13,9 +13,9 @@ from findwall.attribute.workmodel.arguments import Work
 from findwall.attribute.workmodel.convolution import without_namespace
 from findwall.model.events import Details, Events, Inputs, Kind, Launch, Timeline
 from findwall.model.intervals import I64
-from findwall.structure.classes import classify, math_in_name
-from findwall.structure.links import Links
-from findwall.structure.names.table import B200_VLLM, H200, RECSYS, NameRow, NameTable
+from findwall.step.kernel_classes import classify, math_in_name
+from findwall.step.kernel_names.name_table import B200_VLLM, H200, RECSYS, NameRow, NameTable
+from findwall.step.links import Links
 
 _OPERANDS = re.compile(r"array<char\*, (\d+)")
 _OPAQUE = re.compile(r"opaquetype<(\d+)u?l?>")
@@ -40,7 +40,7 @@ _UNROLLED = re.compile(
 # 2.11).
 _NARROW_ELEMENTS, _WIDE_ELEMENTS = 4, 8
 _USUAL_OPERANDS = 2  # one read, one written: where the name does not say
-_NAMES_KEPT = 65536  # distinct names remembered, as in `structure/classes.py`
+_NAMES_KEPT = 65536  # distinct names remembered, as in `step/kernel_classes.py`
 
 
 @functools.lru_cache(maxsize=_NAMES_KEPT)

@@ -24,8 +24,8 @@ from findwall.attribute.workmodel.pointwise import compiled_work, is_compiled
 from findwall.attribute.workmodel.serving import is_serving, serving_work
 from findwall.model.events import I32, Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.structure.captures import is_replayed
-from findwall.structure.links import Links
+from findwall.step.captured_ops import is_replayed
+from findwall.step.links import Links
 
 
 class Owners(msgspec.Struct):

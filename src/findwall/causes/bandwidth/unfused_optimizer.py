@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.causes import Cause, Claim, Facts, Figures, Told, known
-from findwall.structure.steps import optimizers
+from findwall.step.step_bounds import optimizers
 
 NAME = "unfused-optimizer"
 

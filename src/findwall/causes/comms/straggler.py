@@ -19,9 +19,9 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 
 from __future__ import annotations
 
-from findwall.attribute.timed_steps import holding_down
 from findwall.causes import Cause, Claim, Evidence, Facts, Told, lines
 from findwall.model.run import HostLine, Rank
+from findwall.step.timed_steps import holding_down
 
 RANKS_LISTED = 8  # in one line, those that wait longest. Chosen by hand, not calibrated.
 

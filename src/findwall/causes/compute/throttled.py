@@ -20,8 +20,8 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 
 from __future__ import annotations
 
-from findwall.attribute.timed_steps import throttle_reasons
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
+from findwall.step.timed_steps import throttle_reasons
 
 
 def shows(facts: Facts) -> list[Evidence]:

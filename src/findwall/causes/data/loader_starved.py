@@ -28,7 +28,7 @@ from findwall.attribute.places import sampled_evidence
 from findwall.attribute.waits import rows_named
 from findwall.causes import Cause, Claim, Evidence, Facts, Figures, Told, Wait, lines, wait_evidence, waits
 from findwall.model.events import Kind
-from findwall.structure.host import LOADER
+from findwall.step.host_activity import LOADER
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -26,7 +26,7 @@ from findwall.causes import Cause, Evidence, Facts, Told, Wait, wait_evidence, w
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.events import Kind
-from findwall.structure.host import ALLOCATOR
+from findwall.step.host_activity import ALLOCATOR
 
 
 def shows(facts: Facts) -> list[Evidence]:

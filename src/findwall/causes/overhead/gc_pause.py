@@ -23,7 +23,7 @@ from __future__ import annotations
 from findwall.attribute.waits import rows_named
 from findwall.causes import Cause, Claim, Evidence, Facts, Told, Wait, lines, wait_evidence, waits
 from findwall.model.events import Kind
-from findwall.structure.host import GARBAGE
+from findwall.step.host_activity import GARBAGE
 
 
 def shows(facts: Facts) -> list[Evidence]:

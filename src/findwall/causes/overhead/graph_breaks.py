@@ -27,7 +27,7 @@ from findwall.attribute.places import line_of
 from findwall.attribute.waits import in_window
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, known, lines
 from findwall.model.events import Kind
-from findwall.structure.host import REGION
+from findwall.step.host_activity import REGION
 from findwall.units import ms
 
 

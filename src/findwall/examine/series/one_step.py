@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 
 from findwall.attribute.facts import Facts
-from findwall.attribute.timed_steps import traced_kinds
 from findwall.model.causes import CAUSES
 from findwall.model.events import DEVICE_KINDS, Bool, Kind
 from findwall.model.intervals import F64, I64, union
 from findwall.model.kinds import USUAL
 from findwall.model.series import Lane, StepTimeline, Track
-from findwall.structure.queue import device_rows
+from findwall.step.device_queue import device_rows
+from findwall.step.timed_steps import traced_kinds
 from findwall.units import NOT_ZERO_NS
 
 # All chosen by hand.

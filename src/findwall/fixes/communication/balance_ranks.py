@@ -16,8 +16,8 @@ Sorting by length changes the order of samples.
 from __future__ import annotations
 
 from findwall.attribute.collectives import collectives_a_step
-from findwall.attribute.timed_steps import throttle_reasons
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
+from findwall.step.timed_steps import throttle_reasons
 
 MOVES = ("straggler", "pipeline-bubble")
 

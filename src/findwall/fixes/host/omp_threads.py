@@ -32,7 +32,6 @@ from typing import Any
 
 from findwall.apply.applying import Effect
 from findwall.apply.live_threads import hold_threads, usable_cores
-from findwall.attribute.timed_steps import in_line_share
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, gain_ms, ideal, no_use, step_ms
 from findwall.fixes.host.threads_patch import hold_in_script
 from findwall.fixes.loader.live_loaders import loaders, workers_of
@@ -40,6 +39,7 @@ from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, HostWork
 from findwall.replay.graph import LAUNCHING
+from findwall.step.timed_steps import in_line_share
 
 MOVES = ("launch-bound", "host-work", "loader-starved")
 

@@ -33,8 +33,8 @@ from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
-from findwall.structure.host import SYNCHRONIZE, rows_matching
-from findwall.structure.links import PAGEABLE
+from findwall.step.host_activity import SYNCHRONIZE, rows_matching
+from findwall.step.links import PAGEABLE
 from findwall.units import ms
 
 
