@@ -15,7 +15,7 @@ from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import WALLS
 from findwall.model.run import Rank, Run
 from findwall.readers.torch_trace import read_trace
-from findwall.step.left_out import CUT_AWAY, START_UP
+from findwall.step.step_facts import CUT_AWAY, START_UP
 from speaking import in_words, texts
 
 

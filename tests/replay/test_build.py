@@ -21,10 +21,11 @@ from findwall.replay.change import HostWork, NoWait, Scale, without
 from findwall.replay.graph import LAUNCHING, NOTHING, Graph, Node
 from findwall.replay.simulate import critical_path
 from findwall.step.cores import cores_as_device
-from findwall.step.device_queue import Queue, line_up
+from findwall.step.device_queue import line_up
 from findwall.step.host_activity import watch_host
 from findwall.step.links import link
 from findwall.step.step_bounds import find_steps
+from findwall.step.step_facts import Queue
 from machine import AUTOGRAD, CALL, JOBS, STREAMS, TAIL, Do, Machine, period, run
 from sketch import DRAWINGS, Drawing, facts_of, hosts_own, sketch
 

@@ -22,8 +22,8 @@ from findwall.replay.calibrate import Calibration
 from findwall.replay.graph import Graph
 from findwall.step.device_queue import line_up
 from findwall.step.host_activity import watch_host
-from findwall.step.left_out import CUT_AWAY, LOADING, NOT_RECORDED, START_UP
 from findwall.step.links import link
+from findwall.step.step_facts import CUT_AWAY, LOADING, NOT_RECORDED, START_UP
 from findwall.step.step_window import survey
 from findwall.units import NS_PER_US
 from machine import CALL, JOBS, LATENCY, TRACED, WARM_UP, Do, Machine, run

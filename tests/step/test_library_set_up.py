@@ -12,8 +12,8 @@ from findwall.causes.overhead import recompilation
 from findwall.causes.verdict import decide
 from findwall.model.events import Kind, Timeline
 from findwall.step.host_activity import watch_host
-from findwall.step.library_set_up import Plans
 from findwall.step.links import link
+from findwall.step.step_facts import Plans
 from lengths import ATTENTION, BACKWARD, MS, Job, lengths_job
 from sketch import facts_of
 from speaking import in_words, texts

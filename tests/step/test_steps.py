@@ -8,7 +8,8 @@ import pytest
 from findwall.model.events import Kind, Timeline
 from findwall.step.links import link
 from findwall.step.recurring import _smallest_period
-from findwall.step.step_bounds import Steps, find_steps
+from findwall.step.step_bounds import find_steps
+from findwall.step.step_facts import Steps
 from sketch import sketch
 
 LAYERS = {letter: letter for letter in "ab"}

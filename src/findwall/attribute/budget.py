@@ -30,8 +30,8 @@ from findwall.model.causes import cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, F64, I64, union
 from findwall.model.machine import Ceilings
-from findwall.step.device_queue import Queue
-from findwall.step.links import BETWEEN_DEVICES, DOWNLOAD, UPLOAD, Links
+from findwall.step.links import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
+from findwall.step.step_facts import Links, Queue
 from findwall.units import NS_PER_S
 
 # A kernel over a few numbers: 1.3 to 3 us on an H200.

@@ -33,11 +33,12 @@ from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
 from findwall.step.captured_ops import noted_replays, with_captured_ops
 from findwall.step.cores import core_ceilings, cores_as_device
-from findwall.step.device_queue import Queue, line_up
-from findwall.step.host_activity import Host, asked_for, watch_host
-from findwall.step.links import Links, link
-from findwall.step.step_bounds import Steps, find_steps
-from findwall.step.step_window import Whole, representative, survey
+from findwall.step.device_queue import line_up
+from findwall.step.host_activity import asked_for, watch_host
+from findwall.step.links import link
+from findwall.step.step_bounds import find_steps
+from findwall.step.step_facts import Host, Links, Queue, Steps, Whole
+from findwall.step.step_window import representative, survey
 from findwall.step.timed_steps import (
     collections_ns,
     cores_at_work,

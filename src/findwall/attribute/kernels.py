@@ -33,8 +33,8 @@ from findwall.step.kernel_classes import (
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
-from findwall.step.links import Links
 from findwall.step.parameter_updates import own_updates, updates_begin
+from findwall.step.step_facts import Links
 from findwall.units import NS_PER_S
 
 I8 = NDArray[np.int8]

@@ -55,7 +55,7 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.events import NSYS
 from findwall.model.run import Run
-from findwall.step.left_out import CUT_AWAY, START_UP
+from findwall.step.step_facts import CUT_AWAY, START_UP
 from findwall.step.timed_steps import in_line_share, timed_causes
 from findwall.units import ms
 

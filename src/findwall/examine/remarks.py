@@ -15,8 +15,8 @@ from findwall.model.diagnosis import KindRow
 from findwall.model.events import NSYS
 from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.run import Rank, Run
-from findwall.step.left_out import CUT_AWAY, NOT_RECORDED, START_UP
 from findwall.step.step_bounds import step_numbers
+from findwall.step.step_facts import CUT_AWAY, NOT_RECORDED, START_UP
 from findwall.step.timed_steps import holding_down
 from findwall.units import ms
 

@@ -20,9 +20,8 @@ from findwall.model.intervals import F64, I64
 from findwall.replay.device_side import DeviceSide, line_up_rows
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
 from findwall.replay.host_side import Points, batches_come_again, host_points, host_time, host_work
-from findwall.step.device_queue import Queue, device_rows
-from findwall.step.host_activity import Host
-from findwall.step.links import Links
+from findwall.step.device_queue import device_rows
+from findwall.step.step_facts import Host, Links, Queue
 
 
 def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: bool = False) -> Graph:

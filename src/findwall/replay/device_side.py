@@ -8,7 +8,8 @@ import numpy as np
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.replay.graph import NOTHING
-from findwall.step.device_queue import Queue, device_rows
+from findwall.step.device_queue import device_rows
+from findwall.step.step_facts import Queue
 
 LATENCY_NS = 6_000.0  # from a launch to its kernel on an idle H200, where the trace has too few to measure it
 TURNAROUND_NS = 1_000.0  # between two queued kernels, likewise

@@ -22,8 +22,9 @@ from findwall.model.events import COLUMN_TYPES, DEVICE_KINDS, Bool, Events, Kind
 from findwall.model.intervals import I64
 from findwall.step.cores import WEIGHTLESS
 from findwall.step.kernel_classes import op_class
-from findwall.step.links import ENQUEUES, Links, link, link_launches
+from findwall.step.links import ENQUEUES, link, link_launches
 from findwall.step.replay_alignment import affinity, align, evenly
+from findwall.step.step_facts import Links
 
 _BEGIN, _END = (re.compile(f"{one}capture", re.IGNORECASE) for one in ("begin", "end"))
 GRAPH_LAUNCH = re.compile("graphlaunch", re.IGNORECASE)

@@ -15,7 +15,8 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.step.kernel_classes import telling_part
 from findwall.step.kernel_names import COLLECTIVE_KERNELS
-from findwall.step.links import DOWNLOAD, UPLOAD, Links
+from findwall.step.links import DOWNLOAD, UPLOAD
+from findwall.step.step_facts import Links
 
 _OP = re.compile(
     r"^(?:c10d|c10d_functional|_c10d_functional|_c10d_functional_autograd|symm_mem|nccl|rccl|gloo|mori|deep_?ep|"

@@ -6,43 +6,13 @@ they ran in.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, union
-from findwall.step.links import PAGEABLE, Links
-from findwall.step.step_bounds import Steps, begun
-
-
-class Queue(msgspec.Struct, frozen=True):
-    """The rows, in the order they started. All columns have one length."""
-
-    row: I64
-    step: I64  # 0 … steps - 1
-    start: I64
-    end: I64
-    stream: I64
-    launched: Bool  # the trace has its launch call
-    issued: I64  # start of that call; before all others where there is none
-    idle_from: I64  # when the device ran out of work before this row
-    idle_until: I64  # when it had work again: with this row, or with its like of the next steps
-    since_free: I64  # from the end of the row before it on its stream to its start; negative: they overlap
-    since_issue: I64  # from its launch to its start
-    paced: Bool  # a copy from or to pageable memory: its length is the host's, not the device's
-    elsewhere: F64  # share of the gap in which this process has another device at work
-    device: int
-    steps: int
-    begins: int  # when the first of the steps begins, on either side
-    opens: int  # host time of their first launch
-    closes: int  # and of the first one of the step after them
-    repeats: bool  # the trace goes on into the next step: these come again
-    used: I64  # which of the steps that were found these are
-
-    def positions(self, rows: I64) -> I64:
-        """Where rows of this queue stand in it."""
-        order = np.argsort(self.row, kind="stable")
-        return order[np.searchsorted(self.row[order], rows)]
+from findwall.step.links import PAGEABLE
+from findwall.step.step_bounds import begun
+from findwall.step.step_facts import Links, Queue, Steps
 
 
 def line_up(timeline: Timeline, links: Links, steps: Steps, only: int | None = None) -> Queue:

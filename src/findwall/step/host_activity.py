@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, union
 from findwall.step.comms import HOST_COLLECTIVE, inside_collective
-from findwall.step.library_set_up import Plans, find_plans, find_trials
-from findwall.step.links import PAGEABLE, UPLOAD, Links
+from findwall.step.library_set_up import find_plans, find_trials
+from findwall.step.links import PAGEABLE, UPLOAD
+from findwall.step.step_facts import Blocking, Host, Links
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(
@@ -48,34 +48,6 @@ OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belon
 # What recording one event costs the profiler, in thousandths of what an op costs. A Python frame takes
 # about a quarter of that; chosen by hand, not calibrated.
 OP_WEIGHT, PYTHON_FRAME_WEIGHT = 1000, 250
-
-
-class Blocking(msgspec.Struct, frozen=True):
-    """Calls that make the host wait for the device, in host order."""
-
-    row: I64
-    start: I64
-    end: I64
-    owner: I64  # -> OWNERS
-
-
-class Host(msgspec.Struct, frozen=True):
-    """Disjoint activities of the launching threads, by rank, and the weight of recorded events."""
-
-    threads: I64
-    activities: dict[str, Intervals]  # cause -> when the host did that; earlier keys win
-    once: Intervals  # start-up behind which the device still had work: no part of the step
-    working: Intervals  # any op or runtime call open
-    blocking: Blocking
-    plans: Plans  # inside ops: a library sets itself up for a new shape
-    trials: I64  # ops in which it tries kernels out for one
-    questions: I64  # ops that run only so that the host can look, the reads with them
-    event_time: I64  # start of every host event that costs the profiler something
-    event_weight: I64  # cumulative weight, one longer than event_time; thousandths of an event
-
-    def weight_before(self, at: I64) -> I64:
-        """Events recorded until each time, in thousandths."""
-        return self.event_weight[np.searchsorted(self.event_time, at, side="left")]
 
 
 def watch_host(timeline: Timeline, links: Links, once: Intervals = EMPTY) -> Host:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -36,14 +35,23 @@ from findwall.model.events import DEVICE_KINDS, TORCH, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
 from findwall.step.host_activity import ALLOCATOR, COMPILE, FREE
 from findwall.step.library_set_up import first_set_ups, firsts
-from findwall.step.links import LAUNCH, PAGEABLE, Links, launches_before
+from findwall.step.links import LAUNCH, PAGEABLE, launches_before
 from findwall.step.recurring import FEWEST_REPEATS
-from findwall.step.step_bounds import Steps, compute_stream, step_numbers
-
-LOADING, CONTEXT, MEMORY, CAPTURE, COMPILING = "loading", "context", "memory", "capture", "compiling"
-CUT_AWAY, NOT_RECORDED = "cut-away", "not-recorded"
-START_UP = (LOADING, CONTEXT, MEMORY, CAPTURE, COMPILING)
-REASONS = (*START_UP, CUT_AWAY, NOT_RECORDED)
+from findwall.step.step_bounds import compute_stream, step_numbers
+from findwall.step.step_facts import (
+    CAPTURE,
+    COMPILING,
+    CONTEXT,
+    CUT_AWAY,
+    LOADING,
+    MEMORY,
+    NOT_RECORDED,
+    REASONS,
+    START_UP,
+    LeftOut,
+    Links,
+    Steps,
+)
 
 # After its launch returned: a row that starts later did not wait for its launch. Far beyond latency; chosen
 # by hand.
@@ -62,30 +70,6 @@ _CAPTURED = re.compile(r"^(cuda|cu|hip)(StreamEndCapture|GraphInstantiate)")
 _FIRST_COMPILE = re.compile(r"compile_id=\d+/0\b")
 
 Stretches = tuple[I64, I64, I64]  # rows, starts, ends
-
-
-class LeftOut(msgspec.Struct, frozen=True):
-    """The stretches, in order. All columns have one length."""
-
-    start: I64  # in the file's own time
-    end: I64
-    reason: I64  # -> REASONS
-    row: I64  # the call or range behind it; of what was cut away the first row seen
-    hidden: Intervals  # of the same calls what the device did not wait for, on the clock of what is left
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def of(self, *reasons: str) -> LeftOut:
-        wanted = np.isin(self.reason, [REASONS.index(one) for one in reasons])
-        return LeftOut(
-            self.start[wanted], self.end[wanted], self.reason[wanted], self.row[wanted], self.hidden
-        )
-
-    @property
-    def length(self) -> int:
-        """Time left out: what several reasons cover counts once."""
-        return union(self.start, self.end).length
 
 
 _NONE = np.empty(0, np.int64)
@@ -128,18 +112,6 @@ def without_left_out(timeline: Timeline, left_out: LeftOut) -> Timeline:
     events = timeline.events
     start, end = (at - gone.covered_before(at) for at in (events.start, events.end))
     return replace(timeline, events=replace(events, start=start, end=end))
-
-
-def start_up_by_step(left_out: LeftOut, steps: Steps) -> I64:
-    """Start-up that was left out of each counted step, in ns. `steps` are those of the cleaned timeline."""
-    gone = union(left_out.start, left_out.end)
-    only = left_out.of(*START_UP)
-    once = union(only.start, only.end)
-    at = once.start - gone.covered_before(once.start)
-    # What the host does for the first step lies before the device begins it.
-    of_step = np.maximum(np.searchsorted(steps.boundaries[1:], at, side="right"), 0)
-    found: I64 = np.bincount(of_step, once.end - once.start, minlength=steps.count + 1).astype(np.int64)
-    return found[: steps.count]
 
 
 def _joined(found: list[tuple[str, I64, I64, I64]]) -> LeftOut:

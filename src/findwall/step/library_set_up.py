@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import numpy as np
 
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64, union
-from findwall.step.links import NESTING_KINDS, Links
+from findwall.step.links import NESTING_KINDS
+from findwall.step.step_facts import Links, Plans
 
 # Both chosen by hand. Between two calls of an op lie microseconds; a plan takes a millisecond or more.
 PLAN_NS = 1_000_000
@@ -45,17 +45,6 @@ ASKS = re.compile(
 
 
 Silence = tuple[int, int, int]  # an op, and from when to when
-
-
-class Plans(msgspec.Struct, frozen=True):
-    """Stretches of set-up in host order. All columns have one length."""
-
-    row: I64  # the op
-    start: I64
-    end: I64
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def find_plans(timeline: Timeline, links: Links, mine: Bool) -> Plans:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64
+from findwall.step.step_facts import Links
 
 UPLOAD = re.compile(r"HtoD|Host -> Device|HostToDevice", re.IGNORECASE)
 DOWNLOAD = re.compile(r"DtoH|Device -> (?:Host|Pageable|Pinned)|DeviceToHost", re.IGNORECASE)
@@ -32,28 +32,6 @@ ENGINE_RANGE = re.compile(rf"^{ENGINE}")
 # A node of the autograd graph, as it is called where the engine itself is not recorded.
 _NODE = re.compile(r"^(?:\w+Backward\d*|(?:struct )?torch::autograd::\w+)$")
 BACKWARD = re.compile(rf"^{ENGINE}|{_NODE.pattern}")  # any row of the engine
-
-
-class Links(msgspec.Struct, frozen=True):
-    """Row-to-row references, one entry an event; -1 where there is none."""
-
-    parent: I64  # host rows: the innermost host row around this one on its thread
-    launch: I64  # device rows: the runtime call that issued it
-    op: I64  # device rows: the innermost op around that call; host rows: the nearest op above or itself
-    backward: Bool  # host rows: of the autograd engine
-    forward: I64  # those rows: the op of the forward pass whose gradient they work out
-    kernels_without_launch: int  # what was queued before the recording began is not counted
-    launches_without_kernel: int
-    ambiguous: int  # device rows whose correlation id several calls carry: matched by process and order
-
-    def ancestors(self, row: int) -> list[int]:
-        """The rows around a host row, innermost first."""
-        found = []
-        row = int(self.parent[row])
-        while row >= 0:
-            found.append(row)
-            row = int(self.parent[row])
-        return found
 
 
 def link(timeline: Timeline) -> Links:

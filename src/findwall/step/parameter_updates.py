@@ -18,8 +18,8 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.links import Links
 from findwall.step.step_bounds import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
+from findwall.step.step_facts import Links
 
 Shape = tuple[int, ...]
 _IN_PLACE = re.compile(r"[a-z0-9]_$")

@@ -16,7 +16,7 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.links import Links
+from findwall.step.step_facts import Links
 
 FEWEST_REPEATS = 3  # of anything that recurs: fewer are chance. Chosen by hand.
 _STEP = re.compile(r"(?:^|[^a-z])(?:step|iter(?:ation)?|batch)(?:[^a-z]|$)", re.IGNORECASE)

@@ -16,8 +16,9 @@ import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64, union
-from findwall.step.links import BACKWARD, Links, launches_before, unanswered
+from findwall.step.links import BACKWARD, launches_before, unanswered
 from findwall.step.recurring import find_period, recurring_ranges
+from findwall.step.step_facts import Links, Steps
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
@@ -27,35 +28,6 @@ GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 MOST_ALTERNATING_OPTIMIZERS = 8
 WHOLE_STEPS_NEEDED = 2  # first kernels: a step that follows a whole one closes it
 _STEPS_NAMED = 5  # steps without device work that the note lists by name
-
-
-class Steps(msgspec.Struct, frozen=True):
-    """The steps of one rank on its busiest device."""
-
-    found_by: str  # "ProfilerStep", "optimizer", "range", "period" or "span"
-    device: int  # -1 when there are no device events
-    boundaries: I64  # device times: n + 1 of them for n steps
-    host: I64  # host start of every step found, and the end of the last
-    of_row: I64  # device rows: the step that launched it, -1 none
-    without_device_work: tuple[str, ...]
-    notes: tuple[str, ...]
-    closed: bool = False  # the last step ends with the file: none follows that shows where
-
-    @property
-    def count(self) -> int:
-        return max(len(self.boundaries) - 1, 0)
-
-    @property
-    def start(self) -> int:
-        return int(self.boundaries[0]) if len(self.boundaries) else 0
-
-    @property
-    def end(self) -> int:
-        return int(self.boundaries[-1]) if len(self.boundaries) else 0
-
-    @property
-    def lengths(self) -> I64:
-        return np.diff(self.boundaries)
 
 
 class _Markers(msgspec.Struct, frozen=True):

@@ -9,47 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.left_out import (
-    NOTHING_LEFT_OUT,
-    LeftOut,
-    find_left_out,
-    start_up_by_step,
-    without_left_out,
-)
-from findwall.step.links import Links, link_launches
-from findwall.step.step_bounds import OPTIMIZER_STEP, Steps, begun, find_steps, step_numbers
+from findwall.step.left_out import NOTHING_LEFT_OUT, find_left_out, without_left_out
+from findwall.step.links import link_launches
+from findwall.step.step_bounds import OPTIMIZER_STEP, begun, find_steps, step_numbers
+from findwall.step.step_facts import Steps, Whole, start_up_by_step
 from findwall.units import NS_PER_MS
 
 # Events looked at closely: a trace of more is cut to typical steps, so that reading stays a matter of
 # seconds.
 CLOSE_LOOK_EVENTS = 50_000
 FEWEST_STEPS_KEPT = 3  # so that one odd step does not speak for the job; chosen by hand
-
-
-class Whole(msgspec.Struct, frozen=True):
-    """The whole trace of a rank, as far as it is cheap to know."""
-
-    timeline: Timeline  # as recorded
-    links: Links
-    steps: Steps  # of what is told of it
-    told: Timeline  # without what is not the step; its rows are those of `timeline`
-    left_out: LeftOut
-    cold_ms: tuple[float, ...] = ()  # of the steps in front that were not warm; the timeline is without them
-
-    @property
-    def start_up_ns(self) -> float:
-        """What was left out as start-up, of the step that has least of it. All that could be told of its
-        calls is gone; what else of such a step is warm-up nobody knows."""
-        if len(self.left_out) == 0 or self.steps.count == 0:
-            return 0.0
-        return float(start_up_by_step(self.left_out, self.steps).min())
 
 
 def survey(

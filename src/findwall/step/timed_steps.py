@@ -19,8 +19,8 @@ from findwall.model.intervals import F64
 from findwall.model.kinds import USUAL, StepKind
 from findwall.model.machine import Telemetry
 from findwall.model.run import Rank
-from findwall.step.device_queue import Queue
 from findwall.step.step_bounds import step_numbers
+from findwall.step.step_facts import Queue
 from findwall.units import NS_PER_S
 
 

@@ -15,7 +15,7 @@ from findwall.model.events import Details, Events, Inputs, Kind, Launch, Timelin
 from findwall.model.intervals import I64
 from findwall.step.kernel_classes import classify, math_in_name
 from findwall.step.kernel_names.name_table import B200_VLLM, H200, RECSYS, NameRow, NameTable
-from findwall.step.links import Links
+from findwall.step.step_facts import Links
 
 _OPERANDS = re.compile(r"array<char\*, (\d+)")
 _OPAQUE = re.compile(r"opaquetype<(\d+)u?l?>")

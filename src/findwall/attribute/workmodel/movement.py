@@ -9,7 +9,7 @@ import numpy as np
 from findwall.attribute.workmodel.arguments import Arguments, Tensor, Work, item_size
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
-from findwall.step.links import Links
+from findwall.step.step_facts import Links
 
 _WHOLE = frozenset(
     {

@@ -25,7 +25,7 @@ from findwall.attribute.workmodel.serving import is_serving, serving_work
 from findwall.model.events import I32, Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.step.captured_ops import is_replayed
-from findwall.step.links import Links
+from findwall.step.step_facts import Links
 
 
 class Owners(msgspec.Struct):

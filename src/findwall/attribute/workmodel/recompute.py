@@ -14,7 +14,8 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.links import ENGINE_RANGE, Links, nearest
+from findwall.step.links import ENGINE_RANGE, nearest
+from findwall.step.step_facts import Links
 
 # What torch.utils.checkpoint runs as it is entered: without and with reentrant autograd.
 CHECKPOINT = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction$")
