@@ -12,7 +12,7 @@ TORCH_HOME := import pathlib, torch; print(pathlib.Path(torch.__file__).parents[
 SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 # The laws that hypothesis tries on drawn examples.
 LAWS := tests/readers/test_trace_fuzz.py tests/examine/test_never_wrong.py tests/examine/test_checks.py \
-	tests/causes/test_laws.py tests/step tests/replay tests/attribute tests/fixes/test_bounds.py
+	tests/causes/test_laws.py tests/step tests/work tests/replay tests/facts tests/fixes/test_bounds.py
 
 .PHONY: demo test lint format types contracts pytest soak score docs bench browser screenshots clean
 

@@ -29,7 +29,7 @@ SOURCE = ROOT / "src" / "findwall"
 TABLE = ROOT / "benchmarks" / "numbers.json"
 LIMIT = 120  # numbers that may decide on the way from a recording to its verdict and advice
 
-WAY = ("step", "replay", "attribute", "causes", "fixes", "examine", "model")
+WAY = ("step", "work", "replay", "facts", "causes", "fixes", "examine", "model")
 CLASSES = {
     "decides": "moves a verdict, a cause's time, a prediction, an advice, a step's boundaries or a refusal",
     "measured": "read off hardware, or counted from what an op does",

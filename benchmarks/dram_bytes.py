@@ -135,12 +135,12 @@ def child(kind: str, jobs: Iterable[str], *more: str) -> list[str]:
 
 def modelled_kernels(job: str, trace: Path) -> list[Kernel]:
     """The device kernels of a trace in the order they ran."""
-    from findwall.attribute.kernels import kernel_table
     from findwall.machine.hardware import table_ceilings
     from findwall.model.catalogue import KERNEL_CLASSES
     from findwall.model.events import Kind
     from findwall.readers.torch_trace import read_trace
     from findwall.step.links import link
+    from findwall.work.kernel_table import kernel_table
 
     timeline = read_trace(trace)
     devices = timeline.header.devices

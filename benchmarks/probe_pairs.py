@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.attribute.probing import plan
+from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.predict import Prediction, predict
 from findwall.fixes.what_if import outcomes_of

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from findwall.attribute.facts import Facts
 from findwall.examine import facts_of as examined
+from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.prescribe import together_at_best
 from findwall.fixes.what_if import outcomes_of

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import findwall
 from findwall import api
-from findwall.attribute.facts import Facts
 from findwall.examine import Examined
+from findwall.facts.facts import Facts
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
 from findwall.model.events import Timeline
 from findwall.model.run import Run

@@ -37,7 +37,8 @@ import numpy as np
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts, establish
+from findwall.examine.establish import establish
+from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from findwall.model.events import (
     COLUMN_TYPES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from findwall.attribute.facts import Facts
 from findwall.causes import Cause
+from findwall.facts.facts import Facts
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.report.words import spoken

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.readers import read_trace
 from sketch import facts_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from findwall.apply.applying import Effect
-from findwall.attribute.shapes import padded
+from findwall.facts.op_shapes import padded
 from findwall.fixes import all_fixes
 from findwall.fixes.kernels.padded_layers import PaddedLinear
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import recordings
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.prescribe import together_at_best
 from findwall.units import ms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import allocator
+from findwall.facts.facts import Facts
 from findwall.fixes import NoUse
 from findwall.fixes.host import keep_cache
 from findwall.machine.environment import look_at_variables

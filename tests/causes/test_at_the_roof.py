@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.compute import at_the_roof
+from findwall.facts.facts import Facts
 from findwall.model.causes import cause_index
 from sketch import Drawn, facts_of, sketch
 from speaking import evidence_of, in_words

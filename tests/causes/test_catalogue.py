@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes import all_causes, page
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from findwall.fixes import all_fixes
 from findwall.model.catalogue import ROOFS, WALL_OF
 from speaking import in_words, texts

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.data import copy_exposed
+from findwall.facts.facts import Facts
 from sketch import facts_of, sketch
 from speaking import evidence_of, in_words
 

@@ -7,10 +7,10 @@ from hypothesis import given
 
 from drawn_jobs import JOBS, Job
 from examples import drawn
-from findwall.attribute.facts import Facts
 from findwall.causes.verdict import decide
 from findwall.errors import InputError
 from findwall.examine import facts_of as facts_of_run
+from findwall.facts.facts import Facts
 from findwall.model.catalogue import NEAR, QUESTION_OF, ROOFS, WALL_OF, WORTH_IT
 from sketch import facts_of, sketch
 

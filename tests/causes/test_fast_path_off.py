@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes.compute import fast_path_off
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from sketch import Drawn, facts_of, sketch
 from speaking import evidence_of, in_words
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.bandwidth import gather_scatter
+from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from sketch import Drawn, facts_of, sketch
 from speaking import evidence_of, in_words

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import graph_breaks
+from findwall.facts.facts import Facts
 from findwall.model.events import Kind
 from sketch import facts_of, sketch
 from speaking import evidence_of, in_words

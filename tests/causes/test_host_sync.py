@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import host_sync
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from sketch import facts_of, sketch
 from speaking import in_words
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import host_work
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from findwall.model.claims import Claim
 from findwall.model.events import Kind
 from findwall.model.run import HostLine, StepTimes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import launch_bound
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from sketch import KERNELS, facts_of, sketch
 from speaking import in_words
 

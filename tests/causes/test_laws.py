@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
-from findwall.attribute.facts import Facts
-from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.causes.compute import at_the_roof, slow_kernels
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
+from findwall.work.floors import TOO_SMALL_NS
 from sketch import DRAWN_KERNELS, H200, KERNELS, Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 

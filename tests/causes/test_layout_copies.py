@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.bandwidth import layout_copies
+from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.model.events import Kind
 from sketch import Drawn, facts_of, sketch

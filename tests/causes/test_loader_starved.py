@@ -6,8 +6,8 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.data import loader_starved
+from findwall.facts.facts import Facts
 from findwall.fixes import NoUse
 from findwall.fixes.loader.loader_workers import FIX
 from findwall.model.events import Kind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.bandwidth import memory_roof
+from findwall.facts.facts import Facts
 from sketch import KERNELS, Drawn, facts_of, sketch
 from speaking import in_words
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
 from findwall.causes.compute import misaligned_shapes
+from findwall.facts.facts import Facts
 from sketch import Drawn, facts_of, sketch
 from speaking import evidence_of, in_words
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.comms import pipeline_bubble
+from findwall.facts.facts import Facts
 from sketch import Drawn, facts_of, sketch
 from speaking import in_words
 

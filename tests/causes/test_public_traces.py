@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from findwall.attribute.facts import Facts, establish
-from findwall.attribute.ranks import compare_ranks, with_ranks
-from findwall.attribute.step_views import split_by_phase
 from findwall.causes import all_causes
 from findwall.causes.verdict import Verdict, decide
+from findwall.examine.establish import establish
+from findwall.examine.ranks import compare_ranks, with_ranks
+from findwall.facts.facts import Facts
+from findwall.facts.step_views import split_by_phase
 from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import WALLS
 from findwall.model.run import Rank, Run

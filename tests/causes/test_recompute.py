@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import best_step, ideal
 from findwall.causes.compute import recompute
+from findwall.facts.best_changes import best_step, ideal
+from findwall.facts.facts import Facts
 from findwall.model.events import Kind
 from sketch import KERNELS, Drawn, facts_of, sketch
 from speaking import in_words

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.step_views import split_by_phase
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
+from findwall.facts.step_views import split_by_phase
 from findwall.fixes import CannotTell, all_fixes
 from findwall.model.events import NSYS, TORCH, Kind
 from sketch import facts_of, sketch

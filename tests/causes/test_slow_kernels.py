@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.compute import slow_kernels
+from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.model.causes import cause_index
 from sketch import KERNELS, Drawn, facts_of, sketch

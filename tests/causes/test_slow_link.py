@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.causes.comms import slow_link
+from findwall.examine.ranks import compare_ranks, with_ranks
+from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from sketch import H200, KERNELS, facts_of, sketch
 from speaking import in_words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.comms import small_collectives
+from findwall.facts.facts import Facts
 from sketch import KERNELS, facts_of, sketch
 from speaking import in_words
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.causes.comms import straggler
+from findwall.examine.ranks import compare_ranks, with_ranks
+from findwall.facts.facts import Facts
 from sketch import Drawn, facts_of, sketch
 from speaking import in_words
 

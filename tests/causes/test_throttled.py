@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes.compute import throttled
+from findwall.facts.facts import Facts
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from sketch import facts_of, sketch
 from speaking import in_words

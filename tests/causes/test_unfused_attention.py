@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.bandwidth import unfused_attention
+from findwall.facts.facts import Facts
 from sketch import Drawn, facts_of, sketch
 from speaking import in_words
 

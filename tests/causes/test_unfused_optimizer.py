@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes.bandwidth import unfused_optimizer
+from findwall.facts.facts import Facts
 from findwall.model.events import Kind
 from sketch import BIG, Drawn, facts_of, sketch
 from speaking import in_words

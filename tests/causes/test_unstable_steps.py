@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import unstable_steps
+from findwall.facts.facts import Facts
 from findwall.model.run import StepTimes
 from sketch import facts_of, sketch
 from speaking import evidence_of, in_words

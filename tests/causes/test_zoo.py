@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import establish
 from findwall.causes import all_causes
 from findwall.causes.verdict import decide
+from findwall.examine.establish import establish
 from findwall.model.run import Rank, Run
 from recordings import facts as facts_of
 from recordings import timeline as timeline_of

@@ -12,9 +12,9 @@ import pytest
 
 from captures import FIXTURES
 from findwall import cli
-from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.examine import Examined
 from findwall.examine.series import gather, own_tracks
+from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.model.causes import UNKNOWN, ByCause
 from findwall.model.tracks import BLAME, FLOORS, PATH, WALLS, OwnTrack, OwnTracks
 from findwall.report.perfetto import OWN, RECORDED, to_trace

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
 from findwall.model.run import StepTimes

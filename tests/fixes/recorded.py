@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from findwall.model.causes import cause_index
 from recordings import facts

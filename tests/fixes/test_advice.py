@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts, of_class
-from findwall.attribute.step_traits import behind_the_products
-from findwall.attribute.whatif import in_lists
 from findwall.causes.verdict import decide
+from findwall.facts.best_changes import in_lists
+from findwall.facts.facts import Facts, of_class
+from findwall.facts.step_traits import behind_the_products
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import examples
-from findwall.attribute.facts import Facts
-from findwall.attribute.number_formats import under_autocast, value_bytes
-from findwall.attribute.shapes import channels_last
-from findwall.attribute.whatif import best_step
+from findwall.facts.best_changes import best_step
+from findwall.facts.facts import Facts
+from findwall.facts.number_formats import under_autocast, value_bytes
+from findwall.facts.op_shapes import channels_last
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import step_at_best, together_at_best

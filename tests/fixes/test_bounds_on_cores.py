@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from findwall.attribute.facts import Facts
 from findwall.causes.compute import slow_kernels
 from findwall.examine.device import diagnose_device
+from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.model.events import Kind

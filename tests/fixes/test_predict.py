@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.facts import Facts, of_class, rows_of
-from findwall.attribute.likely_times import issuing_ns
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts, of_class, rows_of
+from findwall.facts.likely_times import issuing_ns
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.compiler.torch_compile import generated_launches
 from findwall.fixes.predict import Prediction, ends, errors, predict

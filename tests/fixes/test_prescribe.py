@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from causes.test_graph_breaks import fires as broken
-from findwall.attribute.facts import Facts
 from findwall.causes.verdict import Verdict, decide
 from findwall.examine.device import diagnose_device
+from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.whatif import roofline_ns
 from findwall.causes.verdict import decide
+from findwall.facts.best_changes import roofline_ns
+from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed
 from findwall.fixes.prescribe import is_another_way, prescribe

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.kernels import sdpa
 from findwall.readers import read_trace

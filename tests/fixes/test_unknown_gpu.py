@@ -6,8 +6,9 @@ from functools import cache
 
 import pytest
 
-from findwall.attribute.facts import Facts, establish
 from findwall.causes.verdict import decide
+from findwall.examine.establish import establish
+from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
 from findwall.errors import InputError
+from findwall.facts.facts import Facts
+from findwall.facts.figures import step_ms
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.what_if import parse, what_if
 from findwall.machine.hardware import table_ceilings

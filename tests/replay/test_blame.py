@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from drawn_graphs import GRAPHS, PARTS, US, Draft
 from examples import drawn
 from findwall.model.causes import UNKNOWN, cause_index
-from findwall.replay.blame import Blame, blame
+from findwall.replay.blame import blame
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.replay.change import NoWait
 from findwall.replay.graph import LAUNCHING, Graph, Node
+from findwall.replay.step_reading import Blame
 from machine import JOBS, Do, run
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 

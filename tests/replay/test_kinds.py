@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from drawn_graphs import GRAPHS, US, Draft
 from examples import drawn
-from findwall.attribute.reading import read_step
 from findwall.model.causes import UNKNOWN
 from findwall.replay.blame import blame
 from findwall.replay.calibrate import LIKELY_US, Calibration, play_with
 from findwall.replay.graph import Graph, Node
+from findwall.replay.true_step import read_step
 
 
 def two_steps(short: float, long: float) -> Graph:

@@ -10,7 +10,7 @@ import pytest
 
 import recordings
 from captures import FIXTURES, SHARED
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.prescribe import step_at_best
 from findwall.replay.calibrate import Calibration, play_with

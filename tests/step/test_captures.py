@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from book import Book
 from examples import drawn
-from findwall.attribute.kernels import kernel_table
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
@@ -27,6 +26,7 @@ from findwall.step.captured_ops import (
 )
 from findwall.step.kernel_classes import classify, op_class
 from findwall.step.links import link
+from findwall.work.kernel_table import kernel_table
 
 # An op, its inputs, and the kernels it launches.
 ADD = ("aten::add", "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>()")

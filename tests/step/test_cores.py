@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.run import StepTimes

@@ -16,10 +16,11 @@ from findwall.causes.verdict import decide
 from findwall.examine import examine
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
-from findwall.replay.blame import Blame, blame
+from findwall.replay.blame import blame
 from findwall.replay.build import build
 from findwall.replay.calibrate import Calibration
 from findwall.replay.graph import Graph
+from findwall.replay.step_reading import Blame
 from findwall.step.device_queue import line_up
 from findwall.step.host_activity import watch_host
 from findwall.step.links import link

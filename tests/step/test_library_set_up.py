@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.facts import Facts
 from findwall.causes.overhead import recompilation
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from findwall.model.events import Kind, Timeline
 from findwall.step.host_activity import watch_host
 from findwall.step.links import link

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from book import Book
 from examples import drawn
-from findwall.attribute.facts import Facts
-from findwall.attribute.step_views import split_by_phase
 from findwall.causes.bandwidth import unfused_optimizer
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
+from findwall.facts.step_views import split_by_phase
 from findwall.fixes import Use
 from findwall.fixes.optimizer import fused_optimizer
 from findwall.model.catalogue import KERNEL_CLASSES

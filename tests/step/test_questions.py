@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from book import Book
-from findwall.attribute.facts import Facts
 from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.host import remove_sync
 from findwall.model.events import Kind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import kinds_of, what_it_does, worst_kind
 from findwall.causes.verdict import decide
 from findwall.examine import examine
+from findwall.facts.facts import Facts
+from findwall.facts.figures import kinds_of, what_it_does, worst_kind
 from findwall.model.events import Timeline
 from findwall.model.run import HostLine, Rank, Run, StepTimes
 from findwall.report.terminal import to_text

@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from findwall.attribute.waits import grows
 from findwall.causes.verdict import decide
 from findwall.examine.device import too_early
+from findwall.facts.waits import grows
 from findwall.model.run import StepTimes
 from findwall.report.words import spoken
 from lengths import lengths_job

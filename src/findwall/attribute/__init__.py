@@ -1,1 +1,1 @@
-"""Pure facts about a run, each computed once: steps, kernels, floors, gaps, budget."""
+"""Moved away piece by piece."""

@@ -12,11 +12,11 @@ from typing import Literal
 import msgspec
 
 from findwall.attribute.onpaper import FORMATS, Dims, Paper, Question
-from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import Inputs
 from findwall.model.probes import AS_IS, ATTENTION, OPTIMIZER, Probe, Probes
 from findwall.units import NS_PER_S
+from findwall.work.floors import TOO_SMALL_NS
 
 Way = Literal["asked", "padded", "fast", "channels-last"]
 State = Literal["near", "below", "short", "slow"]

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from findwall.attribute.hardware_counters import TENSOR_CEILING
-from findwall.attribute.workmodel.floors import ALIGNED, TOO_SMALL_NS
 from findwall.model.catalogue import (
     FAIR_PART,
     MAJORITY_SHARE,
@@ -27,6 +25,8 @@ from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
 from findwall.model.ncu import NcuKernel
 from findwall.step.kernel_classes import classify, math_in_name, telling_part, uses_tensor_cores
+from findwall.work.floors import ALIGNED, TOO_SMALL_NS
+from findwall.work.hardware_counters import TENSOR_CEILING
 
 ONE_WAVE = 1.0
 # Products of a generation before, by their names: on the GPU at hand they take more cycles of the pipe.

@@ -12,17 +12,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from findwall.attribute.budget import LEAST_KERNEL_NS
-from findwall.attribute.shapes import padded
-from findwall.attribute.workmodel import Work, op_work
-from findwall.attribute.workmodel.arguments import item_size
-from findwall.attribute.workmodel.floors import fast_format
-from findwall.attribute.workmodel.pointwise import OPERATIONS
+from findwall.causes.budget import LEAST_KERNEL_NS
 from findwall.errors import InputError
+from findwall.facts.op_shapes import padded
 from findwall.model.catalogue import WALL_OF
 from findwall.model.events import Inputs
 from findwall.model.machine import Ceilings
 from findwall.units import NS_PER_S
+from findwall.work.floors import fast_format
+from findwall.work.op_arguments import Work, item_size
+from findwall.work.op_families.pointwise import OPERATIONS
+from findwall.work.op_owners import op_work
 
 # Formats as people write them, and the type of a tensor that holds them.
 FORMATS = {

@@ -14,16 +14,16 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts, matching, of_class, rows_of
-from findwall.attribute.shapes import tensors_of
-from findwall.attribute.step_traits import HAVE_FUSED
-from findwall.attribute.workmodel.arguments import Arguments, Tensor
-from findwall.attribute.workmodel.optimizer import parameter_count
+from findwall.facts.facts import Facts, matching, of_class, rows_of
+from findwall.facts.op_shapes import tensors_of
+from findwall.facts.step_traits import HAVE_FUSED
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import I64
 from findwall.model.probes import ATTENTION, OPTIMIZER
 from findwall.step.step_bounds import optimizers
+from findwall.work.op_arguments import Arguments, Tensor
+from findwall.work.op_families.optimizer import parameter_count
 
 Made = frozenset[str]  # fixes that are made together
 

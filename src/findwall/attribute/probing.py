@@ -15,13 +15,11 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts, of_class, rows_of
-from findwall.attribute.memory_copies import uploaded
-from findwall.attribute.number_formats import cast_ns
 from findwall.attribute.probe_units import Made, Unit, attention_units, optimizer_unit
-from findwall.attribute.shapes import IMAGE_DIMS, channels_last, odd_dims, padded, padding_ns
-from findwall.attribute.workmodel import convolution
-from findwall.attribute.workmodel.arguments import Arguments, Tensor, is_floating
+from findwall.facts.facts import Facts, of_class, rows_of
+from findwall.facts.memory_copies import uploaded
+from findwall.facts.number_formats import cast_ns
+from findwall.facts.op_shapes import IMAGE_DIMS, channels_last, odd_dims, padded, padding_ns
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, SMALL_PART, WAITED_FOR_SHARE
 from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import F64, I64
@@ -29,6 +27,8 @@ from findwall.model.machine import MATH_TYPES
 from findwall.model.probes import AS_IS, UPLOAD, Probe, Probes
 from findwall.replay.change import Change, Replace
 from findwall.step.links import PAGEABLE
+from findwall.work.op_arguments import Arguments, Tensor, is_floating
+from findwall.work.op_families import convolution
 
 MOST_UNITS = 64  # distinct ops: a step has seldom more that count. Chosen by hand.
 

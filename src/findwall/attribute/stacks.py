@@ -15,7 +15,7 @@ from math import sqrt
 
 import msgspec
 
-from findwall.attribute.places import STDLIB
+from findwall.facts.user_lines import STDLIB
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.watched import SeenStack, StackFrame
 

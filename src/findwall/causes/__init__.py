@@ -11,10 +11,10 @@ from types import ModuleType
 import msgspec
 from msgspec.structs import replace
 
-from findwall.attribute.carriers import carriers, carrying, kernel_evidence
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import amounts, told
-from findwall.attribute.waits import Wait, wait_evidence, waits
+from findwall.facts.cause_kernels import carriers, carrying, kernel_evidence
+from findwall.facts.facts import Facts
+from findwall.facts.figures import amounts, told
+from findwall.facts.waits import Wait, wait_evidence, waits
 from findwall.model.catalogue import WALL_OF
 from findwall.model.claims import Claim, Figure, Figures, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence

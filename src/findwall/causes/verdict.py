@@ -6,10 +6,9 @@ from itertools import combinations
 
 import msgspec
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.host_cores import is_unseen
-from findwall.attribute.reading import Scenario
-from findwall.attribute.waits import RECOMPILATION, grows
+from findwall.facts.facts import Facts
+from findwall.facts.host_cores import is_unseen
+from findwall.facts.waits import RECOMPILATION, grows
 from findwall.model.catalogue import (
     FAIR_PART,
     MAJORITY_SHARE,
@@ -23,6 +22,7 @@ from findwall.model.catalogue import (
     WORTH_IT,
 )
 from findwall.model.causes import UNKNOWN, ByCause
+from findwall.replay.step_reading import Scenario
 from findwall.step.timed_steps import in_line_share, others_share
 
 # Of the time without a core: a job of one thread has less, and loses nothing.

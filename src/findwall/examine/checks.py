@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from findwall.attribute.workmodel.floors import TOO_SMALL_NS
 from findwall.examine.circumstances import Circumstances
 from findwall.examine.figure_checks import BESIDE, FIGURES, ROUNDING, FigureCheck
 from findwall.fixes import takes_out
@@ -27,6 +26,7 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.units import NS_PER_MS, format_ms, format_share
+from findwall.work.floors import TOO_SMALL_NS
 
 HOST_WORK, LOADER = "host-work", "loader-starved"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts, matching, of_class
-from findwall.attribute.host_cores import workers_a_core
-from findwall.attribute.memory_copies import downloaded, uploaded
-from findwall.attribute.step_traits import graph_share
+from findwall.facts.facts import Facts, matching, of_class
+from findwall.facts.host_cores import workers_a_core
+from findwall.facts.memory_copies import downloaded, uploaded
+from findwall.facts.step_traits import graph_share
 from findwall.machine.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import LISTED_CAUSE_SHARE, Facts
-from findwall.attribute.reading import Scenario
-from findwall.attribute.step_traits import captured_share, graph_share
-from findwall.attribute.step_views import (
-    device_times,
-    peak_memory,
-    split_by_module,
-    split_by_phase,
-    utilisation,
-)
-from findwall.attribute.waits import set_ups
-from findwall.attribute.without_gradients import beside_gradients
 from findwall.causes import all_causes
 from findwall.causes.verdict import NO_ROOF, Verdict, decide
 from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
@@ -28,6 +16,11 @@ from findwall.examine.rows import (
     throughput,
     warnings,
 )
+from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
+from findwall.facts.gradient_free_work import beside_gradients
+from findwall.facts.step_traits import captured_share, graph_share
+from findwall.facts.step_views import device_times, peak_memory, split_by_module, split_by_phase, utilisation
+from findwall.facts.waits import set_ups
 from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
@@ -55,6 +48,7 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.events import NSYS
 from findwall.model.run import Run
+from findwall.replay.step_reading import Scenario
 from findwall.step.step_facts import CUT_AWAY, START_UP
 from findwall.step.timed_steps import in_line_share, timed_causes
 from findwall.units import ms

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.attribute.facts import Facts, establish
-from findwall.attribute.ranks import compare_ranks, with_ranks
 from findwall.errors import InputError
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances, circumstances, circumstances_without_trace
 from findwall.examine.counted_kernels import diagnose_kernels
 from findwall.examine.device import diagnose_device
+from findwall.examine.establish import establish
+from findwall.examine.ranks import compare_ranks, with_ranks
 from findwall.examine.untraced import diagnose_without_device
+from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import kinds_of, longer_steps, seen_doing, what_it_does
 from findwall.attribute.probing import far_off
-from findwall.attribute.step_traits import captured_share
+from findwall.facts.facts import Facts
+from findwall.facts.figures import kinds_of, longer_steps, seen_doing, what_it_does
+from findwall.facts.step_traits import captured_share
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, known, numbered, plain

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from findwall.attribute.facts import Facts, of_class
-from findwall.attribute.figures import listed
-from findwall.attribute.kernels import BOUNDS
-from findwall.attribute.step_traits import on_cores
 from findwall.examine.remarks import about_kinds
+from findwall.facts.facts import Facts, of_class
+from findwall.facts.figures import listed
+from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import (
     FAIR_PART,
     KERNEL_CLASSES,
@@ -26,6 +25,7 @@ from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
 from findwall.units import GIB, ms
+from findwall.work.work_facts import BOUNDS
 
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
 NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100

@@ -8,8 +8,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.hardware_counters import FP32_CEILING, TENSOR_CEILING
-from findwall.attribute.places import lines_evidence
 from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
 from findwall.examine.rows import (
     KERNELS_LISTED,
@@ -21,6 +19,7 @@ from findwall.examine.rows import (
     throughput,
     warnings,
 )
+from findwall.facts.user_lines import lines_evidence
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, plain
 from findwall.model.diagnosis import (
@@ -44,6 +43,7 @@ from findwall.step.kernel_classes import op_class
 from findwall.step.links import link_launches
 from findwall.step.step_bounds import find_steps
 from findwall.units import ms
+from findwall.work.hardware_counters import FP32_CEILING, TENSOR_CEILING
 
 
 def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None) -> Diagnosis:

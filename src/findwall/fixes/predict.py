@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import is_blind
-from findwall.attribute.likely_times import slowed
 from findwall.attribute.probing import COMPILERS, probed
+from findwall.facts.facts import Facts
+from findwall.facts.figures import is_blind
+from findwall.facts.likely_times import slowed
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.causes import UNKNOWN

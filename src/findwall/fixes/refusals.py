@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step, forward_passes
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
-from findwall.attribute.host_cores import is_unseen
-from findwall.attribute.memory_copies import uploads
-from findwall.attribute.rewritten_step import faster_narrow, multiply_wide, why_not_known
-from findwall.attribute.step_traits import graph_share, on_cores
+from findwall.facts.collectives import collectives_a_step, forward_passes
+from findwall.facts.facts import Facts
+from findwall.facts.figures import step_ms
+from findwall.facts.host_cores import is_unseen
+from findwall.facts.memory_copies import uploads
+from findwall.facts.rewritten_step import faster_narrow, multiply_wide, why_not_known
+from findwall.facts.step_traits import graph_share, on_cores
 from findwall.fixes import CannotTell, NoUse, Refusal, no_use, takes_nothing, unclear_if, unless
 from findwall.model.catalogue import MAJORITY_SHARE, WAITED_FOR_SHARE
 from findwall.model.claims import Claim

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import step_ms
-from findwall.attribute.whatif import cause_after, roofline_ns
+from findwall.facts.best_changes import cause_after, roofline_ns
+from findwall.facts.facts import Facts
+from findwall.facts.figures import step_ms
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed, mended_by
 from findwall.fixes.prescribe import is_another_way

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from findwall.attribute.facts import Facts
-from findwall.attribute.figures import is_blind, step_ms
 from findwall.errors import InputError
+from findwall.facts.facts import Facts
+from findwall.facts.figures import is_blind, step_ms
 from findwall.fixes import NoUse, Outcome, Use, all_fixes, without_floors
 from findwall.fixes.predict import mended_by, predict
 from findwall.fixes.prescribe import in_ms, speedup, together_at_best

@@ -75,4 +75,5 @@ KERNEL_CLASSES = (
     "memcpy",
     "other",
 )
+CLASS_INDEX = {name: index for index, name in enumerate(KERNEL_CLASSES)}
 MATRIX_CLASSES = ("matmul", "conv", "attention")  # what tensor cores are made for

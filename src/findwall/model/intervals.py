@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+I8 = NDArray[np.int8]
 F64 = NDArray[np.float64]
 
 

@@ -11,18 +11,17 @@ together, and share what that saves by what the host was doing while the device 
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import F64
 from findwall.replay.calibrate import Calibration, host_parts, play_with
 from findwall.replay.change import Change, without
 from findwall.replay.device_side import LONGEST_TURNAROUND_NS
 from findwall.replay.graph import LAUNCHING, Graph, Node
 from findwall.replay.simulate import Replay, waits
+from findwall.replay.step_reading import Blame
 
 DOING = (
     "loader-starved",
@@ -35,22 +34,6 @@ DOING = (
 )
 WAITING = ("copy-exposed", "host-sync")
 CHECKPOINTING = "recompute"  # takes the waits for launches that are only made because of it
-
-
-class Blame(msgspec.Struct, frozen=True):
-    """Idle time of the replayed step by cause, ns a step, and where it lies."""
-
-    replay: Replay
-    idle: ByCause  # the device's own turn-around counts for launching
-    turnaround: float  # of that: no host can give it back
-    row: I64  # the timeline's rows before which the device stood still, as in the columns below
-    before: dict[str, F64]  # cause -> idle ns a step before each row; turn-around is not in it
-    turning: F64  # turn-around before each row, ns a step
-
-    @property
-    def lacks_rows(self) -> bool:
-        """Whether the device waits so long for what is queued that rows must be missing."""
-        return self.idle[UNKNOWN] > WORTH_IT * self.replay.step
 
 
 def blame(graph: Graph, calibration: Calibration) -> Blame:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import functools
 import re
 
-from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Extra, Kind
 from findwall.model.machine import MATH_TYPES
 from findwall.step.kernel_names import FORMATS, KERNELS, OPS, TENSOR_CORES
 
-CLASS_INDEX = {name: index for index, name in enumerate(KERNEL_CLASSES)}
 MATH_INDEX = {name: index for index, name in enumerate(MATH_TYPES)}
 # Distinct names remembered: more than any trace we have holds (868 in all of them together).
 _NAMES_KEPT = 65536

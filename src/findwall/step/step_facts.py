@@ -3,6 +3,10 @@ meanwhile, in which order the device ran. Only the columns are here; the other f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
 import msgspec
 import numpy as np
 
@@ -204,3 +208,22 @@ class StepFacts(msgspec.Struct, frozen=True, dict=True):
     host: Host
     queue: Queue
     whole: Whole  # the trace these steps are taken from
+
+
+F = TypeVar("F", bound=StepFacts)
+T = TypeVar("T")
+
+
+def found_once(find: Callable[[F], T]) -> Callable[[F], T]:
+    """What another module finds in facts: looked for when it is first asked for, and kept with them as their
+    own cached properties are."""
+    name = f"{find.__module__}.{find.__qualname__}"  # two modules may call theirs the same
+
+    @wraps(find)
+    def found(facts: F) -> T:
+        kept: dict[str, T] = vars(facts)
+        if name not in kept:
+            kept[name] = find(facts)
+        return kept[name]
+
+    return found

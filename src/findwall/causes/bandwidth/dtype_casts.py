@@ -21,9 +21,9 @@ graphs around it), fused-loss those of a large vocabulary.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, as_evidence
-from findwall.attribute.shapes import shape, short_type, tensors_of
 from findwall.causes import Cause, Claim, Evidence, Facts, Told, carriers
+from findwall.facts.cause_kernels import Carrier, as_evidence
+from findwall.facts.op_shapes import shape, short_type, tensors_of
 
 NAME = "dtype-casts"
 

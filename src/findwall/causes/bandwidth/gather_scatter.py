@@ -22,8 +22,8 @@ scatter_add, embedding_bag instead of embedding and sum, custom-kernels.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import reads_wide_rows
 from findwall.causes import Cause, Claim, Facts, Told, carrying
+from findwall.facts.cause_kernels import reads_wide_rows
 
 
 def says(facts: Facts) -> Told:

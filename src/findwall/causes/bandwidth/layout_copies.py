@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import CARRIERS_SEARCHED
-from findwall.attribute.memory_copies import moves_on, turned_by_library
 from findwall.causes import Cause, Claim, Facts, Told, carriers, carrying
+from findwall.facts.cause_kernels import CARRIERS_SEARCHED
+from findwall.facts.memory_copies import moves_on, turned_by_library
 
 NAME = "layout-copies"
 

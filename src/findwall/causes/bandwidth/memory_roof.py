@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.figures import amounts, no_other
-from findwall.attribute.number_formats import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
-from findwall.attribute.shapes import channels_last, convolves
-from findwall.attribute.step_traits import on_cores
-from findwall.attribute.without_gradients import beside_gradients
 from findwall.causes import Cause, Claim, Facts, Figure, carriers
+from findwall.facts.figures import amounts, no_other
+from findwall.facts.gradient_free_work import beside_gradients
+from findwall.facts.number_formats import NARROW_BYTES, WIDE_BYTES, under_autocast, value_bytes
+from findwall.facts.op_shapes import channels_last, convolves
+from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.units import ms
 

@@ -21,8 +21,8 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.fusion import score_shapes
 from findwall.causes import Cause, Claim, Facts, Told, known
+from findwall.work.fusion import score_shapes
 
 MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it
 

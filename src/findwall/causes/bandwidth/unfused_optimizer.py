@@ -23,8 +23,8 @@ of the step.
 
 from __future__ import annotations
 
-from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
 from findwall.causes import Cause, Claim, Facts, Figures, Told, known
+from findwall.facts.step_traits import HAVE_FUSED, updates_itself
 from findwall.step.step_bounds import optimizers
 
 NAME = "unfused-optimizer"

@@ -26,9 +26,9 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import of_class, time_of
-from findwall.attribute.shapes import channels_last
 from findwall.causes import Cause, Claim, Facts, Told, carriers, carrying
+from findwall.facts.facts import of_class, time_of
+from findwall.facts.op_shapes import channels_last
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 
 NAME = "unfused-pointwise"

@@ -23,8 +23,8 @@ compressed to bf16, faster-link.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import HostCollective, host_collectives, staged_bytes
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, carrying
+from findwall.facts.collectives import HostCollective, host_collectives, staged_bytes
 from findwall.model.catalogue import MAJORITY_SHARE
 
 NAME = "exposed-collective"

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.workmodel.movement import message_bytes
 from findwall.causes import Cause, Claim, Facts, Told
+from findwall.work.op_families.movement import message_bytes
 
 
 def says(facts: Facts) -> Told | Claim:

@@ -22,11 +22,11 @@ forward work without gradients, evaluate-less-often before all of these.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import work_classes
-from findwall.attribute.figures import amounts, no_other
-from findwall.attribute.number_formats import FASTER_FORMAT_RATIO
-from findwall.attribute.without_gradients import beside_gradients
 from findwall.causes import Cause, Claim, Facts, Figure, carriers
+from findwall.facts.cause_kernels import work_classes
+from findwall.facts.figures import amounts, no_other
+from findwall.facts.gradient_free_work import beside_gradients
+from findwall.facts.number_formats import FASTER_FORMAT_RATIO
 from findwall.model.catalogue import NEAR
 
 NAME = "at-the-roof"

@@ -23,9 +23,9 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import as_evidence
-from findwall.attribute.workmodel.floors import fast_format
 from findwall.causes import Cause, Claim, Evidence, Facts, Figure, Told, carriers
+from findwall.facts.cause_kernels import as_evidence
+from findwall.work.floors import fast_format
 
 NAME = "fast-path-off"
 

@@ -23,8 +23,8 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.attribute.shapes import odd_dims, padded
 from findwall.causes import Cause, Claim, Facts, Figure, Told, carriers
+from findwall.facts.op_shapes import odd_dims, padded
 
 # Longest first: one dimension is shared by several matmuls. Chosen by hand, not calibrated.
 CARRIERS_WITH_DIMS = 24

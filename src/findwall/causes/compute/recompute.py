@@ -23,8 +23,8 @@ batch.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
+from findwall.facts.cause_kernels import kernel_evidence
 from findwall.units import GIB, LEAST_SHOWN_MS, ms
 
 NAME = "recompute"

@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.carriers import Carrier, work_classes
-from findwall.attribute.fusion import WRITTEN_ANEW
-from findwall.attribute.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
-from findwall.attribute.workmodel.arguments import Arguments
-from findwall.attribute.workmodel.indexing import row_length
 from findwall.causes import Cause, Claim, Facts, Told, carriers
+from findwall.facts.cause_kernels import Carrier, work_classes
+from findwall.facts.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.model.catalogue import NEAR
+from findwall.work.fusion import WRITTEN_ANEW
+from findwall.work.op_arguments import Arguments
+from findwall.work.op_families.indexing import row_length
 
 NAME = "slow-kernels"
 # Values put in order or picked by rank. Whole tensors compared with each other do that for few of them.

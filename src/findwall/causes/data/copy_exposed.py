@@ -20,8 +20,6 @@ images and convert on the device), data kept on the device when it is small.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, as_evidence
-from findwall.attribute.waits import blocking_rows
 from findwall.causes import (
     EVIDENCE_ROWS,
     Cause,
@@ -36,6 +34,8 @@ from findwall.causes import (
     wait_evidence,
     waits,
 )
+from findwall.facts.cause_kernels import Carrier, as_evidence
+from findwall.facts.waits import blocking_rows
 from findwall.units import NS_PER_S
 
 NAME = "copy-exposed"

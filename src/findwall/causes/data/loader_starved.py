@@ -22,11 +22,11 @@ for the cores.
 
 from __future__ import annotations
 
-from findwall.attribute.figures import restarts
-from findwall.attribute.host_cores import cores_of, workers_needed
-from findwall.attribute.places import sampled_evidence
-from findwall.attribute.waits import rows_named
 from findwall.causes import Cause, Claim, Evidence, Facts, Figures, Told, Wait, lines, wait_evidence, waits
+from findwall.facts.figures import restarts
+from findwall.facts.host_cores import cores_of, workers_needed
+from findwall.facts.user_lines import sampled_evidence
+from findwall.facts.waits import rows_named
 from findwall.model.events import Kind
 from findwall.step.host_activity import LOADER
 

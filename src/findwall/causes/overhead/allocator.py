@@ -21,8 +21,8 @@ once.
 
 from __future__ import annotations
 
-from findwall.attribute.waits import cache_switched_off, driver_calls, given_back, rows_named
 from findwall.causes import Cause, Evidence, Facts, Told, Wait, wait_evidence, waits
+from findwall.facts.waits import cache_switched_off, driver_calls, given_back, rows_named
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.events import Kind

@@ -20,8 +20,8 @@ the same step on all ranks; no gc.collect() in the loop; fewer Python objects (a
 
 from __future__ import annotations
 
-from findwall.attribute.waits import rows_named
 from findwall.causes import Cause, Claim, Evidence, Facts, Told, Wait, lines, wait_evidence, waits
+from findwall.facts.waits import rows_named
 from findwall.model.events import Kind
 from findwall.step.host_activity import GARBAGE
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.places import line_of
-from findwall.attribute.waits import in_window
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, known, lines
+from findwall.facts.user_lines import line_of
+from findwall.facts.waits import in_window
 from findwall.model.events import Kind
 from findwall.step.host_activity import REGION
 from findwall.units import ms

@@ -23,11 +23,11 @@ sizes known in advance instead of nonzero. move-io-off-step where the values are
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import kernel_evidence
-from findwall.attribute.facts import of_class, time_of
-from findwall.attribute.places import sampled_evidence
-from findwall.attribute.waits import syncs
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, wait_evidence
+from findwall.facts.cause_kernels import kernel_evidence
+from findwall.facts.facts import of_class, time_of
+from findwall.facts.user_lines import sampled_evidence
+from findwall.facts.waits import syncs
 from findwall.model.catalogue import MAJORITY_SHARE
 
 NAME = "host-sync"

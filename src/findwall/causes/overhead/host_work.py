@@ -25,8 +25,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.attribute.places import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, known, lines
+from findwall.facts.user_lines import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import TORCH, Kind
 from findwall.units import ms

@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.facts import too_small_share
-from findwall.attribute.loops import mostly_over_parts
-from findwall.attribute.places import line_of, sampled
-from findwall.attribute.step_traits import graph_share, is_compiled, on_cores
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, lines
+from findwall.facts.facts import too_small_share
+from findwall.facts.host_loops import mostly_over_parts
+from findwall.facts.step_traits import graph_share, is_compiled, on_cores
+from findwall.facts.user_lines import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.units import NS_PER_US, ms

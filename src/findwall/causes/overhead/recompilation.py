@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.waits import SetUp, compiling, set_ups
 from findwall.causes import Cause, Claim, Evidence, Facts, Figures, Told, known, lines, wait_evidence
+from findwall.facts.waits import SetUp, compiling, set_ups
 
 _FRAME_ID = re.compile(r"compile_id=(\d+)/(\d+)")
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.places import sampled, sampled_evidence
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
+from findwall.facts.user_lines import sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.step.timed_steps import SLOW_STEP_RATIO
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
 
-from findwall.attribute.facts import Facts
 from findwall.examine.series.one_step import one_step
+from findwall.facts.facts import Facts
 from findwall.model.measurement import Measurement, StepColumns
 from findwall.model.run import Run
 from findwall.model.series import Samples, Series, StepSeries, Stretch

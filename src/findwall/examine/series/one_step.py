@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.model.causes import CAUSES
 from findwall.model.events import DEVICE_KINDS, Bool, Kind
 from findwall.model.intervals import F64, I64, union

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.attribute.facts import Facts
+from findwall.facts.facts import Facts
 from findwall.model.catalogue import WALL_OF
 from findwall.model.causes import CAUSES, UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64, I64

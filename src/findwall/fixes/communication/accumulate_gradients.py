@@ -16,7 +16,7 @@ take the memory that sharding saved.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import reduced_too_early
+from findwall.facts.collectives import reduced_too_early
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, spent_ms, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 

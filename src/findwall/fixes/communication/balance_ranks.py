@@ -15,7 +15,7 @@ Sorting by length changes the order of samples.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import collectives_a_step
+from findwall.facts.collectives import collectives_a_step
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
 from findwall.step.timed_steps import throttle_reasons
 

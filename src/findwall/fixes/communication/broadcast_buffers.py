@@ -25,7 +25,7 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.new_objects import after_made
-from findwall.attribute.collectives import buffers_sent
+from findwall.facts.collectives import buffers_sent
 from findwall.fixes import Claim, Facts, Fix, Outcome, no_use, surely
 from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL
 from findwall.model.causes import cause_index

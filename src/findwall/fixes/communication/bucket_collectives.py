@@ -24,7 +24,7 @@ from typing import Any
 from findwall.apply.applying import Effect
 from findwall.apply.job_lines import passed
 from findwall.apply.registry import APPLIED, REGISTRY
-from findwall.attribute.collectives import collectives_a_step
+from findwall.facts.collectives import collectives_a_step
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
 from findwall.fixes.refusals import NO_COLLECTIVES
 from findwall.patches.editor import Editor

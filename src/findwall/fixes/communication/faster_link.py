@@ -15,8 +15,8 @@ Compressed gradients are rounded. Other placements need the scheduler's help.
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import host_collectives
-from findwall.attribute.step_traits import topology_tool
+from findwall.facts.collectives import host_collectives
+from findwall.facts.step_traits import topology_tool
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 

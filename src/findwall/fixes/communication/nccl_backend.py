@@ -19,7 +19,7 @@ None for training as such: sums are added in another order. Tensors and objects 
 
 from __future__ import annotations
 
-from findwall.attribute.collectives import host_collectives, staged_bytes
+from findwall.facts.collectives import host_collectives, staged_bytes
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, on_cores, spent_ms, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
 

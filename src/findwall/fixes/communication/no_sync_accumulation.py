@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.collectives import reduced_too_early
+from findwall.facts.collectives import reduced_too_early
 from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL, communication_hidden
 from findwall.replay.change import Change, Drop

@@ -20,9 +20,8 @@ from functools import partial
 
 import numpy as np
 
-from findwall.attribute.fusion import WRITTEN_ANEW
-from findwall.attribute.host_cores import apart_from_idle_cores
-from findwall.attribute.shapes import slow_convolutions
+from findwall.facts.host_cores import apart_from_idle_cores
+from findwall.facts.op_shapes import slow_convolutions
 from findwall.fixes import (
     Claim,
     Facts,
@@ -38,6 +37,7 @@ from findwall.fixes import (
 )
 from findwall.fixes.compiler.compile_patch import compile_named
 from findwall.fixes.compiler.compiling import compile_models
+from findwall.work.fusion import WRITTEN_ANEW
 
 MOVES = ("slow-kernels",)
 MODE = "max-autotune-no-cudagraphs"  # graphs are another fix

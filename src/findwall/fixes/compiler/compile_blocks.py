@@ -17,7 +17,7 @@ As of torch.compile: results differ in the last bits, and changing shapes make i
 
 from __future__ import annotations
 
-from findwall.attribute.rewritten_step import COMPILED_AWAY
+from findwall.facts.rewritten_step import COMPILED_AWAY
 from findwall.fixes import Facts, Fix, Outcome, cannot_tell
 from findwall.fixes.compiler.compile_patch import compile_each_block
 from findwall.fixes.compiler.repeated_blocks import compile_blocks

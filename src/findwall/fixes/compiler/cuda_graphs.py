@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.waits import common_sync
-from findwall.attribute.workmodel.floors import TOO_SMALL_NS
+from findwall.facts.waits import common_sync
 from findwall.fixes import (
     Claim,
     Facts,
@@ -40,6 +39,7 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.replay.change import Change, HostWork, Ready, without
+from findwall.work.floors import TOO_SMALL_NS
 
 # Python between two launches is not run at all when a graph of the whole step is replayed; a longer silence
 # is work of its own that no graph holds, such as saving. Chosen by hand, not calibrated.

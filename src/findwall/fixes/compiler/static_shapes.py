@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 
-from findwall.attribute.waits import compiling, set_ups
+from findwall.facts.waits import compiling, set_ups
 from findwall.fixes import (
     Claim,
     Facts,

@@ -25,19 +25,13 @@ from functools import partial
 
 import numpy as np
 
-from findwall.attribute.carriers import ops_named
-from findwall.attribute.facts import too_small_share
-from findwall.attribute.figures import blind_ms
-from findwall.attribute.likely_times import calls_a_step, host_ns, issuing_ns
-from findwall.attribute.memory_copies import moves_on
-from findwall.attribute.rewritten_step import (
-    COMPILED_AWAY,
-    FUSES,
-    compiled_at_best,
-    compiled_kernels,
-    model_rows,
-)
-from findwall.attribute.step_traits import behind_the_products, compiled_share, graph_share
+from findwall.facts.cause_kernels import ops_named
+from findwall.facts.facts import too_small_share
+from findwall.facts.figures import blind_ms
+from findwall.facts.likely_times import calls_a_step, host_ns, issuing_ns
+from findwall.facts.memory_copies import moves_on
+from findwall.facts.rewritten_step import COMPILED_AWAY, FUSES, compiled_at_best, compiled_kernels, model_rows
+from findwall.facts.step_traits import behind_the_products, compiled_share, graph_share
 from findwall.fixes import (
     CannotTell,
     Claim,

@@ -28,8 +28,8 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.registry import APPLIED, REGISTRY
-from findwall.attribute.shapes import shapes_change
-from findwall.attribute.waits import cache_switched_off, driver_calls
+from findwall.facts.op_shapes import shapes_change
+from findwall.facts.waits import cache_switched_off, driver_calls
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unclear_if, unless
 from findwall.fixes.refusals import CACHED
 from findwall.patches.editor import Editor

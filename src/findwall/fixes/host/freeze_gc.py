@@ -24,7 +24,7 @@ from typing import Any
 from findwall.apply.applying import Effect
 from findwall.apply.registry import APPLIED, REGISTRY, STEP_POST_HOOK
 from findwall.apply.roots import roots
-from findwall.attribute.memory_copies import BULK_BYTES, downloads
+from findwall.facts.memory_copies import BULK_BYTES, downloads
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gain_ms, ideal, lines, no_use, step_ms, surely
 from findwall.model.applied import Place
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT

@@ -22,9 +22,9 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.registry import APPLIED, REGISTRY
-from findwall.attribute.figures import calls_text
-from findwall.attribute.shapes import shapes_change
-from findwall.attribute.waits import cache_switched_off, driver_calls, given_back
+from findwall.facts.figures import calls_text
+from findwall.facts.op_shapes import shapes_change
+from findwall.facts.waits import cache_switched_off, driver_calls, given_back
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, surely, unless
 from findwall.fixes.refusals import CACHED
 from findwall.patches.editor import Editor

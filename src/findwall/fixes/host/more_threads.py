@@ -19,7 +19,7 @@ from typing import Any
 
 from findwall.apply.applying import Effect
 from findwall.apply.live_threads import hold_threads, usable_cores
-from findwall.attribute.host_cores import cores_in_use, on_all_cores
+from findwall.facts.host_cores import cores_in_use, on_all_cores
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, no_use, on_cores, unless
 from findwall.fixes.host.threads_patch import hold_in_script
 

@@ -16,9 +16,9 @@ A crash loses what was not yet written. The copy must be complete before paramet
 
 from __future__ import annotations
 
-from findwall.attribute.loops import mostly_over_parts
-from findwall.attribute.memory_copies import BULK_BYTES, downloaded, downloads
-from findwall.attribute.places import loops_in_python, sampled, saving_ms, seen_at_ops
+from findwall.facts.host_loops import mostly_over_parts
+from findwall.facts.memory_copies import BULK_BYTES, downloaded, downloads
+from findwall.facts.user_lines import loops_in_python, sampled, saving_ms, seen_at_ops
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, step_ms, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.replay.change import Change, Drop

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.figures import SECOND_NAMED_SHARE
-from findwall.attribute.waits import Wait, outermost, sync_rows, syncs
+from findwall.facts.figures import SECOND_NAMED_SHARE
+from findwall.facts.waits import Wait, outermost, sync_rows, syncs
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
 from findwall.fixes.host.late_reads import read_late
 from findwall.model.intervals import union

@@ -24,7 +24,7 @@ import re
 
 import numpy as np
 
-from findwall.attribute.loops import (
+from findwall.facts.host_loops import (
     FEWEST_REPEATS,
     Loop,
     is_backward,
@@ -35,8 +35,8 @@ from findwall.attribute.loops import (
     part_loops,
     without_layers,
 )
-from findwall.attribute.places import loops_in_python, parse_frame, pure_python, sampled
-from findwall.attribute.waits import in_window
+from findwall.facts.user_lines import loops_in_python, parse_frame, pure_python, sampled
+from findwall.facts.waits import in_window
 from findwall.fixes import (
     Claim,
     Facts,

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.likely_times import calls_a_step
-from findwall.attribute.loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
-from findwall.attribute.shapes import shapes_text
+from findwall.facts.host_loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
+from findwall.facts.likely_times import calls_a_step
+from findwall.facts.op_shapes import shapes_text
 from findwall.fixes import (
     Claim,
     Facts,

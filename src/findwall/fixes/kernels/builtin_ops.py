@@ -20,9 +20,9 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.attribute.figures import blind_ms
-from findwall.attribute.likely_times import compiles
-from findwall.attribute.step_traits import calls_around
+from findwall.facts.figures import blind_ms
+from findwall.facts.likely_times import compiles
+from findwall.facts.step_traits import calls_around
 from findwall.fixes import (
     Claim,
     Facts,

@@ -33,10 +33,10 @@ from findwall.apply.applying import Effect
 from findwall.apply.model_calls import Call, Model, each_model
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.apply.tracing_now import is_compiling_of
-from findwall.attribute.likely_times import compiles, in_layout, narrows, turned
-from findwall.attribute.memory_copies import turned_by_library
-from findwall.attribute.shapes import channels_last, convolves, on_images, under_convolution
-from findwall.attribute.whatif import at_least_bytes, bare_convolutions
+from findwall.facts.best_changes import at_least_bytes, bare_convolutions
+from findwall.facts.likely_times import compiles, in_layout, narrows, turned
+from findwall.facts.memory_copies import turned_by_library
+from findwall.facts.op_shapes import channels_last, convolves, on_images, under_convolution
 from findwall.fixes import (
     Claim,
     Facts,

@@ -29,7 +29,7 @@ import numpy as np
 from findwall.apply.applying import Effect
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.apply.roots import roots
-from findwall.attribute.shapes import shapes_change, slow_convolutions, under_convolution
+from findwall.facts.op_shapes import shapes_change, slow_convolutions, under_convolution
 from findwall.fixes import (
     Claim,
     Facts,

@@ -14,8 +14,8 @@ Code to maintain, with a backward pass and tests of its own.
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import Carrier, atoms_of_carrier, name_carrier
-from findwall.attribute.host_cores import cores_in_use
+from findwall.facts.cause_kernels import Carrier, atoms_of_carrier, name_carrier
+from findwall.facts.host_cores import cores_in_use
 from findwall.fixes import (
     CannotTell,
     Claim,

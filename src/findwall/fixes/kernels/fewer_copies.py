@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.carriers import CARRIERS_SEARCHED
-from findwall.attribute.memory_copies import moves_on, turned_by_library
-from findwall.attribute.places import line_of
-from findwall.attribute.shapes import shapes_text
+from findwall.facts.cause_kernels import CARRIERS_SEARCHED
+from findwall.facts.memory_copies import moves_on, turned_by_library
+from findwall.facts.op_shapes import shapes_text
+from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, carriers, gone, lines, no_use, surely, time_of
 from findwall.model.intervals import I64
 

@@ -27,9 +27,8 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.attribute.number_formats import NARROW_BYTES
-from findwall.attribute.shapes import tensors_of
-from findwall.attribute.workmodel.arguments import Arguments
+from findwall.facts.number_formats import NARROW_BYTES
+from findwall.facts.op_shapes import tensors_of
 from findwall.fixes import (
     Claim,
     Facts,
@@ -49,6 +48,7 @@ from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S, ms
+from findwall.work.op_arguments import Arguments
 
 _LOSS = re.compile(r"^aten::_log_softmax(_backward_data)?$")
 _BACKWARD = re.compile("backward")

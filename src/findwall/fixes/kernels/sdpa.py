@@ -27,11 +27,10 @@ import numpy as np
 from findwall.apply.applying import Effect
 from findwall.apply.model_calls import Model, each_model
 from findwall.apply.seenops import seen_ops
-from findwall.attribute.figures import calls_text
-from findwall.attribute.number_formats import SIXTEEN_BITS
-from findwall.attribute.places import line_of
-from findwall.attribute.step_traits import calls_around, has_shapes
-from findwall.attribute.workmodel.arguments import Arguments
+from findwall.facts.figures import calls_text
+from findwall.facts.number_formats import SIXTEEN_BITS
+from findwall.facts.step_traits import calls_around, has_shapes
+from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
     Facts,
@@ -56,6 +55,7 @@ from findwall.patches.editor import Editor
 from findwall.patches.model_names import named
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
+from findwall.work.op_arguments import Arguments
 
 # Products in a fused kernel: the scores and their use; backward, four gradients and the scores again.
 PRODUCTS = {"forward": 2, "backward": 4}

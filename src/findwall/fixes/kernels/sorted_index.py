@@ -16,7 +16,7 @@ Sums in another order differ in the last bits. Sorting costs time: do it once, n
 
 from __future__ import annotations
 
-from findwall.attribute.carriers import ops_named, reads_wide_rows
+from findwall.facts.cause_kernels import ops_named, reads_wide_rows
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, takes_nothing, unless
 from findwall.replay.change import Change
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.without_gradients import Gradientless, is_forward_work, without_gradients
+from findwall.facts.gradient_free_work import Gradientless, is_forward_work, without_gradients
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
 from findwall.model.catalogue import ROOFS, WORTH_IT
 from findwall.model.causes import CAUSES

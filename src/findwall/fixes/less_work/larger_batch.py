@@ -16,8 +16,8 @@ accumulation gives a larger batch without the memory, but also without the gain.
 
 from __future__ import annotations
 
-from findwall.attribute.facts import busy_share
-from findwall.attribute.loops import mostly_over_parts
+from findwall.facts.facts import busy_share
+from findwall.facts.host_loops import mostly_over_parts
 from findwall.fixes import (
     Claim,
     Facts,

@@ -15,7 +15,7 @@ Out of memory. The results are the same.
 
 from __future__ import annotations
 
-from findwall.attribute.places import line_of
+from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, surely, takes_nothing, unless
 from findwall.units import GIB
 

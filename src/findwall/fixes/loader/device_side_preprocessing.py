@@ -23,14 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.host_cores import (
-    computing_share,
-    cores_of,
-    cores_while_loading,
-    only_waits,
-)
-from findwall.attribute.memory_copies import BULK_BYTES, uploaded
-from findwall.attribute.places import sampled
+from findwall.facts.host_cores import computing_share, cores_of, cores_while_loading, only_waits
+from findwall.facts.memory_copies import BULK_BYTES, uploaded
+from findwall.facts.user_lines import sampled
 from findwall.fixes import (
     Claim,
     Facts,

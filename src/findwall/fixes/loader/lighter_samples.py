@@ -17,8 +17,8 @@ Stored copies take disk, and shards fix the order of samples within them: shuffl
 
 from __future__ import annotations
 
-from findwall.attribute.host_cores import only_waits
-from findwall.attribute.places import sampled
+from findwall.facts.host_cores import only_waits
+from findwall.facts.user_lines import sampled
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, step_ms
 from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
 

@@ -30,8 +30,9 @@ from msgspec.structs import replace
 
 from findwall.apply.applying import Effect
 from findwall.apply.live_threads import usable_cores
-from findwall.attribute.figures import restarting_ms
-from findwall.attribute.host_cores import (
+from findwall.facts.best_changes import best_step
+from findwall.facts.figures import restarting_ms
+from findwall.facts.host_cores import (
     WORKER_SHARE,
     computing_share,
     cores_of,
@@ -40,7 +41,6 @@ from findwall.attribute.host_cores import (
     workers_busy,
     workers_needed,
 )
-from findwall.attribute.whatif import best_step
 from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
 from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling

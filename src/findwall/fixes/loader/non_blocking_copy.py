@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from findwall.apply.applying import Effect
-from findwall.attribute.memory_copies import uploads
-from findwall.attribute.waits import blocking_rows, in_window, shared_idle, waits
+from findwall.facts.memory_copies import uploads
+from findwall.facts.waits import blocking_rows, in_window, shared_idle, waits
 from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, step_ms, surely, unless
 from findwall.fixes.loader.pinned_copies import pinned_copies
 from findwall.fixes.refusals import COPIES_ON_CORES, COPIES_UNTOLD

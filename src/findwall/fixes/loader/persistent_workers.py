@@ -28,7 +28,7 @@ import weakref
 from typing import Any
 
 from findwall.apply.applying import Effect
-from findwall.attribute.figures import restarting_ms, restarts
+from findwall.facts.figures import restarting_ms, restarts
 from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, ideal, no_use, unclear_if, unless
 from findwall.fixes.loader.live_loaders import loaders, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling

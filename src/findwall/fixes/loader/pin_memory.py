@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from findwall.apply.applying import Effect
-from findwall.attribute.memory_copies import at_link_rate, uploads
+from findwall.facts.memory_copies import at_link_rate, uploads
 from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.loader.live_loaders import loaders, show_first_batch
 from findwall.fixes.loader.loader_notes import note_others

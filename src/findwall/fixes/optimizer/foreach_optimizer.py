@@ -30,9 +30,9 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.new_objects import after_made
-from findwall.attribute.step_traits import HAVE_FUSED
-from findwall.attribute.waits import optimizer_launches
-from findwall.attribute.whatif import in_lists, lists_at_best, passes_ns
+from findwall.facts.best_changes import in_lists, lists_at_best, passes_ns
+from findwall.facts.step_traits import HAVE_FUSED
+from findwall.facts.waits import optimizer_launches
 from findwall.fixes import (
     Claim,
     Facts,

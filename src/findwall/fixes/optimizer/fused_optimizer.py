@@ -28,9 +28,9 @@ import numpy as np
 from findwall.apply.applying import Effect
 from findwall.apply.job_lines import passed
 from findwall.apply.registry import APPLIED, REGISTRY
-from findwall.attribute.figures import SECOND_NAMED_SHARE
-from findwall.attribute.step_traits import HAVE_FUSED, updates_itself
-from findwall.attribute.waits import optimizer_launches
+from findwall.facts.figures import SECOND_NAMED_SHARE
+from findwall.facts.step_traits import HAVE_FUSED, updates_itself
+from findwall.facts.waits import optimizer_launches
 from findwall.fixes import (
     Claim,
     Facts,

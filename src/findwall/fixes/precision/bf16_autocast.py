@@ -26,8 +26,8 @@ from functools import partial
 from typing import Any
 
 from findwall.apply.applying import Effect
-from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
-from findwall.attribute.rewritten_step import (
+from findwall.facts.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.facts.rewritten_step import (
     autocast_at_best,
     autocast_likely,
     no_shapes,

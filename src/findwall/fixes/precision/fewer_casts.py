@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
-from findwall.attribute.places import line_of
-from findwall.attribute.shapes import shapes_text
+from findwall.facts.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
+from findwall.facts.op_shapes import shapes_text
+from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
     Facts,

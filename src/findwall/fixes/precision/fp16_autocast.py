@@ -25,7 +25,7 @@ after `scaler.unscale_(optimizer)`.
 
 from __future__ import annotations
 
-from findwall.attribute.rewritten_step import (
+from findwall.facts.rewritten_step import (
     autocast_at_best,
     autocast_likely,
     sixteen_bit_format,

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, narrow_products
-from findwall.attribute.whatif import at_math
+from findwall.facts.best_changes import at_math
+from findwall.facts.number_formats import FASTER_FORMAT_RATIO, narrow_products
 from findwall.fixes import (
     Claim,
     Facts,

@@ -22,7 +22,7 @@ Accuracy: little is lost with 8 bits, with 4 it needs calibration. Check the mod
 
 from __future__ import annotations
 
-from findwall.attribute.number_formats import narrow_products
+from findwall.facts.number_formats import narrow_products
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, at_most, is_training, not_here, time_of, unless
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.units import ms

@@ -17,7 +17,7 @@ solvers, simulations, sums with large cancellations. fp32 keeps 7, TF32 and bf16
 
 from __future__ import annotations
 
-from findwall.attribute.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
+from findwall.facts.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
 from findwall.fixes import (
     Claim,
     Facts,

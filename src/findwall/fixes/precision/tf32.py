@@ -27,10 +27,9 @@ import numpy as np
 from findwall.apply.applying import Effect
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.apply.roots import roots
-from findwall.attribute.likely_times import in_format, layout_with, narrows
-from findwall.attribute.number_formats import SIXTEEN_BITS, math_times
-from findwall.attribute.whatif import at_math
-from findwall.attribute.workmodel.floors import fast_format
+from findwall.facts.best_changes import at_math
+from findwall.facts.likely_times import in_format, layout_with, narrows
+from findwall.facts.number_formats import SIXTEEN_BITS, math_times
 from findwall.fixes import (
     Claim,
     Facts,
@@ -52,6 +51,7 @@ from findwall.model.machine import MATH_TYPES
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
+from findwall.work.floors import fast_format
 
 
 def use(facts: Facts) -> Outcome:

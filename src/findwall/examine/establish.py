@@ -1,0 +1,118 @@
+"""From a recorded rank to its facts: the data's way from the rows of a trace to the budget and the replay."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
+from findwall.facts.facts import Facts
+from findwall.model.events import DEVICE_KINDS, Timeline
+from findwall.model.machine import Ceilings
+from findwall.model.run import Rank, Run
+from findwall.replay.build import build
+from findwall.replay.graph import Graph
+from findwall.replay.step_reading import Conditions, StepReading
+from findwall.replay.true_step import read_step
+from findwall.step.captured_ops import noted_replays, with_captured_ops
+from findwall.step.cores import core_ceilings, cores_as_device
+from findwall.step.device_queue import line_up
+from findwall.step.host_activity import asked_for, watch_host
+from findwall.step.links import link
+from findwall.step.step_bounds import find_steps
+from findwall.step.step_facts import Host, Links, Queue
+from findwall.step.step_window import representative, survey
+from findwall.step.timed_steps import (
+    collections_ns,
+    cores_at_work,
+    kinds_found,
+    kinds_traced,
+    loader_ns,
+    rare_ns,
+    throttled_share,
+)
+from findwall.work.hardware_counters import match, settle
+from findwall.work.kernel_table import kernel_table, taken_at_their_word
+from findwall.work.recomputed_kernels import because_of_checkpoints
+from findwall.work.work_by_name import with_kernel_types
+from findwall.work.work_facts import DeviceAtoms, KernelTable
+
+
+def establish(
+    run: Run, rank: Rank, ceilings: Ceilings, true_step_s: float | None, source: str
+) -> Facts | None:
+    """The facts of one rank; None without device events. A CPU job's device is its cores."""
+    if rank.timeline is None:
+        return None
+    timeline = recorded = rank.timeline
+    on_cores = rank.device_kind == "cpu"
+    if on_cores:
+        timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
+    whole = survey(timeline, on_cores, rank.evaluated, warm=rank.step_times is not None)
+    if whole.steps.device < 0 or whole.steps.count == 0:
+        return None
+    timeline = representative(whole, kinds_found(rank, whole.told))
+    timeline = with_captured_ops(timeline, rank.captures, noted_replays(recorded, rank.replays))
+    links = link(timeline)
+    timeline = with_kernel_types(timeline, links)
+    steps = find_steps(timeline, links)
+    host = watch_host(timeline, links, whole.left_out.hidden)
+    queue = line_up(timeline, links, steps)
+    profiled = match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps.count) if run.ncu else None
+    nbytes = profiled.nbytes if profiled is not None else None
+    kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
+    graph = build(timeline, links, host, queue, on_cores)
+    if kernels.recompute.any():
+        late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
+        graph = replace(graph, checkpointing=kernels.row[late])
+    graph, conditions = _as_timed(graph, rank, timeline, queue, source)
+    reading = read_step(graph, true_step_s, source, conditions.rare)
+    judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
+    atoms = device_atoms(timeline, links, judged, queue, ceilings)
+    atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
+    atoms = _with_servants(atoms, kernels, timeline, links, host)
+    atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
+    return Facts(
+        run=run,
+        rank=rank,
+        timeline=timeline,
+        links=links,
+        steps=steps,
+        host=host,
+        queue=queue,
+        graph=graph,
+        kernels=kernels,
+        atoms=atoms,
+        reading=reading,
+        ceilings=ceilings,
+        whole=whole,
+        counted=counted,
+        profiled=profiled,
+    )
+
+
+def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:
+    """Kernels on cores that nobody measured."""
+    likely = reading.likely
+    return taken_at_their_word(kernels, cores_at_work(rank.telemetry, likely.busy / max(likely.step, 1.0)))
+
+
+def _as_timed(
+    graph: Graph, rank: Rank, timeline: Timeline, queue: Queue, source: str
+) -> tuple[Graph, Conditions]:
+    """The graph with what was measured beside the trace: kinds of steps, collections, the loader's time."""
+    conditions = Conditions()
+    if source == "measured":
+        kinds = kinds_traced(rank, timeline, queue)
+        graph = replace(graph, share=kinds.share)
+        conditions = Conditions(rare_ns(rank, kinds), collections_ns(rank), loader_ns(rank))
+    return conditions.change().apply(graph), conditions
+
+
+def _with_servants(
+    atoms: DeviceAtoms, kernels: KernelTable, timeline: Timeline, links: Links, host: Host
+) -> DeviceAtoms:
+    """Kernels that a library only tries out, and those that only answer a question of the host."""
+    tried = np.isin(kernels.op[atoms.index], host.trials)
+    asked = asked_for(timeline, links, host.questions, kernels.row[atoms.index])
+    return claim_whole(claim_whole(atoms, tried, "recompilation"), asked, "host-sync")

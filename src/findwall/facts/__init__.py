@@ -1,0 +1,1 @@
+"""What causes and fixes ask about a run, each answered once."""

@@ -1,0 +1,216 @@
+"""What the step would be: what fixes do to it at best, in the simulator's terms, and what stands behind them.
+
+At best a fix takes away everything that it could: kernels run at their floor, launches cost nothing, waits
+are gone. The replay then shows what stands behind it, which no sum over causes can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from findwall.facts.facts import Facts, of_class, rows_of
+from findwall.facts.op_shapes import under_convolution
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, ROOFS, WORTH_IT
+from findwall.model.causes import CAUSES, UNKNOWN, ByCause, cause_index
+from findwall.model.intervals import F64, I64
+from findwall.replay import taken_away
+from findwall.replay.blame import blame
+from findwall.replay.calibrate import play_with
+from findwall.replay.change import Change, HostWork, Launch, Ready, Scale
+from findwall.replay.curves import curves
+from findwall.replay.graph import LAUNCHING, Graph
+from findwall.units import NOT_ZERO_NS, NS_PER_S
+from findwall.work.work_facts import BOUNDS
+
+# Times the memory's rate: what a cache gives at most. Chosen by hand, above what such caches reach.
+CACHE_RATIO = 3.0
+
+
+def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
+    """The step with a change made, ns, on the cheapest host that the true step allows.
+
+    What the replay does not hold stays as it is: time of unknown cause, and rare slow steps, unless those are
+    what the change takes away, or may be: steps that were not traced can have had more of what the device
+    waits for most.
+    """
+    likely = facts.reading.likely
+    calibration, now = facts.cheapest
+    saved = now.step - play_with(change.apply(facts.graph), calibration).step
+    gone = sum(likely.rare.get(cause, 0.0) for cause in moves)
+    known = likely.idle.total - likely.idle[UNKNOWN]
+    unseen = likely.left_over if likely.idle.of(moves) > MAJORITY_SHARE * known > 0 else 0.0
+    # At best a change does no harm: nobody keeps one that does.
+    return min(max(likely.step - saved * likely.shrink - gone - unseen, 0.0), likely.step)
+
+
+def ideal(facts: Facts, *causes: str) -> Change:
+    """All that some causes could give back: their device time at its floor, their idle time gone."""
+    return sum((facts.taken_away(cause) for cause in causes), Change())
+
+
+def to_floor(facts: Facts, atoms: I64, floor: F64 | None = None) -> Change:
+    """Device time of some atoms at its floor, or at one that is given, in ns of the trace's own time."""
+    return taken_away.to_floor(facts.atoms, facts.kernels, atoms, floor)
+
+
+def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> Change:
+    """Kernels that multiply, at the ceiling of another number format, on so many of their bytes.
+
+    Nothing changes where no such ceiling is known.
+    """
+    if math not in facts.ceilings.flops:
+        return Change()
+    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[facts.atoms.index[atoms]], 1)
+    return to_floor(facts, atoms, floor_in(facts, atoms, math, share_of_bytes) * share)
+
+
+def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float) -> F64:
+    """The floor of products in another number format, on so many of their bytes; NaN unknown.
+
+    Without FLOPs the floor that the kernel's name told stands in for them.
+    """
+    table, index = facts.kernels, facts.atoms.index[atoms]
+    least = table.flops[index] / facts.ceilings.flops.get(math, np.nan) * NS_PER_S
+    if facts.ceilings.bandwidth:
+        least = np.fmax(least, table.bytes[index] * share_of_bytes / facts.ceilings.bandwidth * NS_PER_S)
+    return np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
+
+
+def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
+    """Kernels that take so many times as long as now."""
+    return to_floor(facts, atoms, facts.atoms.own[atoms] * factor)
+
+
+def at_least_bytes(facts: Facts, atoms: I64) -> Change:
+    """Kernels replaced by others that do the same as fast as their bytes can be moved.
+
+    Nothing is fused. What fits in the cache may come from there; of unknown work nothing need remain.
+    """
+    table, index = facts.kernels, facts.atoms.index[atoms]
+    share = facts.atoms.own[atoms] / np.maximum(table.duration[index], 1)
+    return to_floor(facts, atoms, np.nan_to_num(table.floor[index]) * share / _cache_ratio(facts, atoms))
+
+
+def as_chains(facts: Facts, atoms: I64) -> Change:
+    """Kernels that move bytes as one kernel a chain: at their floor, faster where the cache holds it all."""
+    return to_floor(facts, atoms, facts.atoms.floor[atoms] / _cache_ratio(facts, atoms))
+
+
+def _cache_ratio(facts: Facts, atoms: I64) -> F64:
+    """How many times faster than memory what each kernel moves may come."""
+    cached = facts.kernels.bytes[facts.atoms.index[atoms]] <= (facts.ceilings.l2_bytes or 0)
+    return np.where(cached, CACHE_RATIO, 1.0)
+
+
+def bare_convolutions(facts: Facts) -> Change:
+    """Convolutions at their floor, and nothing beside them: no turning round, no bias of its own."""
+    inside = under_convolution(facts)
+    multiply = of_class(facts, *MATRIX_CLASSES)
+    atoms = np.flatnonzero(inside | of_class(facts, "conv"))
+    least = np.where(multiply[atoms], np.nan_to_num(facts.atoms.floor[atoms]), 0.0)
+    return to_floor(facts, atoms, least)
+
+
+def knows_floor(facts: Facts, atoms: I64) -> bool:
+    """Whether anything is known of what some kernels must take; of none at all it is."""
+    index = facts.atoms.index[atoms]
+    known = ~np.isnan(facts.kernels.flops[index]) | ~np.isnan(facts.kernels.better_floor[index])
+    return len(atoms) == 0 or bool(known.any())
+
+
+def gone(facts: Facts, atoms: I64) -> Change:
+    """Kernels that are not there any more, nor their launches."""
+    return taken_away.dropped(facts.atoms, facts.kernels, atoms)
+
+
+def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:
+    """Launching costs the host nothing: of all kernels, or of some."""
+    if atoms is None:
+        return Change((HostWork(LAUNCHING, 0.0),))
+    rows = np.unique(facts.kernels.row[facts.atoms.index[atoms]])
+    return Change((Launch(rows, 0.0),)) if len(rows) else Change()
+
+
+# -- what stands behind a change -----------------------------------------------------------------------
+
+
+def cause_after(facts: Facts, graph: Graph, moved: Iterable[str], step: float) -> str | None:
+    """The cause that could give back most of what is left, once the graph is this one; a roof where none
+    could give back enough. None: more is unknown than that. `moved`: causes whose kernels are others now."""
+    own = _device_time(facts, graph)
+    mended = np.isin(facts.atoms.cause, [cause_index(cause) for cause in moved])
+    left = np.where(np.isnan(facts.atoms.floor) | mended, 0.0, np.maximum(own - facts.atoms.floor, 0.0))
+    found = ByCause.summed(facts.atoms.cause, left) * (1.0 / facts.steps.count)
+    idle = blame(graph, facts.reading.likely.calibration)
+    found = found + idle.idle
+    found["launch-bound"] -= idle.turnaround
+    unknown = found[UNKNOWN]
+    for roof in (*ROOFS, UNKNOWN):
+        found[roof] = 0.0
+    best = CAUSES[int(np.argmax(found.values))]
+    if unknown > max(found[best], WORTH_IT * step):
+        return None
+    return best if found[best] >= WORTH_IT * step else _roof(facts, own)
+
+
+def _device_time(facts: Facts, graph: Graph) -> F64:
+    """Device time of every atom under a changed graph, over the whole window."""
+    before, now = np.zeros(len(facts.timeline.events)), np.zeros(len(facts.timeline.events))
+    before[facts.graph.row[facts.graph.rows]] = facts.graph.own[facts.graph.rows]
+    now[graph.row[graph.rows]] = graph.own[graph.rows]
+    factor = np.divide(now, before, out=np.ones(len(before)), where=before > 0)
+    return facts.atoms.own * factor[facts.kernels.row[facts.atoms.index]]
+
+
+def _roof(facts: Facts, own: F64) -> str | None:
+    """The roof of what takes most of the time that is left: products, also those that are others now, or
+    passes over memory; None where that is of unknown cause."""
+    known = facts.atoms.cause != cause_index(UNKNOWN)
+    if float(own[known].sum()) < MAJORITY_SHARE * float(own.sum()):
+        return None
+    arithmetic = facts.kernels.bound[facts.atoms.index] != BOUNDS.index("bandwidth")
+    multiplies = known & arithmetic & of_class(facts, *MATRIX_CLASSES)
+    most = float(own[multiplies].sum()) >= MAJORITY_SHARE * float(own[known].sum())
+    return "at-the-roof" if most else "memory-roof"
+
+
+def roofline_ns(facts: Facts) -> float | None:
+    """The step with every kernel at its floor and a device that never waits; None: most is unmodelled."""
+    floor = facts.kernels.floor[facts.atoms.index]
+    known = ~np.isnan(floor) & (facts.kernels.duration[facts.atoms.index] > 0)
+    if float(facts.own[known].sum()) < MAJORITY_SHARE * float(facts.own.sum()):
+        return None
+    share = floor[known] / facts.kernels.duration[facts.atoms.index][known]
+    return float((facts.own[known] * share).sum() + facts.own[~known].sum())
+
+
+# -- small kernels as ops on lists ---------------------------------------------------------------------
+
+# Times the floor that a pass over large tensors takes in a list. Measured on an H200: AdamW over eight
+# matrices of 134 MB took 11.9 ms in lists and 10.0 ms one by one, where its passes must take 9.9.
+LARGE_IN_LISTS = 1.18
+
+
+def lists_at_best(facts: Facts, atoms: I64) -> Change:
+    """The same bytes as fast as memory has them, in launches that cost nothing."""
+    ready = Change((Ready(rows_of(facts, atoms), turn=0.0),))
+    return to_floor(facts, atoms, passes_ns(facts, atoms)) + free_launches(facts, atoms) + ready
+
+
+def passes_ns(facts: Facts, atoms: I64) -> F64:
+    """What each kernel's own bytes must take, ns; NaN unknown."""
+    index = facts.atoms.index[atoms]
+    share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)
+    return facts.kernels.floor[index] * share
+
+
+def in_lists(facts: Facts, atoms: I64) -> Change:
+    """The same bytes, large ones more slowly than one by one, small ones without a start for each."""
+    index = np.unique(facts.atoms.index[atoms])
+    rows = facts.kernels.row[index]
+    least = facts.kernels.floor[index] * LARGE_IN_LISTS
+    factor = np.nan_to_num(least / np.maximum(facts.kernels.duration[index], NOT_ZERO_NS), nan=1.0)
+    share = curves().host["foreach of for-loop"]
+    return Change((Scale(rows, factor), Launch(rows, share), Ready(rows, turn=0.0)))

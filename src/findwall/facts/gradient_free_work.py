@@ -1,0 +1,337 @@
+"""Work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
+
+The profiler numbers an op while gradients are recorded: the number of the node that its backward pass will
+be. So an op that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
+`torch.inference_mode()`, or made a tensor from nothing.
+
+A stretch of ops that record none is forward work where it runs a layer that multiplies by its weights. An
+optimizer's update and its clipping record none either: what runs inside an optimizer's range, or between a
+backward pass and such a range, is left out, and so is what the job's own update does. What checkpointing runs
+without gradients lies inside an op that has a number.
+
+A function with a backward of its own is numbered in any case: one that an evaluation calls is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from findwall.facts.facts import Facts, of_class, rows_of
+from findwall.facts.user_lines import parse_frame, sampled
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.claims import Claim, Figure, known, lines
+from findwall.model.events import Bool, Inputs, Kind
+from findwall.model.intervals import I64, union
+from findwall.step.host_activity import rows_matching
+from findwall.step.links import nearest
+from findwall.step.parameter_updates import updates_begin
+from findwall.step.step_bounds import OPTIMIZER_STEP
+from findwall.step.step_facts import found_once
+from findwall.units import NOT_ZERO_NS, ms
+
+# Ops without a tensor to work on, which have no number in any case.
+MADE_FROM_NOTHING = (
+    r"empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
+    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser"
+)
+_MAKES = re.compile(rf"^aten::({MADE_FROM_NOTHING})|^TorchDynamo Cache Lookup")
+
+
+@found_once
+def heads_of(facts: Facts) -> I64:
+    """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
+    events, links = facts.timeline.events, facts.links
+    rows = facts.timeline.rows(Kind.OP)
+    above = links.parent[rows]
+    inside = (above >= 0) & (links.op[np.maximum(above, 0)] >= 0)
+    rows = rows[~inside & ~links.backward[rows] & np.isin(events.thread[rows], facts.host.threads)]
+    return rows[np.lexsort((events.start[rows], events.thread[rows]))]
+
+
+def head_of(facts: Facts, heads: I64) -> I64:
+    """For each host row the head it runs in; -1 where it runs in none."""
+    is_head = np.zeros(len(facts.timeline.events), bool)
+    is_head[heads] = True
+    return nearest(facts.timeline, facts.links.parent, is_head)
+
+
+def records(facts: Facts, heads: I64) -> Bool:
+    """Which of these ops record gradients."""
+    events = facts.timeline.events
+    head = head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
+    return np.isin(heads, head)
+
+
+def head_of_rows(facts: Facts, heads: I64, rows: I64) -> I64:
+    """For each device row the head that issued it; -1 where none did."""
+    launch = facts.links.launch[rows]
+    return np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
+
+
+def backward_starts(facts: Facts) -> I64:
+    """When the ops of backward passes began, in their order."""
+    events = facts.timeline.events
+    return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
+
+
+def unrecorded_rows(facts: Facts) -> I64:
+    """Device rows that a job which trains issues without recording gradients: clipping, metrics, evaluations,
+    updates."""
+    heads = heads_of(facts)
+    recording = records(facts, heads)
+    if not facts.links.backward.any() or not recording.any():
+        return np.zeros(0, np.int64)
+    makes = facts.timeline.named(_MAKES, heads)[facts.timeline.events.name[heads]]
+    rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
+    head = head_of_rows(facts, heads, rows)
+    return rows[np.isin(head, heads[~recording & ~makes])]
+
+
+# -- forward work --------------------------------------------------------------------------------------
+
+Weights = Literal["trained", "others", "unknown"]
+# Ops of layers, and which of their arguments is the weight.
+_LAYERS = {
+    "aten::linear": 1,
+    "aten::conv1d": 1,
+    "aten::conv2d": 1,
+    "aten::conv3d": 1,
+    "aten::convolution": 1,
+    "aten::embedding": 0,
+    "aten::addmm": 2,
+    "aten::mm": 1,
+}
+_LAYER = re.compile(r"^aten::(linear|conv\dd|convolution|embedding|lstm|gru|scaled_dot_product_attention)$")
+_COMPILED = re.compile(r"^Torch-Compiled Region")
+# Ops that behave otherwise in training, and which argument says that they are.
+_SWITCHES = {"aten::batch_norm": 5, "aten::dropout": 2}
+_LOSS = re.compile(
+    r"^aten::(cross_entropy_loss|nll_loss\w*|mse_loss|l1_loss|smooth_l1_loss|huber_loss|ctc_loss"
+    r"|binary_cross_entropy\w*)$"
+)
+# A function of the person's own that is called so.
+_NAMED = re.compile(r" in (?:\w*_)?(?:eval|evaluate|evaluation|val|valid|validate|validation)(?:_\w*)?$")
+# What a pass neither begins nor ends with: ops without a tensor to work on, which have no number in any case,
+# and changes in place, as averages of the weights are made.
+_BESIDE = re.compile(rf"^aten::({MADE_FROM_NOTHING}|detach|_foreach_)|^aten::\w*_$|^TorchDynamo Cache Lookup")
+
+
+class Gradientless(msgspec.Struct, frozen=True):
+    """What most steps of a job that trains do without gradients."""
+
+    atoms: I64  # of the device
+    later: I64  # its device rows but for the first of each pass: what the device waits for before is inside
+    ms: float  # a step, with what the device waits inside
+    share: float  # of the step
+    weights: Weights  # whether its layers have the shapes of those that record gradients
+    switched: bool  # layers that train in training mode are in evaluation mode here
+    has_loss: bool  # it works out the loss that is trained
+    place: str  # the person's own line, with its function; empty where nothing tells
+    evaluates: bool  # most likely an evaluation: nothing that training needs is all of that
+
+
+@found_once
+def without_gradients(facts: Facts) -> Gradientless | None:
+    """None where the job does not train, or does little of it, or not in most steps."""
+    if not facts.links.backward.any():
+        return None
+    heads = heads_of(facts)
+    numbered = records(facts, heads)
+    if not numbered.any():
+        return None
+    stretches = _stretches(facts, heads, numbered)
+    atoms, later = _atoms_within(facts, heads, stretches)
+    spent = _spent_ms(facts, atoms, later)
+    share = spent / ms(facts.step) if facts.step > 0 else 0.0
+    if share < FAIR_PART or not _in_most_steps(facts, atoms):
+        return None
+    mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
+    trained = _within(facts, heads[numbered])
+    weights, switched = _weights(facts, mine, trained), _is_switched(facts, mine, trained)
+    has_loss, place = _has_loss(facts, mine, trained), _place(facts, heads, stretches, share)
+    # A teacher may have the same layers and be in evaluation mode; a name alone says little.
+    told = has_loss or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
+    return Gradientless(
+        atoms, later, spent, share, weights, switched, has_loss, place, weights != "others" and told
+    )
+
+
+def is_forward_work(found: Gradientless) -> Claim:
+    """How much it is, and what tells what it is."""
+    figures = {
+        "spent_ms": found.ms,
+        "step_share": found.share,
+        "weights": found.weights,
+        "switched": found.switched,
+        "has_loss": found.has_loss,
+    }
+    place, _, function = found.place.partition(" in ")
+    return Claim(
+        "without-gradients/forward-work", figures, {"function": function}, [place] if found.place else []
+    )
+
+
+def beside_gradients(facts: Facts) -> list[Claim]:
+    """A sentence more, where doing the same work faster is not all that could be done; empty elsewhere."""
+    found = without_gradients(facts)
+    if found is None:
+        return []
+    figures: dict[str, Figure] = {
+        "forward_ms": found.ms,
+        "forward_share": found.share,
+        "weights": found.weights,
+        "switched": found.switched,
+        "has_loss": found.has_loss,
+    }
+    place, _, function = found.place.partition(" in ")
+    return [Claim("forward/without-gradients", figures, known(function=function), lines(place))]
+
+
+def _within(facts: Facts, heads: I64) -> I64:
+    """These ops and all that run inside them."""
+    ops = facts.timeline.rows(Kind.OP)
+    return ops[head_of(facts, heads)[ops] >= 0]
+
+
+def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
+    """Runs of forward work without gradients: places in the list of heads, the last not included."""
+    events = facts.timeline.events
+    plain = ~numbered & ~_updates(facts, heads)
+    passes = np.searchsorted(backward_starts(facts), events.start[heads])
+    apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
+    edges = np.flatnonzero(np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]]))
+    beside = facts.timeline.named(_BESIDE, heads)[events.name[heads]]
+    layer = _holds_layer(facts, heads)
+    found = []
+    for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        work = np.flatnonzero(~beside[first:end])
+        if plain[first] and layer[first:end].any() and len(work):
+            found.append((first + int(work[0]), first + int(work[-1]) + 1))
+    return found
+
+
+def _updates(facts: Facts, heads: I64) -> Bool:
+    """Ops that change the parameters, or get their gradients ready for that."""
+    events = facts.timeline.events
+    at = events.start[heads]
+    ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
+    begin, end = updates_begin(facts.timeline, facts.links, ranges), events.end[ranges]
+    engine = backward_starts(facts)
+    # From the last backward pass before it.
+    last = np.searchsorted(engine, begin) - 1
+    ready = np.where(last >= 0, engine[np.maximum(last, 0)], begin) if len(engine) else begin
+    inside = union(ready, end).covered_within(at, at + 1) > 0
+    own = facts.links.launch[facts.kernels.row[facts.kernels.own_update]]
+    own_heads = head_of(facts, heads)[own[own >= 0]]
+    return inside | np.isin(heads, own_heads)
+
+
+def _holds_layer(facts: Facts, heads: I64) -> Bool:
+    """Which of these ops run a layer of a model."""
+    ops = facts.timeline.rows(Kind.OP)
+    names = facts.timeline.events.name[ops]
+    named = facts.timeline.named(_LAYER, ops)[names] | facts.timeline.named(_COMPILED, ops)[names]
+    return np.isin(heads, head_of(facts, heads)[ops[named]])
+
+
+def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:
+    """The device's work for stretches that multiply at all; its rows but for the first of each stretch."""
+    rows = rows_of(facts, np.arange(len(facts.atoms.index)))
+    launch = facts.links.launch[rows]
+    place = np.full(len(facts.timeline.events), -1)
+    for number, (first, end) in enumerate(stretches):
+        place[heads[first:end]] = number
+    head = head_of_rows(facts, heads, rows)
+    of = np.where(head >= 0, place[np.maximum(head, 0)], -1)
+    multiplies = np.unique(of[of_class(facts, *MATRIX_CLASSES)])
+    atoms: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))
+    issued = facts.timeline.events.start[launch[atoms]]
+    first_issued = np.full(len(stretches), np.iinfo(np.int64).max)
+    np.minimum.at(first_issued, of[atoms], issued)
+    return atoms, np.unique(rows[atoms[issued > first_issued[of[atoms]]]])
+
+
+def _spent_ms(facts: Facts, atoms: I64, later: I64) -> float:
+    """Of the mean step: the device's time, and its waits inside a pass. What it waits for before may be the
+    next batch of training."""
+    gaps, idle = facts.reading.likely.gaps, facts.reading.likely.idle
+    waits = np.isin(gaps.row, later)
+    waited = sum(float(column[waits].sum()) for column in gaps.before.values())
+    whole = sum(float(column.sum()) for column in gaps.before.values())
+    scale = min(idle.total / max(whole, NOT_ZERO_NS), 1.0)
+    return ms(float(facts.own[atoms].sum()) + waited * scale)
+
+
+def _in_most_steps(facts: Facts, atoms: I64) -> bool:
+    steps = np.unique(facts.queue.step[facts.queue.positions(np.unique(rows_of(facts, atoms)))])
+    return len(steps) > MAJORITY_SHARE * facts.steps.count
+
+
+def _weights(facts: Facts, mine: I64, trained: I64) -> Weights:
+    """Whether the layers without gradients are shaped as those of the training pass."""
+    here, there = _weight_shapes(facts, mine), _weight_shapes(facts, trained)
+    if not here or not there:
+        return "unknown"
+    return "trained" if len(here & there) > MAJORITY_SHARE * len(here) else "others"
+
+
+def _weight_shapes(facts: Facts, ops: I64) -> set[tuple[str, str]]:
+    return {
+        (name, str(inputs.dims[_LAYERS[name]]))
+        for name, inputs in _distinct(facts, ops, tuple(_LAYERS))
+        if _LAYERS[name] < len(inputs.dims) and inputs.dims[_LAYERS[name]]
+    }
+
+
+def _is_switched(facts: Facts, mine: I64, trained: I64) -> bool:
+    """Whether layers that behave otherwise in training say so: on where gradients are recorded, off here."""
+    here, there = _modes(facts, mine), _modes(facts, trained)
+    return here == {"False"} and "True" in there
+
+
+def _has_loss(facts: Facts, mine: I64, trained: I64) -> bool:
+    """Whether it ends as the training pass does."""
+    events = facts.timeline.events
+    here, there = (
+        np.unique(events.name[ops[facts.timeline.named(_LOSS, ops)[events.name[ops]]]])
+        for ops in (mine, trained)
+    )
+    return bool(np.isin(here, there).any())
+
+
+def _modes(facts: Facts, ops: I64) -> set[str]:
+    return {
+        inputs.concrete[_SWITCHES[name]]
+        for name, inputs in _distinct(facts, ops, tuple(_SWITCHES))
+        if _SWITCHES[name] < len(inputs.concrete)
+    }
+
+
+def _distinct(facts: Facts, ops: I64, names: tuple[str, ...]) -> list[tuple[str, Inputs]]:
+    """What ops of these names were given, each once."""
+    events = facts.timeline.events
+    found = []
+    for at, name in enumerate(facts.timeline.names):
+        if name in names:
+            given = np.unique(events.inputs[ops[events.name[ops] == at]])
+            found += [(name, one) for one in map(facts.timeline.details.inputs_of, given.tolist()) if one]
+    return found
+
+
+def _place(facts: Facts, heads: I64, stretches: list[tuple[int, int]], share: float) -> str:
+    """The innermost frame of the person's own around the longest stretch; without frames, a line on which the
+    host was seen more often than in all the rest of the step."""
+    events = facts.timeline.events
+    lengths = [int(events.end[heads[end - 1]] - events.start[heads[first]]) for first, end in stretches]
+    first, end = stretches[int(np.argmax(lengths))]
+    around = set(facts.links.ancestors(int(heads[end - 1])))
+    for row in facts.links.ancestors(int(heads[first])):
+        frame = parse_frame(facts.timeline.name_of(row)) if events.kind[row] == Kind.PYTHON else None
+        if row in around and frame is not None and frame.own:
+            return f"{frame.place} in {frame.function}"
+    line = sampled(facts)
+    return f"{line.place} in {line.function}" if line is not None and line.share > 1.0 - share else ""

@@ -1,0 +1,148 @@
+"""Where the host stood: the nearest frame of the person's own code.
+
+Where a trace has no stacks, the lines that a sampler saw speak instead.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+
+import msgspec
+
+from findwall.facts.facts import Facts
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
+from findwall.model.claims import Claim
+from findwall.model.diagnosis import Evidence
+from findwall.model.events import Kind
+from findwall.model.run import HostLine
+
+# Both chosen by hand, not calibrated.
+LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
+_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
+# Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
+_RUNS_OPS = re.compile(
+    r":(forward|_engine_run_backward|_(single_tensor|multi_tensor|fused)_\w+)$|^functional\.py:"
+)
+_LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
+)
+STDLIB = frozenset(sys.stdlib_module_names)
+
+
+class Frame(msgspec.Struct, frozen=True):
+    place: str  # "train.py:88"
+    function: str
+    own: bool  # the person's code, not a library's
+
+
+def parse_frame(name: str) -> Frame | None:
+    """ "train.py(88): main" as a frame; None for what is not one (built-ins, modules)."""
+    found = _FRAME.match(name)
+    if found is None:
+        return None
+    path = found["file"].replace("\\", "/")
+    first = path.split("/")[0].removesuffix(".py")
+    own = not (_LIBRARY.search(path) or (not path.startswith("/") and first in STDLIB))
+    return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], own)
+
+
+def line_of(facts: Facts, row: int) -> str | None:
+    """The nearest line of the person's own code around a host row, or around the forward op of one."""
+    frame = _nearest_own(facts, row) or _nearest_own(facts, int(facts.links.forward[row]) if row >= 0 else -1)
+    return frame.place if frame is not None else None
+
+
+def _nearest_own(facts: Facts, row: int) -> Frame | None:
+    for at in (row, *facts.links.ancestors(row)) if row >= 0 else ():
+        for name in _frames_at(facts, at):
+            frame = parse_frame(name)
+            if frame is not None and frame.own:
+                return frame
+    return None
+
+
+def _frames_at(facts: Facts, row: int) -> list[str]:
+    """The frames a row carries: a Python row is one, an op of torch 1.x lists its stack."""
+    if facts.timeline.events.kind[row] == Kind.PYTHON:
+        return [facts.timeline.name_of(row)]
+    extra = facts.timeline.extra_of(row)
+    return extra.call_stack.split(";") if extra is not None and extra.call_stack else []
+
+
+def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
+    """The line on which a sampler most often saw the host: one of the person's own, if there is one.
+
+    `between_ops`: where no op was running, as far as the samples tell.
+    """
+    return next(iter(_sampled(facts, between_ops)), None)
+
+
+def seen_at_ops(facts: Facts, needed: float) -> bool:
+    """Whether a sampler saw the host mostly on lines that run ops, and on others less than this share."""
+    lines = facts.rank.host_lines
+    runs_ops = {line.place for line in lines if _RUNS_OPS.search(line.inside)}
+    at_ops = sum(line.share for line in lines if line.place in runs_ops)
+    return at_ops > MAJORITY_SHARE and sum(line.share for line in lines) - at_ops < needed
+
+
+def pure_python(facts: Facts) -> list[HostLine]:
+    """The sampler's lines of the person's own code with nothing of a library under them, most often first."""
+    own = [line for line in facts.rank.host_lines if not line.inside and not _LIBRARY.search(line.place)]
+    return _by_share(own)
+
+
+def loops_in_python(facts: Facts) -> bool:
+    """Whether the host was often seen on such lines: Python itself works there, not a library. Beside a
+    checkpoint in every step they are mostly its own: files renamed, states put together."""
+    if saving_ms(facts) >= FAIR_PART * facts.spent_ms("host-work") > 0:
+        return False
+    return sum(line.share for line in pure_python(facts)) >= FAIR_PART
+
+
+def saving_ms(facts: Facts) -> float:
+    """Of the mean step: checkpoints being written, as far as a run timed that."""
+    timed = facts.rank.step_times
+    return (timed.saving_s or 0.0) * 1e3 if timed is not None else 0.0
+
+
+def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
+    """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
+    lines = facts.rank.host_lines
+    if between_ops:
+        lines = tuple(line for line in lines if not _RUNS_OPS.search(line.inside)) or lines
+    return _by_share(lines)
+
+
+def _by_share(lines: Iterable[HostLine]) -> list[HostLine]:
+    shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
+    for line in lines:
+        shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
+    found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
+    return [
+        HostLine("/".join(place.split("/")[-2:]), function, min(shares[place, function], 1.0))
+        for place, function in found
+    ]
+
+
+def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
+    """What the sampler saw, where the run had one."""
+    return _told(_sampled(facts, between_ops))
+
+
+def lines_evidence(lines: Iterable[HostLine]) -> list[Evidence]:
+    """The same, where there are no facts beside it."""
+    return _told(_by_share(lines))
+
+
+def _told(lines: list[HostLine]) -> list[Evidence]:
+    return [
+        Evidence(
+            line=line.place,
+            claim=Claim(
+                "evidence/sampled", {"seen_share": line.share}, {"function": line.function}, [line.place]
+            ),
+        )
+        for line in lines[:LINES_SHOWN]
+    ]

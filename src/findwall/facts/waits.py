@@ -1,0 +1,310 @@
+"""What the device waits for: calls of the host, merged and named, with the idle time that is theirs.
+
+Among them are the set-up of libraries and calls to the driver's allocator.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+
+from findwall.facts.facts import Facts, matching, of_class, rows_of
+from findwall.facts.op_shapes import shapes_text
+from findwall.facts.user_lines import line_of
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, known, lines
+from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.events import Kind
+from findwall.model.intervals import F64, I64
+from findwall.model.kinds import EVEN_SHARE
+from findwall.model.machine import UNCACHED
+from findwall.replay.blame import CHECKPOINTING
+from findwall.replay.graph import LAUNCHING
+from findwall.step.host_activity import ALLOCATOR, COMPILE, OWNERS, rows_matching
+from findwall.step.library_set_up import shapes
+from findwall.units import ms
+
+# The op a person wrote, not the ones it calls.
+_ASKED = re.compile(
+    r"^aten::(item|is_nonzero|nonzero|masked_select|unique\w*|_unique2|bincount|to|cpu|tolist|equal|allclose"
+    r"|repeat_interleave|argwhere|where|index|_local_scalar_dense)$"
+)
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Host calls of one name, op and line, with the device's idle time that is theirs."""
+
+    call: str
+    op: str | None
+    within: str | None  # the range a person or a library put around it
+    line: str | None
+    row: int
+    ms: float  # idle a step
+    times: float  # a step
+
+    def claim(self, what: str) -> Claim:
+        names = known(op=self.op, call=self.call, range=self.within)
+        return Claim(what, {"times": self.times, "ms": self.ms}, names, lines(self.line))
+
+
+def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
+    """Rows of the launching threads whose name matches, in host order, the outermost of nested ones."""
+    events = facts.timeline.events
+    rows = np.flatnonzero(events.is_kind(*kinds) & np.isin(events.thread, facts.host.threads))
+    rows = rows_matching(facts.timeline, rows, pattern)
+    rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
+    reach = np.maximum.accumulate(events.end[rows]) if len(rows) else rows
+    outer = np.concatenate([[True], events.end[rows[1:]] > reach[:-1]]) if len(rows) else np.empty(0, bool)
+    kept: I64 = rows[outer]
+    return kept
+
+
+def in_window(facts: Facts, rows: I64) -> I64:
+    """Host rows that begin in the host's time of the counted steps."""
+    start = facts.timeline.events.start[rows]
+    return rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+
+
+def blocking_rows(facts: Facts, cause: str) -> I64:
+    """Calls with which the host waits for the device, of one of the causes that own such calls."""
+    blocking = facts.host.blocking
+    rows: I64 = blocking.row[blocking.owner == OWNERS.index(cause)]
+    return rows
+
+
+def waits(facts: Facts, cause: str, rows: I64) -> list[Wait]:
+    """Idle time of a cause, given to its host rows: each gap to the last that began before its end."""
+    rows = in_window(facts, rows)
+    return merged(facts, rows, shared_idle(facts, cause, rows))
+
+
+def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
+    """Idle ns a step of a cause for each of its host rows, which are in host order."""
+    positions, amounts = facts.idle_rows(cause)
+    if len(positions) == 0 or len(rows) == 0:
+        return np.zeros(len(rows))
+    start = facts.timeline.events.start[rows]
+    at = np.maximum(np.searchsorted(start, facts.queue.idle_until[positions], side="right") - 1, 0)
+    return np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
+
+
+def merged(facts: Facts, rows: I64, idle: F64) -> list[Wait]:
+    """Calls of the same op in the same place are one entry, whichever runtime call each of them made."""
+    groups: dict[tuple[str, str | None, str | None], list[tuple[int, float, int]]] = {}
+    for row, amount in zip(rows.tolist(), idle.tolist(), strict=True):
+        asked, within = _asked(facts, row)
+        key = (facts.timeline.name_of(asked), within, line_of(facts, row))
+        groups.setdefault(key, []).append((row, amount, asked))
+    found = [_wait(facts, *key, members) for key, members in groups.items()]
+    return sorted(found, key=lambda wait: (-wait.ms, -wait.times, wait.call, wait.op or ""))
+
+
+def _wait(
+    facts: Facts, what: str, within: str | None, line: str | None, members: list[tuple[int, float, int]]
+) -> Wait:
+    row = max(members, key=lambda one: one[1])[0]
+    call = facts.timeline.name_of(row)
+    idle = ms(sum(amount for _, amount, _ in members))
+    times = len({asked for _, _, asked in members}) / facts.steps.count
+    return Wait(call, None if what == call else what, within, line, row, idle, times)
+
+
+def _asked(facts: Facts, row: int) -> tuple[int, str | None]:
+    """The op that a person wrote around a call, or the call itself: several calls of one op are one wait. And
+    the nearest range around it that says something."""
+    ops: list[int] = []
+    within = None
+    for parent in facts.links.ancestors(row):
+        kind, name = facts.timeline.events.kind[parent], facts.timeline.name_of(parent)
+        if kind == Kind.OP:
+            ops.append(parent)
+        elif kind == Kind.ANNOTATION and within is None and not name.startswith("ProfilerStep"):
+            within = name
+    wanted = [op for op in ops if _ASKED.match(facts.timeline.name_of(op))]
+    return wanted[-1] if wanted else ops[0] if ops else row, within
+
+
+def wait_evidence(found: list[Wait]) -> list[Evidence]:
+    return [
+        Evidence("", None, wait.op, wait.line, wait.ms, wait.claim("evidence/wait"))
+        for wait in found[:EVIDENCE_ROWS]
+        if wait.ms > 0
+    ]
+
+
+def sync_rows(facts: Facts) -> I64:
+    """Calls in the window with which the host waits for the device, copies to it left out."""
+    return in_window(facts, blocking_rows(facts, "host-sync"))
+
+
+def syncs(facts: Facts) -> list[Wait]:
+    """The same, merged and named, the costliest first."""
+    return waits(facts, "host-sync", sync_rows(facts))
+
+
+def outermost(facts: Facts, rows: I64) -> I64:
+    """For each call the op it lies in that no other op contains; the call itself where there is none."""
+    found: I64 = rows.copy()
+    at = rows.copy()
+    while (at >= 0).any():
+        above = np.maximum(at, 0)
+        is_op = (at >= 0) & (facts.timeline.events.kind[above] == Kind.OP)
+        found[is_op] = at[is_op]
+        at = np.where(at >= 0, facts.links.parent[above], -1)
+    return found
+
+
+def common_sync(facts: Facts) -> str | None:
+    """What most calls that wait for the device lie in."""
+    names, counts = np.unique(
+        facts.timeline.events.name[outermost(facts, sync_rows(facts))], return_counts=True
+    )
+    return facts.timeline.names[int(names[np.argmax(counts)])] if len(names) else None
+
+
+def launch_idle(facts: Facts) -> float:
+    """Idle time that waits for launches, in ms a step, whatever they are for; without turn-around."""
+    scenario = facts.reading.likely
+    return ms(max(scenario.idle[LAUNCHING] - scenario.turnaround, 0.0) + scenario.idle[CHECKPOINTING])
+
+
+def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
+    """Idle time of one cause in front of these kernels, in ms a step."""
+    positions, amounts = facts.idle_rows(cause)
+    return ms(float(amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))].sum()))
+
+
+def optimizer_launches(facts: Facts) -> float:
+    """Waiting for the optimizer's own launches, in ms a step: nothing done to the model changes it."""
+    waited = idle_in_front(facts, "launch-bound", np.flatnonzero(of_class(facts, "optimizer")))
+    return min(waited, facts.recoverable_ms("launch-bound") or 0.0)
+
+
+# -- set-up of libraries -------------------------------------------------------------------------------
+
+RECOMPILATION = "recompilation"
+FEWEST_GROWING = 3  # lengths: two distances that are the same
+MOST_TOKENS_A_STEP = 16  # by which a text that is being written grows: lengths further apart are drawn
+
+
+class SetUp(msgspec.Struct, frozen=True):
+    """One op that a library sets up inside the step."""
+
+    op: str
+    shape: str  # of the longest of them; empty where none was recorded
+    shapes: int  # distinct ones that were set up in the steps looked at; 0 unknown
+    times: float  # a step
+    line: str | None
+    ms: float  # idle a step; of trials also what the device tried
+    tried: bool = False  # it runs many kernels to choose one
+
+
+def compiling(facts: Facts) -> list[Wait]:
+    """What the compiler's own ranges take, merged and named, the costliest first."""
+    rows, idle = _rows(facts)
+    own = ~np.isin(rows, _set_up_rows(facts))
+    return merged(facts, rows[own], idle[own])
+
+
+def set_ups(facts: Facts) -> list[SetUp]:
+    """Ops that are set up in these steps, the costliest first."""
+    rows, idle = _rows(facts)
+    planned = np.isin(rows, _set_up_rows(facts))
+    rows, idle = rows[planned], idle[planned]
+    names = facts.timeline.events.name[rows]
+    found = [_set_up(facts, rows[names == name], idle[names == name]) for name in np.unique(names).tolist()]
+    return sorted(found, key=lambda one: (-one.ms, one.op))
+
+
+def grows(facts: Facts) -> bool:
+    """Whether what is set up is always one further than the last: the cache of a text that is being written.
+
+    Each length is then set up once, and comes back with the next text: it is no part of later steps.
+    """
+    plans = facts.host.plans
+    names = facts.timeline.events.name[plans.row]
+    spent = {name: int((plans.end - plans.start)[names == name].sum()) for name in np.unique(names).tolist()}
+    if not spent:
+        return False
+    rows = np.unique(plans.row[names == max(spent, key=lambda name: spent[name])])
+    rows = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
+    sizes = [_sizes(facts, int(row)) for row in rows]
+    if len(sizes) < FEWEST_GROWING or len({len(one) for one in sizes}) > 1:
+        return False
+    further = np.diff(np.array(sizes, np.int64), axis=0)
+    alike, counts = np.unique(further, axis=0, return_counts=True)
+    usual = alike[np.argmax(counts)]
+    is_even = counts.max() >= EVEN_SHARE * len(further)
+    return bool(is_even and len(usual) and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
+
+
+def _sizes(facts: Facts, row: int) -> list[int]:
+    """All dims of an op's arguments, one after the other."""
+    inputs = facts.timeline.inputs_of(row)
+    every = [] if inputs is None else inputs.dims
+    return [size for dims in every if isinstance(dims, list) for size in dims if isinstance(size, int)]
+
+
+def _set_up_rows(facts: Facts) -> I64:
+    return np.union1d(facts.host.plans.row, facts.host.trials)
+
+
+def _rows(facts: Facts) -> tuple[I64, F64]:
+    """Compiler ranges and ops that are set up, in host order, with the idle time of each."""
+    kinds = (Kind.ANNOTATION, Kind.OP, Kind.RUNTIME, Kind.OVERHEAD)
+    rows = np.unique(np.concatenate([rows_named(facts, COMPILE, *kinds), _set_up_rows(facts)]))
+    rows = in_window(facts, rows[np.argsort(facts.timeline.events.start[rows], kind="stable")])
+    return rows, shared_idle(facts, RECOMPILATION, rows)
+
+
+def _set_up(facts: Facts, rows: I64, idle: F64) -> SetUp:
+    tried = np.isin(rows, facts.host.trials)
+    spent = idle + _on_device(facts, rows)
+    longest = int(rows[int(np.argmax(spent))])
+    known = shapes(facts.timeline, rows)
+    return SetUp(
+        op=facts.timeline.name_of(longest),
+        shape=shapes_text(facts, longest),
+        shapes=len(np.unique(known[known >= 0])),
+        times=len(rows) / facts.steps.count,
+        line=line_of(facts, longest),
+        ms=ms(float(spent.sum())),
+        tried=float(spent[tried].sum()) > MAJORITY_SHARE * float(spent.sum()),
+    )
+
+
+def _on_device(facts: Facts, rows: I64) -> F64:
+    """Device time a step of the kernels that each op tries; none of an op that tries none."""
+    atoms = facts.atoms.of(RECOMPILATION)
+    op = facts.kernels.op[facts.atoms.index[atoms]]
+    return np.array([facts.own[atoms[op == row]].sum() for row in rows.tolist()])
+
+
+# -- the driver's allocator ----------------------------------------------------------------------------
+
+_GIVES_BACK = re.compile("free|unmap|release", re.IGNORECASE)
+
+
+def driver_calls(facts: Facts) -> dict[str, float]:
+    """Calls to the driver's allocator, a step, most frequent first."""
+    rows = in_window(facts, facts.timeline.rows(Kind.RUNTIME))
+    rows = rows[matching(facts, rows, ALLOCATOR)]
+    names, counts = np.unique(facts.timeline.events.name[rows], return_counts=True)
+    found = {
+        facts.timeline.names[int(name)]: count / facts.steps.count
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True)
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def given_back(calls: dict[str, float]) -> float:
+    """How often a step gives memory back, of `driver_calls`."""
+    return sum(count for name, count in calls.items() if _GIVES_BACK.search(name))
+
+
+def cache_switched_off(facts: Facts) -> str | None:
+    """What to do where nobody empties the cache because there is none: the environment switched it off."""
+    found = [one for one in facts.run.environment.findings if one.id == UNCACHED]
+    return found[0].fix if found else None

@@ -1,0 +1,154 @@
+"""Bytes without arithmetic: copies, casts, layout changes, concatenation; fills and random numbers."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import F64, I64
+from findwall.step.step_facts import Links
+from findwall.work.op_arguments import Arguments, Tensor, Work, item_size
+
+_WHOLE = frozenset(
+    {
+        "clone",
+        "contiguous",
+        "flip",
+        "roll",
+        "rot90",
+        "repeat_interleave",
+        "to",
+        "_to_copy",
+        "reshape",
+        "channel_shuffle",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "_nested_tensor_from_mask",
+        "triu",
+        "tril",
+        "triu_",
+        "tril_",
+        "cumsum",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "_cummax_helper",
+        "_cummin_helper",
+        "logcumsumexp",
+        "_logcumsumexp",
+        "_reshape_alias_copy",
+        "as_strided_copy",
+        "view_copy",
+    }
+)
+_LISTS = frozenset({"cat", "_cat", "stack", "concat", "hstack", "vstack", "_foreach_copy_unfused"})
+_SPLITS = frozenset({"split_with_sizes_copy", "chunk_cat", "_chunk_cat", "unbind_copy", "split_copy"})
+OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | _LISTS | _SPLITS
+
+
+def movement_work(op: str, arguments: Arguments) -> Work | None:
+    if op in ("copy_", "_copy_from"):
+        return _copy(*arguments.needed(*((1, 0) if op == "copy_" else (0, 1))))
+    if op in _LISTS:
+        return _joined(arguments)
+    (x,) = arguments.needed(0)
+    return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * x.size))
+
+
+def _copy(source: Tensor, target: Tensor) -> Work:
+    # A transpose reads whole sectors, but neighbours in a cached tile share them.
+    whole = float(max(source.elements, 1) * source.size)
+    return Work(
+        read_bytes=min(source.nbytes, whole) if source.elements <= target.elements else source.nbytes,
+        write_bytes=float(target.elements * target.size),
+        cast=source.dtype != target.dtype,
+    )
+
+
+def _joined(arguments: Arguments) -> Work | None:
+    """Concatenation: every byte once in, once out. Types of list members are rarely recorded."""
+    parts = arguments.tensor_list(0)
+    if not parts:
+        return None
+    total = float(sum(part.elements * part.size for part in parts))
+    types = arguments.inputs.types
+    typed = bool(types) and isinstance(types[0], list)
+    return Work(read_bytes=total, write_bytes=total, type_from_kernel=not typed)
+
+
+# -- values out of nothing: fills, ranges, random numbers -------------------------------------------------
+
+
+_FILL = frozenset(
+    {"fill_", "zero_", "ones_like", "zeros_like", "full_like", "empty_like", "_fill_mem_eff_dropout_mask_"}
+)
+_RANDOM = frozenset(
+    {"uniform_", "normal_", "random_", "bernoulli_", "exponential_", "log_normal_", "geometric_"}
+)
+_RANDOM |= {"cauchy_", "rand_like", "randn_like", "randint_like", "bernoulli", "trunc_normal_"}
+# Of `zeros` or `arange` the fill or the range inside records the result itself, if anything does.
+CREATION_OPS = _FILL | _RANDOM
+
+
+def creation_work(op: str, arguments: Arguments) -> Work | None:
+    (x,) = arguments.needed(0)
+    weight = 25.0 if op in _RANDOM else 0.0
+    return Work(flops=weight * x.elements, write_bytes=float(x.elements * x.size), math="fp32")
+
+
+# -- messages between ranks -------------------------------------------------------------------------------
+
+
+_COLLECTIVE = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|send|recv", re.IGNORECASE
+)
+# A kernel called SendRecv proves nothing: an all-to-all uses the same one.
+_POINT_TO_POINT = re.compile(
+    r"^(?:c10d|nccl|rccl|gloo|dist)[:.]+i?(?:send|recv)|^i?(?:send|recv)_?$", re.IGNORECASE
+)
+
+
+def message_bytes(timeline: Timeline, links: Links, rows: I64) -> F64:
+    """Bytes of each device row's message, the larger of what goes in and comes out; NaN unknown."""
+    return np.array([_bytes(timeline, links, row) for row in rows.tolist()], np.float64)
+
+
+def _bytes(timeline: Timeline, links: Links, row: int) -> float:
+    op = int(links.op[row])
+    for holder in (row, op):
+        extra = timeline.extra_of(holder) if holder >= 0 else None
+        if extra is not None and extra.dtype:
+            size = item_size(extra.dtype)
+            elements = max(extra.in_elements or 0, extra.out_elements or 0)
+            if size and elements:
+                return float(size * elements)
+    tensors = Arguments(timeline.inputs_of(op)).tensors()
+    return max((float(tensor.elements * tensor.size) for tensor in tensors), default=np.nan)
+
+
+def collective_name(timeline: Timeline, links: Links, row: int) -> str:
+    """What a collective is, said the same on every rank: the kernel's name may differ in algorithm."""
+    extra = timeline.extra_of(row)
+    if extra is not None and extra.collective:
+        return extra.collective
+    launch = int(links.launch[row])
+    around = (timeline.name_of(one) for one in (links.ancestors(launch) if launch >= 0 else ()))
+    telling = next((name for name in around if _COLLECTIVE.search(name)), None)
+    return telling or timeline.name_of(row).split("(")[0]
+
+
+def is_point_to_point(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Whether each device row is a send or a receive, by its metadata or what stands around its launch."""
+    return np.array([_point_to_point(timeline, links, row) for row in rows.tolist()], bool)
+
+
+def _point_to_point(timeline: Timeline, links: Links, row: int) -> bool:
+    extra = timeline.extra_of(row)
+    if extra is not None and extra.collective:
+        return bool(_POINT_TO_POINT.match(extra.collective))
+    launch = int(links.launch[row])
+    around = links.ancestors(launch) if launch >= 0 else []
+    named = [one for one in around if timeline.events.kind[one] in (Kind.OP, Kind.ANNOTATION)]
+    return any(_POINT_TO_POINT.match(timeline.name_of(one)) for one in named)

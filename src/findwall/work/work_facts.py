@@ -1,0 +1,142 @@
+"""What is known of the work of a step: what each kernel is, computes, moves and cannot beat, and whose cause
+its time is. Only the columns are here; the other files of the room, and the budget of causes, fill them."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+
+from findwall.model.catalogue import CLASS_INDEX, KERNEL_CLASSES
+from findwall.model.causes import cause_index
+from findwall.model.claims import Claim
+from findwall.model.events import Bool, Timeline
+from findwall.model.intervals import F64, I8, I64
+from findwall.model.machine import MATH_TYPES, Ceilings
+from findwall.step.step_facts import StepFacts
+
+BOUNDS = ("compute", "bandwidth", "latency", "unknown")
+
+
+class KernelTable(msgspec.Struct, frozen=True):
+    """One entry a device row (kernel, memcpy, memset), in row order."""
+
+    row: I64
+    start: I64
+    end: I64
+    op: I64  # the op that owns the work: nearest one with a model, else the innermost; -1 none
+    class_index: I8  # -> KERNEL_CLASSES
+    math_index: I8  # -> MATH_TYPES; -1 unknown
+    flops: F64  # NaN unknown. Of pointwise work: operations of the vector pipe
+    bytes: F64  # NaN unknown
+    floor: F64  # ns, never above the row's own duration; NaN unknown
+    bound: I8  # -> BOUNDS
+    tensor_core: Bool  # the name says that it runs on tensor cores
+    misaligned: Bool
+    fast_path_off: Bool
+    better_floor: F64  # ns at the ceiling a correct shape or type reaches; NaN where neither is wrong
+    recompute: Bool
+    communication: Bool
+    above_spec: Bool
+    modelled: Bool  # FLOPs and bytes are known
+    cast: Bool  # a copy that changes the type
+    orphan: Bool  # its launch is not in the trace
+    own_update: Bool  # of parameters, by the job's own code: no optimizer's range is around it
+
+    @property
+    def duration(self) -> I64:
+        return self.end - self.start
+
+    def is_class(self, *names: str) -> Bool:
+        return np.isin(self.class_index, [CLASS_INDEX[name] for name in names])
+
+
+class Fused(msgspec.Struct, frozen=True):
+    """What fusing every chain would do to each kernel: bytes."""
+
+    saved: F64  # need not be moved
+    again: F64  # must be read a second time, in whatever chain
+    chained: Bool  # of an op that a chain takes in
+
+
+class DeviceAtoms(msgspec.Struct, frozen=True):
+    """Device rows of the window: own time, cause, and what of it must remain."""
+
+    index: I64  # into the KernelTable
+    own: F64  # ns over the whole window
+    cause: I64  # -> CAUSES
+    floor: F64  # ns of `own` that no fix of this cause can take; NaN unknown
+
+    def of(self, cause: str) -> I64:
+        """Positions of the atoms of one cause."""
+        return np.flatnonzero(self.cause == cause_index(cause))
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What the counters made of the kernels of unknown work."""
+
+    cause: str
+    share: float  # of the device time that is theirs
+    memory: tuple[float, float]  # of the memory's ceiling, at least and at most, while they ran
+    tensor: tuple[float, float]  # of the tensor cores' ceiling
+
+    @property
+    def remains(self) -> float:
+        """Of their time: what they used of the ceiling that decided, so nothing takes it away."""
+        sure = {"memory-roof": self.memory[0], "at-the-roof": self.tensor[0]}
+        return sure.get(self.cause, max(self.memory[1], self.tensor[1]))
+
+    @property
+    def claim(self) -> Claim:
+        """For evidence: the figure that decided."""
+        if self.cause == "memory-roof":
+            return Claim("counted/memory", {"reached_share": self.memory[0]})
+        if self.cause == "at-the-roof":
+            return Claim("counted/tensor", {"reached_share": self.tensor[0]})
+        return Claim("counted/at-most", {"reached_share": max(self.memory[1], self.tensor[1])})
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """Bytes by device row, and how much of the profile found its kernel."""
+
+    nbytes: F64  # one entry a device row; NaN: not counted
+    launches: int  # that were profiled
+    unmatched: int  # of them: with no kernel of the trace that is surely the same
+    rows: int  # of the trace that got counted bytes
+    kernels: int  # of the trace
+
+
+class WorkFacts(StepFacts, frozen=True, dict=True):
+    """The step with the work that its kernels do, against what the machine can do."""
+
+    ceilings: Ceilings
+    kernels: KernelTable
+    atoms: DeviceAtoms
+    counted: Counted | None  # where counters settled what shapes did not tell
+    profiled: Matched | None  # kernels whose bytes Nsight Compute counted
+
+    def kernel_name(self, atom: int) -> str:
+        return self.timeline.name_of(int(self.kernels.row[self.atoms.index[atom]]))
+
+    def op_row(self, atom: int) -> int:
+        return int(self.kernels.op[self.atoms.index[atom]])
+
+    def op_name(self, atom: int) -> str | None:
+        row = self.op_row(atom)
+        return self.timeline.name_of(row) if row >= 0 else None
+
+    def kernel_class(self, atom: int) -> str:
+        return KERNEL_CLASSES[int(self.kernels.class_index[self.atoms.index[atom]])]
+
+    def bound(self, atom: int) -> str:
+        return BOUNDS[int(self.kernels.bound[self.atoms.index[atom]])]
+
+    def math(self, atom: int) -> str | None:
+        index = int(self.kernels.math_index[self.atoms.index[atom]])
+        return MATH_TYPES[index] if index >= 0 else None
+
+
+def ops_named(timeline: Timeline, ops: I64, pattern: re.Pattern[str]) -> Bool:
+    """In the names of which ops the pattern is found; no op (-1) has none."""
+    return (ops >= 0) & timeline.named(pattern)[timeline.events.name[np.maximum(ops, 0)]]
