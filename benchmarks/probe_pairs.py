@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from findwall.attribute.probing import plan
 from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.predict import Prediction, predict
 from findwall.fixes.what_if import outcomes_of
 from findwall.model.probes import Probes
 from findwall.probe.measuring import find_target, run_probes
+from findwall.probe.probe_plan import plan
 from fix_names import FIX_OF
 from fixes import is_findwalls, measured_pairs, nearest, trace_name
 from replay import facts_of

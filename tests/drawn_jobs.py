@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from contradictions import Known
 from findwall.model.events import Kind, Timeline
 from findwall.model.machine import CpuUse, Telemetry
-from findwall.model.run import Rank, Run, StepTimes
+from findwall.model.measured_run import Rank, Run, StepTimes
 from sketch import DRAWN_KERNELS, Drawing, hosts_own
 
 MAKERS = {"NVIDIA H200": "nvidia", "Tesla V100-SXM2-16GB": "nvidia", "AMD Instinct MI300X": "amd", "": ""}

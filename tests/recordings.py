@@ -18,7 +18,7 @@ from findwall.examine import Examined
 from findwall.facts.facts import Facts
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
 from findwall.model.events import Timeline
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
 from findwall.readers import read_trace
 from sketch import facts_of
 

@@ -51,7 +51,7 @@ from findwall.model.events import (
     Timeline,
 )
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 
 NS = 1_000_000  # one character
 H200 = "NVIDIA H200"

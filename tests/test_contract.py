@@ -15,7 +15,7 @@ from disguise import load, save
 from findwall.errors import InputError
 from findwall.examine import examine
 from findwall.model.diagnosis import to_json
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
 from findwall.readers import open_run
 from recordings import document as recorded
 

@@ -14,7 +14,7 @@ from findwall.model.diagnosis import Diagnosis
 if TYPE_CHECKING:
     from findwall.examine import Examined
     from findwall.loop import measure as measure
-    from findwall.model.run import Run
+    from findwall.model.measured_run import Run
 
 __all__ = ["measure", "read"]
 
@@ -62,7 +62,8 @@ def look(
     from findwall.examine import look_into
     from findwall.fixes.what_if import parse
     from findwall.machine.hardware import ceilings_of, load_ceilings
-    from findwall.readers import counted_with, open_run
+    from findwall.ncu.ncu_reader import counted_with
+    from findwall.readers import open_run
 
     if what_if is not None:
         parse(what_if)  # what cannot be asked is refused before minutes of reading

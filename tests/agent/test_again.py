@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from findwall.agent.ending.again import TIMES, Again, came_too_early, change_the_mean
 from findwall.agent.ending.analyst import COMMAND_VARIABLE
+from findwall.agent.ending.measuring_again import TIMES, Again, came_too_early, change_the_mean
 from findwall.agent.membership import Membership
 from findwall.agent.options import Options
 from findwall.model.measurement import Later

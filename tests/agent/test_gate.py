@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from findwall.agent.step_ends.gate import Gate, Gauge, Watch
 from findwall.agent.step_ends.optimizerhooks import pass_step_on, watched_step
+from findwall.agent.step_ends.step_gate import Gate, Gauge, Watch
 from findwall.agent.step_ends.stepfinder import StepEnd
 
 
@@ -109,7 +109,7 @@ def test_shut_for_good_nothing_opens_it():
 
 def test_where_the_marks_stop_coming_another_opens_the_gate(monkeypatch):
     now = 0
-    monkeypatch.setattr("findwall.agent.step_ends.gate.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.agent.step_ends.step_gate.perf_counter_ns", lambda: now)
     gate = Gate()
     gate.shut(StepEnd.OPTIMIZER, 7, 3)
     gate.passed(StepEnd.REPLAY, 1)
@@ -141,7 +141,7 @@ def test_a_gate_that_opens_inside_a_step_is_open_after_it(relay):
 
 def test_steps_that_became_slow_are_not_waited_for(monkeypatch):
     now = 0
-    monkeypatch.setattr("findwall.agent.step_ends.gate.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.agent.step_ends.step_gate.perf_counter_ns", lambda: now)
     gate = Gate()
     gate.shut(StepEnd.OPTIMIZER, 7, 63)
     gate.passed(StepEnd.OPTIMIZER, 7)
@@ -177,7 +177,7 @@ def test_an_optimizer_inside_one_that_passes_is_no_step_of_its_own(relay):
 
 def test_a_pause_inside_a_pass_is_not_doubled(monkeypatch):
     clock = iter((0, 10, 700, 20, 4_000_020))
-    monkeypatch.setattr("findwall.agent.step_ends.gate.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr("findwall.agent.step_ends.step_gate.perf_counter_ns", lambda: next(clock))
     gate = Gate()
     gate.shut(StepEnd.OPTIMIZER, 7, 3)
     gate.passed(StepEnd.OPTIMIZER, 7)
@@ -199,7 +199,7 @@ def test_at_rest_only_a_better_mark_is_told():
 
 def test_who_watches_is_told_of_blocks_and_when_the_time_is_up(monkeypatch):
     clock = iter(range(0, 10**9, 10))
-    monkeypatch.setattr("findwall.agent.step_ends.gate.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr("findwall.agent.step_ends.step_gate.perf_counter_ns", lambda: next(clock))
     blocks, slow, over = [], [], []
     watch = Watch(
         StepEnd.OPTIMIZER,

@@ -162,7 +162,7 @@ OTHERS = {
     "forward": """
         import copy, pickle
         from findwall.agent.step_ends.forward import wrap_call
-        from findwall.agent.step_ends.gate import Gate
+        from findwall.agent.step_ends.step_gate import Gate
         import torch._dynamo
         from torch._dynamo.utils import counters
         torch._dynamo.reset(); counters.clear()

@@ -17,7 +17,7 @@ from findwall.agent.control import Control
 from findwall.agent.ending import analyst
 from findwall.agent.importhook import when_imported
 from findwall.agent.options import Options, disabled
-from findwall.agent.step_ends.gate import Gate, Gauge
+from findwall.agent.step_ends.step_gate import Gate, Gauge
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.timing.diary import Diary
 from findwall.agent.timing.sampler import LineSampler
@@ -257,7 +257,7 @@ def test_control_blocks_find_what_the_hooks_cost(monkeypatch, every):
     now = 0
     monkeypatch.setattr(control_module, "perf_counter_ns", lambda: now)
     monkeypatch.setattr("findwall.agent.timing.steptimer.perf_counter_ns", lambda: now)
-    monkeypatch.setattr("findwall.agent.step_ends.gate.perf_counter_ns", lambda: now)
+    monkeypatch.setattr("findwall.agent.step_ends.step_gate.perf_counter_ns", lambda: now)
     control = Control(rig)  # type: ignore[arg-type]
     for step in range(20000):
         if rig.done:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.agent.step_ends.gate import Gauge
+from findwall.agent.step_ends.step_gate import Gauge
 from findwall.agent.timing.steptimer import DeviceClock, StepTimer
 
 

@@ -13,7 +13,7 @@ from findwall.agent.timing import telemetry
 from findwall.agent.timing.telemetry import Gauges
 from findwall.machine.neighbours import Look
 from findwall.model.machine import CpuUse, Sampled, Telemetry
-from findwall.model.run import Rank
+from findwall.model.measured_run import Rank
 from findwall.step.timed_steps import cores_at_work, in_line_share
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from findwall.causes.verdict import Verdict, decide
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from findwall.report.words import spoken
 from sketch import KERNELS, facts_of, hosts_own, sketch
 

@@ -9,7 +9,7 @@ from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.model.claims import Claim
 from findwall.model.events import Kind
-from findwall.model.run import HostLine, StepTimes
+from findwall.model.measured_run import HostLine, StepTimes
 from findwall.report.words.evidence import silence
 from sketch import facts_of, sketch
 from speaking import evidence_of, in_words, texts

@@ -14,7 +14,7 @@ from findwall.facts.facts import Facts
 from findwall.facts.step_views import split_by_phase
 from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import WALLS
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.readers.torch_trace import read_trace
 from findwall.step.step_facts import CUT_AWAY, START_UP
 from speaking import in_words, texts

@@ -6,7 +6,7 @@ import pytest
 
 from findwall.causes.overhead import unstable_steps
 from findwall.facts.facts import Facts
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from sketch import facts_of, sketch
 from speaking import evidence_of, in_words
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from findwall.causes import all_causes
 from findwall.causes.verdict import decide
 from findwall.examine.establish import establish
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from recordings import facts as facts_of
 from recordings import timeline as timeline_of
 from speaking import in_words

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from findwall import cli
-from findwall.attribute.asked import Probed, Way
-from findwall.attribute.onpaper import FORMATS, OPS, on_paper
-from findwall.cli import op_probe
+from findwall.cli import op_run as op_probe
 from findwall.cli.op import ceilings_of, parse
 from findwall.cli.op_text import document, sentence, to_text
 from findwall.errors import InputError
@@ -24,6 +22,8 @@ from findwall.machine.ceilings import CeilingsReport, store
 from findwall.machine.hardware import table_ceilings
 from findwall.model.machine import Ceilings
 from findwall.model.probes import Probe, Probes
+from findwall.op.op_on_paper import FORMATS, OPS, on_paper
+from findwall.op.op_probes import Probed, Way
 from findwall.probe import measuring as runner
 from test_english import MOST_WORDS, SENTENCE_END, found_in
 

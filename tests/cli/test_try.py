@@ -30,7 +30,7 @@ from findwall.cli.launchers import launch_of
 from findwall.cli.looking import look_at
 from findwall.cli.run import chosen
 from findwall.errors import FindwallError
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.machine import ceilings
 from findwall.machine.ceilings import CeilingsReport, cached_report, store
 from findwall.machine.ceilings import numpy_cores as cores

@@ -16,7 +16,7 @@ from examples import drawn
 from findwall.api import read
 from findwall.examine import examine
 from findwall.examine.compared import Taken, compare_sides
-from findwall.examine.rows import KERNELS_LISTED
+from findwall.examine.document_rows import KERNELS_LISTED
 from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, from_json
 from findwall.model.events import Kind, Timeline
 from findwall.model.machine import CONTENDED

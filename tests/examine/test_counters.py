@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from findwall.examine import examine
 from findwall.model.diagnosis import KindRow, from_json, to_json
 from findwall.model.machine import Counters, Environment, Finding, Telemetry
-from findwall.model.run import Rank, Run, StepTimes
+from findwall.model.measured_run import Rank, Run, StepTimes
 
 # SM, tensor pipe, fp32 pipe and DRAM in percent, as GPM reported them on an H200.
 MISALIGNED_MATMULS = Counters(sm=96.3, tensor=26.7, fp32=2.0, dram=9.0)

@@ -10,7 +10,7 @@ from findwall.machine.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.report import phrases
 from findwall.report.terminal import to_text
 from findwall.report.words import spoken

@@ -10,8 +10,8 @@ import pytest
 from findwall.causes.comms import straggler
 from findwall.examine import examine
 from findwall.model.machine import Sampled, Telemetry
+from findwall.model.measured_run import Rank, Run
 from findwall.model.measurement import Measurement, RunInfo, StepColumns, Trace
-from findwall.model.run import Rank, Run
 from findwall.readers import open_run
 from sketch import facts_of, sketch
 

@@ -17,7 +17,7 @@ from findwall.errors import InputError
 from findwall.examine import examine
 from findwall.model.diagnosis import to_json
 from findwall.model.machine import Counters, Telemetry
-from findwall.model.run import Rank, Run, StepTimes
+from findwall.model.measured_run import Rank, Run, StepTimes
 
 MANY = drawn(100)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from findwall.examine.rows import is_steady, steadiness
+from findwall.examine.document_rows import is_steady, steadiness
 from findwall.report.words import spoken
 
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.examine import examine
-from findwall.examine.device import diagnose_device
-from findwall.model.run import StepTimes
+from findwall.examine.traced_document import diagnose_device
+from findwall.model.measured_run import StepTimes
 from findwall.readers import open_run
 from findwall.report.words import spoken
 from sketch import facts_of, sketch

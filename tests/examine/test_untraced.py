@@ -5,7 +5,7 @@ from __future__ import annotations
 from findwall.agent.options import Options
 from findwall.examine import examine
 from findwall.model.events import Kind
-from findwall.model.run import HostLine, Rank, Run, StepTimes
+from findwall.model.measured_run import HostLine, Rank, Run, StepTimes
 from findwall.report.terminal import to_text
 from sketch import sketch
 

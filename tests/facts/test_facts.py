@@ -12,7 +12,7 @@ from examples import drawn
 from findwall.causes.verdict import decide
 from findwall.examine.establish import establish
 from findwall.model.causes import CAUSES
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from sketch import DRAWINGS, Drawing, facts_of, sketch
 
 CPU, GPU, STEPS = "ddd osso  " * 3, "    mm kk " * 3, "|         " * 3

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from findwall.causes.overhead import launch_bound
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.facts import host_loops as module
 from findwall.facts.facts import Facts
 from findwall.facts.host_loops import (
@@ -27,7 +27,7 @@ from findwall.facts.host_loops import (
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.host.vectorise_loop import FIX
 from findwall.fixes.prescribe import step_at_best
-from findwall.model.run import HostLine
+from findwall.model.measured_run import HostLine
 from findwall.readers import read_trace
 from findwall.report.by_hand import LONGEST_HOW
 from sketch import facts_of

@@ -7,7 +7,7 @@ import pytest
 
 from findwall.model.events import Kind
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
-from findwall.model.run import Rank, StepTimes
+from findwall.model.measured_run import Rank, StepTimes
 from findwall.step.links import link
 from findwall.step.timed_steps import KindsTraced, collections_ns, rare_ns, throttled_share
 from findwall.work.op_families.movement import collective_name, is_point_to_point, message_bytes

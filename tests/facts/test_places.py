@@ -7,7 +7,7 @@ import pytest
 from book import Book
 from findwall.facts.user_lines import line_of, parse_frame, sampled, sampled_evidence
 from findwall.model.events import Kind
-from findwall.model.run import HostLine
+from findwall.model.measured_run import HostLine
 from sketch import facts_of, sketch
 from speaking import texts
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from findwall.facts import gradient_free_work as module
 from findwall.facts.gradient_free_work import Gradientless, beside_gradients, without_gradients
 from findwall.model.catalogue import FAIR_PART
-from findwall.model.run import HostLine
+from findwall.model.measured_run import HostLine
 from findwall.report.words import spoken
 from fixes import drawn
 from trained_steps import WIDE, Trained, recorded

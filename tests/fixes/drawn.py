@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from findwall.facts.facts import Facts
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from fixes.recorded import with_cause
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
 

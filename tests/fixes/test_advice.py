@@ -21,7 +21,7 @@ from findwall.fixes.prescribe import prescribe, step_at_best
 from findwall.machine.hardware import table_ceilings
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry
-from findwall.model.run import HostLine, StepTimes
+from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
 from findwall.units import ms

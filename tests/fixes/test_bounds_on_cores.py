@@ -7,7 +7,7 @@ import re
 import pytest
 
 from findwall.causes.compute import slow_kernels
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.prescribe import step_at_best

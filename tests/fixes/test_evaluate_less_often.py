@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from findwall.causes.bandwidth import memory_roof
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import circumstances
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, takes_out
 from findwall.fixes.less_work import evaluate_less_often

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from causes.test_graph_breaks import fires as broken
 from findwall.causes.verdict import Verdict, decide
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, Use, all_fixes
 from findwall.fixes.predict import predict
@@ -27,7 +27,7 @@ from findwall.fixes.prescribe import (
 )
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.events import Kind
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from findwall.readers import read_trace
 from findwall.report.words.documents import worded
 from findwall.step.timed_steps import timed_causes

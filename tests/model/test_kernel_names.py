@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.model.kernel_names import short_kernel
+from findwall.model.short_kernel_names import short_kernel
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from findwall.model.run import StepKind, StepTimes
+from findwall.model.measured_run import StepKind, StepTimes
 
 
 def test_steps_that_nobody_told_apart_are_all_usual() -> None:

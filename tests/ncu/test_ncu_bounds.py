@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from findwall.attribute.ncu_kernels import Judged, judge, memory_ceiling, merge, pipe_worth
 from findwall.machine.hardware import table_ceilings
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
-from findwall.model.ncu import NcuKernel
+from findwall.model.ncu_kernel import NcuKernel
+from findwall.ncu.ncu_bounds import Judged, judge, memory_ceiling, merge, pipe_worth
 
 H200 = table_ceilings("NVIDIA H200")
 NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"

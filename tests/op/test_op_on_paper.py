@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.onpaper import (
+from findwall.errors import InputError
+from findwall.machine.hardware import GPUS, table_ceilings
+from findwall.model.machine import Ceilings
+from findwall.op.op_on_paper import (
     FORMATS,
     LEAST_KERNEL_S,
     OPS,
@@ -21,9 +24,6 @@ from findwall.attribute.onpaper import (
     unit_of,
     work_of,
 )
-from findwall.errors import InputError
-from findwall.machine.hardware import GPUS, table_ceilings
-from findwall.model.machine import Ceilings
 
 H200 = table_ceilings("NVIDIA H200")
 # Round figures, so that times can be checked in the head: the ridge is at 100 FLOP/byte.

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findwall.attribute.asked import (
+from findwall.cli.op import parse
+from findwall.machine.hardware import table_ceilings
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
+from findwall.model.probes import Probes, of_key
+from findwall.op.op_on_paper import Paper, on_paper
+from findwall.op.op_probes import (
     PIECE,
     Probed,
     better_way,
@@ -17,11 +22,6 @@ from findwall.attribute.asked import (
     read,
     state_of,
 )
-from findwall.attribute.onpaper import Paper, on_paper
-from findwall.cli.op import parse
-from findwall.machine.hardware import table_ceilings
-from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
-from findwall.model.probes import Probes, of_key
 
 SMALL = [
     "matmul 16x32x24 bf16",

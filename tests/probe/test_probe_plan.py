@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from findwall.attribute.probing import as_is, far_off, plan, probed, units, variant
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import Prediction, predict
 from findwall.model.probes import AS_IS, ATTENTION, OPTIMIZER, UPLOAD, Probes
+from findwall.probe.probe_plan import as_is, far_off, plan, probed, units, variant
 from fixes.recorded import job
 
 PLANNED = {

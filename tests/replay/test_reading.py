@@ -8,7 +8,7 @@ from findwall.causes.verdict import decide
 from findwall.errors import InputError
 from findwall.facts.facts import Facts
 from findwall.model.events import Timeline
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from sketch import facts_of, sketch
 
 STEPS = ("|" + " " * 19) * 3

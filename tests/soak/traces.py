@@ -16,7 +16,7 @@ from findwall.errors import InputError
 from findwall.examine import examine
 from findwall.model.diagnosis import to_json
 from findwall.model.events import Timeline
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.readers.torch_trace import read_trace
 from readers.timeline_checks import check_consistent
 from readers.trace_samples import dump, modern, rocm, torch_1_8

@@ -11,7 +11,7 @@ from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from findwall.step.cores import core_ceilings
 from sketch import Drawn, facts_of, hosts_own, sketch
 from speaking import in_words

@@ -9,7 +9,7 @@ from findwall.examine import examine
 from findwall.facts.facts import Facts
 from findwall.facts.figures import kinds_of, what_it_does, worst_kind
 from findwall.model.events import Timeline
-from findwall.model.run import HostLine, Rank, Run, StepTimes
+from findwall.model.measured_run import HostLine, Rank, Run, StepTimes
 from findwall.report.terminal import to_text
 from findwall.report.words import spoken
 from findwall.step.step_window import _one_of_each

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from findwall.causes.verdict import decide
-from findwall.examine.device import too_early
+from findwall.examine.traced_document import too_early
 from findwall.facts.waits import grows
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from findwall.report.words import spoken
 from lengths import lengths_job
 from sketch import facts_of

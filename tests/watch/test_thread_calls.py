@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.attribute.stacks import Doings, doings, interval, is_worker, reads_only
 from findwall.model.watched import SeenStack, StackFrame
+from findwall.watch.thread_calls import Doings, doings, interval, is_worker, reads_only
 from recorded_looks import stacks, texts
 
 OWN = "/home/user/job/train.py"

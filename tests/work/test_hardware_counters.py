@@ -16,8 +16,8 @@ from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import Counters, Sampled, Telemetry
-from findwall.model.ncu import Dims, NcuKernel, NcuReport
-from findwall.model.run import Run, StepTimes
+from findwall.model.measured_run import Run, StepTimes
+from findwall.model.ncu_kernel import Dims, NcuKernel, NcuReport
 from findwall.step.links import link
 from findwall.work.hardware_counters import match, name_words
 from findwall.work.kernel_table import kernel_table

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from findwall.causes.verdict import Verdict, decide
-from findwall.examine.device import diagnose_device
+from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.model.machine import NO_TELEMETRY, CpuUse, Telemetry
-from findwall.model.run import StepTimes
+from findwall.model.measured_run import StepTimes
 from findwall.report.words import spoken
 from findwall.step.timed_steps import cores_at_work
 from sketch import Drawn, facts_of, hosts_own, sketch

@@ -7,7 +7,7 @@ from statistics import mean, median
 from time import perf_counter_ns
 
 from findwall.agent.engine import Engine
-from findwall.agent.step_ends.gate import Gauge
+from findwall.agent.step_ends.step_gate import Gauge
 from findwall.agent.timing import cost
 from findwall.agent.timing.steptimer import StepTimer
 from findwall.agent.timing.telemetry import TELEMETRY_PERIOD_S

@@ -8,13 +8,13 @@ from copy import copy
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
-from findwall.agent.ending.again import ENDED_BEFORE, change_the_mean
+from findwall.agent.ending.measuring_again import ENDED_BEFORE, change_the_mean
 from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.stderr import say
 from findwall.agent.membership import Membership
 from findwall.agent.options import Options
-from findwall.agent.step_ends.gate import FOR_GOOD, Gate, Gauge, Watch
 from findwall.agent.step_ends.nosteps import no_steps
+from findwall.agent.step_ends.step_gate import FOR_GOOD, Gate, Gauge, Watch
 from findwall.agent.step_ends.stepfinder import Nest, StepEnd, StepFinder
 from findwall.agent.timing import cost
 from findwall.agent.timing.collector import asked_at

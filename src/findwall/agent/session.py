@@ -14,9 +14,9 @@ from types import ModuleType
 
 from findwall.agent.appointment import Appointment
 from findwall.agent.ending import analyst
-from findwall.agent.ending.again import FASTER, SAID, Again, came_too_early
 from findwall.agent.ending.analyst import Analyst
 from findwall.agent.ending.closing import closing_line
+from findwall.agent.ending.measuring_again import FASTER, SAID, Again, came_too_early
 from findwall.agent.ending.runfolder import RunFolder, open_folder
 from findwall.agent.ending.statusline import StatusLine
 from findwall.agent.ending.stderr import say
@@ -29,8 +29,8 @@ from findwall.agent.options import Options
 from findwall.agent.rank_messages import LOOK_S, Told, told_by_others
 from findwall.agent.stages import Warmup
 from findwall.agent.step_ends import hooks
-from findwall.agent.step_ends.gate import Gate
 from findwall.agent.step_ends.lookout import Lookout
+from findwall.agent.step_ends.step_gate import Gate
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.trial_process import TrialArm
 from findwall.apply.applying import Effects

@@ -26,8 +26,8 @@ import click
 from findwall.errors import InputError
 
 if TYPE_CHECKING:
-    from findwall.attribute.onpaper import Question
     from findwall.model.machine import Ceilings
+    from findwall.op.op_on_paper import Question
 
 _TIMES = re.compile(r"[xX×]")
 _PLAIN = re.compile(r"[0-9]{1,16}")
@@ -62,11 +62,11 @@ def command(
     probe: bool | None,
     json_target: str | None,
 ) -> None:
-    from findwall.attribute.asked import Probed
-    from findwall.attribute.onpaper import on_paper
-    from findwall.cli.op_probe import find_gpu, run_here
+    from findwall.cli.op_run import find_gpu, run_here
     from findwall.cli.op_text import document, to_text
     from findwall.machine.environment_gpu import gpu_here
+    from findwall.op.op_on_paper import on_paper
+    from findwall.op.op_probes import Probed
 
     question = parse(op, shape, number_format, reads)
     target = find_gpu() if probe else None
@@ -91,7 +91,7 @@ def command(
 
 def parse(op: str, shape: str, number_format: str, reads: int | None = None) -> Question:
     """The question in the words of the command line; InputError says how to write it."""
-    from findwall.attribute.onpaper import FORMATS, OPS, Question
+    from findwall.op.op_on_paper import FORMATS, OPS, Question
 
     op, number_format = op.strip().lower(), number_format.strip().lower()
     if op not in OPS:
@@ -114,7 +114,7 @@ def _near(name: str, known: list[str], label: str) -> str:
 
 
 def _sizes(op: str, shape: str) -> tuple[int, ...]:
-    from findwall.attribute.onpaper import OPS
+    from findwall.op.op_on_paper import OPS
 
     asked, words = OPS[op], [word.strip() for word in _TIMES.split(shape)]
     hint = f"Write {op} as {asked.shape}, as in {asked.example}."

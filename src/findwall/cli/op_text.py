@@ -5,16 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from findwall.attribute.asked import (
-    Probed,
-    Way,
-    better_way,
-    gains_nothing,
-    is_contradicted,
-    state_of,
-)
-from findwall.attribute.onpaper import LEAST_KERNEL_S, OPS, Paper, Question, on_paper, unit_of
 from findwall.model.machine import Ceilings
+from findwall.op.op_on_paper import LEAST_KERNEL_S, OPS, Paper, Question, on_paper, unit_of
+from findwall.op.op_probes import Probed, Way, better_way, gains_nothing, is_contradicted, state_of
 from findwall.report.names import clean
 from findwall.units import format_ms
 

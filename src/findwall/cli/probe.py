@@ -18,8 +18,8 @@ from findwall.report.names import clean
 
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
+    from findwall.model.measured_run import Run
     from findwall.model.probes import Probe, Probes
-    from findwall.model.run import Run
     from findwall.probe.measuring import Target
 
 SHARED_GPU = "shared-gpu"  # as the environment's audit calls it
@@ -82,11 +82,11 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
     """Plan, run and keep; of what is kept, the ops of this step."""
     from msgspec.structs import replace
 
-    from findwall.attribute.probing import plan
     from findwall.cli.progress import progress_bar
     from findwall.examine import facts_of
     from findwall.probe.measuring import find_target, run_probes
     from findwall.probe.probe_cache import kept_probes, path_of, store
+    from findwall.probe.probe_plan import plan
 
     ranks = facts_of(run, step_ms)
     if not ranks:

@@ -25,7 +25,7 @@ from findwall.report.names import clean
 if TYPE_CHECKING:
     from findwall.examine import Examined
     from findwall.model.diagnosis import Diagnosis
-    from findwall.model.run import Run
+    from findwall.model.measured_run import Run
 
 
 # Fixes whose ops can be probed, and files that are there where a driver is.

@@ -28,7 +28,7 @@ DRAWN_EVERY_S = 2.0
 NICENESS = 19  # at 10, on cores that were all taken, a job's steps took 5 % longer
 
 # Half a second of a core, before the priority is lowered: later it could take a minute on a busy machine.
-LOADED_FIRST = ("findwall.examine.watched", "findwall.report.terminal")
+LOADED_FIRST = ("findwall.examine.watch_document", "findwall.report.terminal")
 
 Draw = Callable[["Watcher"], None]
 

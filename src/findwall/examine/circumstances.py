@@ -12,7 +12,7 @@ from findwall.facts.step_traits import graph_share
 from findwall.machine.hardware import vendor
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.machine import MATH_TYPES, Telemetry
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.step.links import TELLS_MEMORY
 from findwall.units import NOT_ZERO_NS, ms
 

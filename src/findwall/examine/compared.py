@@ -10,7 +10,7 @@ from statistics import median
 
 import msgspec
 
-from findwall.examine.rows import KERNELS_LISTED
+from findwall.examine.document_rows import KERNELS_LISTED
 from findwall.model.catalogue import WAITED_FOR_SHARE, WORTH_IT
 from findwall.model.comparison import (
     COMPARE_SCHEMA,

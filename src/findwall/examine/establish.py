@@ -9,7 +9,7 @@ from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
 from findwall.facts.facts import Facts
 from findwall.model.events import DEVICE_KINDS, Timeline
 from findwall.model.machine import Ceilings
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.replay.build import build
 from findwall.replay.graph import Graph
 from findwall.replay.step_reading import Conditions, StepReading

@@ -7,18 +7,18 @@ import msgspec
 from findwall.errors import InputError
 from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances, circumstances, circumstances_without_trace
-from findwall.examine.counted_kernels import diagnose_kernels
-from findwall.examine.device import diagnose_device
 from findwall.examine.establish import establish
+from findwall.examine.ncu_document import diagnose_kernels
 from findwall.examine.ranks import compare_ranks, with_ranks
-from findwall.examine.untraced import diagnose_without_device
+from findwall.examine.traced_document import diagnose_device
+from findwall.examine.untraced_document import diagnose_without_device
 from findwall.facts.facts import Facts
 from findwall.machine.hardware import table_ceilings
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
-from findwall.model.ncu import NCU, NcuReport
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
+from findwall.model.ncu_kernel import NCU, NcuReport
 from findwall.report.words.documents import worded
 from findwall.units import NS_PER_MS, NS_PER_S
 
@@ -51,7 +51,7 @@ def look_into(
     if run.ncu is not None and run.kind == NCU:
         return _look_into_kernels(run, run.ncu, ceilings, step_ms, what_if)
     if run.watched is not None:
-        from findwall.examine.watched import diagnose_watched  # a trace is read without it
+        from findwall.examine.watch_document import diagnose_watched  # a trace is read without it
 
         document = diagnose_watched(run, ceilings)
         return Examined(worded(checked(document, circumstances_without_trace(run, run.first))), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.attribute.probing import far_off
 from findwall.facts.facts import Facts
 from findwall.facts.figures import kinds_of, longer_steps, seen_doing, what_it_does
 from findwall.facts.step_traits import captured_share
@@ -14,7 +13,8 @@ from findwall.model.claims import Claim, Figure, known, numbered, plain
 from findwall.model.diagnosis import KindRow
 from findwall.model.events import NSYS
 from findwall.model.kinds import SELDOM, USUAL, StepKind
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
+from findwall.probe.probe_plan import far_off
 from findwall.step.step_bounds import step_numbers
 from findwall.step.step_facts import CUT_AWAY, NOT_RECORDED, START_UP
 from findwall.step.timed_steps import holding_down

@@ -19,7 +19,7 @@ from findwall.facts.user_lines import line_of
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.intervals import I64
-from findwall.model.kernel_names import short_kernel, shorten
+from findwall.model.short_kernel_names import short_kernel, shorten
 from findwall.units import ms
 from findwall.work.op_families.movement import collective_name
 

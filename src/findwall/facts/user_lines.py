@@ -16,7 +16,7 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
-from findwall.model.run import HostLine
+from findwall.model.measured_run import HostLine
 
 # Both chosen by hand, not calibrated.
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace

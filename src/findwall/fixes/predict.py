@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.attribute.probing import COMPILERS, probed
 from findwall.facts.facts import Facts
 from findwall.facts.figures import is_blind
 from findwall.facts.likely_times import slowed
@@ -19,6 +18,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import Basis
 from findwall.model.intervals import I64
+from findwall.probe.probe_plan import COMPILERS, probed
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.replay.change import Change, Drop
 from findwall.replay.graph import Graph

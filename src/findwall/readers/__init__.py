@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.readers.paths import counted_with, open_run
+from findwall.readers.paths import open_run
 from findwall.readers.torch_trace import read_trace
 
-__all__ = ["counted_with", "open_run", "read_trace"]
+__all__ = ["open_run", "read_trace"]

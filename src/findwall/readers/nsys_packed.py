@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from findwall.errors import InputError
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.nsys import read_export
 from findwall.readers.nsys.database import MAGIC

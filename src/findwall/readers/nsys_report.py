@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from findwall.errors import InputError
 from findwall.files import program
 from findwall.model.events import NSYS
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.nsys import read_export
 from findwall.readers.nsys.database import MAGIC

@@ -11,12 +11,11 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.model.events import Timeline
-from findwall.model.ncu import NCU
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
+from findwall.model.ncu_kernel import NCU
 from findwall.readers import torch_trace
 from findwall.readers.allowance import Allowance
 from findwall.readers.captures import captures_beside, of_rank
-from findwall.readers.ncu import read_report
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
 
@@ -116,14 +115,6 @@ def open_run(
         tuple(ranks),
         notes=_notes(gathered, timelines),
     )
-
-
-def counted_with(run: Run, path: Path, max_memory: int | None = None) -> Run:
-    """The same run, with what Nsight Compute counted of its kernels."""
-    if run.kind == NCU:
-        hint = f"Give a trace of the same job and --ncu {shlex.quote(run.paths[0])}."
-        raise InputError(f"{run.paths[0]} is itself a file of Nsight Compute.", hint)
-    return msgspec.structs.replace(run, ncu=read_report(path, Allowance(max_memory)))
 
 
 def _is_folder(path: Path) -> bool:

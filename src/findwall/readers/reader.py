@@ -1,4 +1,4 @@
-"""What a reader is, and which there are: a file of this folder is one if it has a `READER`."""
+"""What a reader is, and which there are: a file of this folder with a `READER`, and those `ELSEWHERE`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
 from findwall.readers.allowance import Allowance
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
+ELSEWHERE = ("findwall.ncu.ncu_reader",)  # formats that have a room of their own
 _HEAD = 256  # bytes by which formats are told apart
 
 
@@ -34,8 +35,9 @@ class Reader(msgspec.Struct, frozen=True):
 def all_readers() -> tuple[Reader, ...]:
     """Every reader, by the name of its file."""
     folder = importlib.import_module(__package__)
-    names = sorted(info.name for info in pkgutil.iter_modules(folder.__path__))
-    modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
+    names = [f"{__package__}.{info.name}" for info in pkgutil.iter_modules(folder.__path__)]
+    names = sorted([*names, *ELSEWHERE], key=lambda name: name.rpartition(".")[2])
+    modules = [importlib.import_module(name) for name in names]
     return tuple(module.READER for module in modules if hasattr(module, "READER"))
 
 

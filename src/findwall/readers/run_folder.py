@@ -16,6 +16,7 @@ from findwall.files import read_small
 from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
+from findwall.model.measured_run import HostLine, Rank, Run
 from findwall.model.measurement import (
     ENDED,
     MEASUREMENT_FILE,
@@ -26,7 +27,6 @@ from findwall.model.measurement import (
     RunInfo,
 )
 from findwall.model.probes import PROBES_FILE, Probes, read_probes
-from findwall.model.run import HostLine, Rank, Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.captures import read_capture
 from findwall.readers.reader import Reader

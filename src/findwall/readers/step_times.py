@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.kinds import SELDOM, USUAL, StepKind, even_distance
+from findwall.model.measured_run import Elapsed, StepTimes
 from findwall.model.measurement import Later, Measurement, StepColumns
-from findwall.model.run import Elapsed, StepTimes
 
 # All chosen by hand, not calibrated.
 EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step

@@ -13,7 +13,7 @@ from typing import Any
 
 from findwall.errors import InputError
 from findwall.model.events import ReadQuality, Timeline
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.model.tracks import EXPORT_MEMBER
 from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler

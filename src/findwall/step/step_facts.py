@@ -12,7 +12,7 @@ import numpy as np
 
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 
 
 class Links(msgspec.Struct, frozen=True):

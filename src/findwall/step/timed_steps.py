@@ -18,7 +18,7 @@ from findwall.model.events import Timeline
 from findwall.model.intervals import F64
 from findwall.model.kinds import USUAL, StepKind
 from findwall.model.machine import Telemetry
-from findwall.model.run import Rank
+from findwall.model.measured_run import Rank
 from findwall.step.step_bounds import step_numbers
 from findwall.step.step_facts import Queue
 from findwall.units import NS_PER_S

@@ -16,7 +16,7 @@ import msgspec
 from findwall.machine.ceilings.numpy_cores import core_name
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, SMALL_PART
 from findwall.model.machine import NO_TELEMETRY, CpuUse, Telemetry
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.model.watched import ProcessUse, SeenStack, WatchedJob, WatchedRank
 from findwall.watch import job_processes as found_processes
 from findwall.watch import spy, usage

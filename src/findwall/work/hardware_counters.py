@@ -27,8 +27,8 @@ from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
-from findwall.model.ncu import Dims, NcuKernel, NcuReport
-from findwall.model.run import Rank
+from findwall.model.measured_run import Rank
+from findwall.model.ncu_kernel import Dims, NcuKernel, NcuReport
 from findwall.units import NS_PER_S
 from findwall.work.floors import MATRIX_INDEX, TOO_SMALL_NS
 from findwall.work.work_facts import BOUNDS, Counted, DeviceAtoms, KernelTable, Matched

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from findwall.agent.step_ends.gate import Gate
+from findwall.agent.step_ends.step_gate import Gate
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.timing.thread_stacks import look
 from findwall.apply.registry import COUNTS, REGISTRY

@@ -10,9 +10,9 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from findwall.agent.step_ends.forward import ForwardSeeker, wrap_call
-from findwall.agent.step_ends.gate import Gate
 from findwall.agent.step_ends.loopfinder import LoopFinder, LoopWatcher
 from findwall.agent.step_ends.regions import watch_regions
+from findwall.agent.step_ends.step_gate import Gate
 
 REGION_WAIT_NS = 5_000_000_000
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from findwall.agent.step_ends.gate import Gate
+from findwall.agent.step_ends.step_gate import Gate
 
 
 class Spot(Protocol):

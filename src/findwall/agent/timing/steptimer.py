@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from findwall.agent.step_ends.gate import Gauge
+from findwall.agent.step_ends.step_gate import Gauge
 from findwall.model.measurement import StepColumns
 
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills

@@ -20,7 +20,7 @@ cost), the late rank's own wall (read its trace alone), gc and logging at the sa
 from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Evidence, Facts, Told, lines
-from findwall.model.run import HostLine, Rank
+from findwall.model.measured_run import HostLine, Rank
 from findwall.step.timed_steps import holding_down
 
 RANKS_LISTED = 8  # in one line, those that wait longest. Chosen by hand, not calibrated.

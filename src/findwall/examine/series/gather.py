@@ -8,8 +8,8 @@ from pathlib import Path
 
 from findwall.examine.series.one_step import one_step
 from findwall.facts.facts import Facts
+from findwall.model.measured_run import Run
 from findwall.model.measurement import Measurement, StepColumns
-from findwall.model.run import Run
 from findwall.model.series import Samples, Series, StepSeries, Stretch
 from findwall.readers.run_folder import RUN_FOLDER, measurement_in, run_info
 from findwall.units import NS_PER_S, ms

@@ -12,7 +12,7 @@ import numpy as np
 
 from findwall.errors import InputError
 from findwall.model.events import DEVICE_KINDS, NSYS, ReadQuality, Timeline
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.assemble import Assembler
 from findwall.readers.nsys.beside import RangesBeside

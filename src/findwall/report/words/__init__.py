@@ -17,7 +17,7 @@ from string import Formatter
 from typing import Any
 
 from findwall.model.claims import Claim
-from findwall.model.kernel_names import short_kernel, shorten
+from findwall.model.short_kernel_names import short_kernel, shorten
 from findwall.units import LEAST_SHOWN_MS, format_bytes, format_ms, format_share
 
 Words = str | Callable[[Claim], str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.model.kernel_names import short_kernel
+from findwall.model.short_kernel_names import short_kernel
 from findwall.report.words import MORE_THAN_ONCE, Words, calls_text, fill, number, spoken, times_text
 from findwall.units import format_ms, format_share
 

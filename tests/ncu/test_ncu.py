@@ -10,10 +10,10 @@ import pytest
 
 from captures import FIXTURES
 from findwall.errors import InputError
-from findwall.model.ncu import NCU, NcuKernel
+from findwall.model.ncu_kernel import NCU, NcuKernel
+from findwall.ncu.ncu_numbers import FigureError, figure, scale, triple
+from findwall.ncu.ncu_reader import accepts, read_report
 from findwall.readers import open_run
-from findwall.readers.ncu import accepts, read_report
-from findwall.readers.ncu.numbers import FigureError, figure, scale, triple
 from ncu_samples import ADD, ROOF, identity, long, wide, written
 
 CHATTER = '==PROF== Connected to process 17 (/usr/bin/python3.12)\nstep 1, loss 0.5 "so far\n{"loss": 1}\n'

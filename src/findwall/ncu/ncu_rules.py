@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from findwall.readers.ncu.metrics import Figures
+from findwall.ncu.ncu_metrics import Figures
 
 _COUNT = r"(\d[\d,]{0,24})"
 _PERCENT = r"(\d{1,3}(?:\.\d+)?)%"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from findwall.examine import examine
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
 from findwall.model.machine import Counters, CpuUse, Sampled, Telemetry
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.model.watched import ProcessUse, SeenStack, StackFrame, WatchedJob, WatchedRank
 from findwall.report.terminal import to_text
 from recorded_looks import stacks, texts

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from findwall.attribute.ncu_kernels import Judged, judge, merge
-from findwall.examine.rows import KERNELS_LISTED, machine
+from findwall.examine.document_rows import KERNELS_LISTED, machine
 from findwall.fixes import all_fixes
 from findwall.model.catalogue import (
     MAJORITY_SHARE,
@@ -48,8 +47,9 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.model.machine import Ceilings
-from findwall.model.ncu import NcuReport
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
+from findwall.model.ncu_kernel import NcuReport
+from findwall.ncu.ncu_bounds import Judged, judge, merge
 from findwall.units import NS_PER_MS
 
 # The fix that moves each cause as these counters tell it.

@@ -11,15 +11,8 @@ from statistics import median
 
 import msgspec
 
-from findwall.attribute.stacks import Doing, Doings, Spot, doings, is_worker
-from findwall.examine.rows import counted_busy, machine, memory
-from findwall.examine.untraced import (
-    CounterVerdict,
-    Wait,
-    Whole,
-    counters_of,
-    judge,
-)
+from findwall.examine.document_rows import counted_busy, machine, memory
+from findwall.examine.untraced_document import CounterVerdict, Wait, Whole, counters_of, judge
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, known, lines, plain
 from findwall.model.diagnosis import (
@@ -37,10 +30,11 @@ from findwall.model.diagnosis import (
     WatchedRow,
 )
 from findwall.model.machine import Ceilings
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.model.watched import WatchedJob, WatchedRank
 from findwall.step.timed_steps import holding_down
 from findwall.units import GIB
+from findwall.watch.thread_calls import Doing, Doings, Spot, doings, is_worker
 
 # All chosen by hand, not calibrated.
 TOO_SHORT_S = 3.0  # with a handful of looks and samples nothing is proven

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from findwall.errors import InputError
-from findwall.readers.ncu.kernels import Launch
-from findwall.readers.ncu.metrics import DEVICE, Figures, is_metric
+from findwall.ncu.ncu_launches import Launch
+from findwall.ncu.ncu_metrics import DEVICE, Figures, is_metric
 
 MAGIC = b"NVR\0"
 MODULE, LIBRARY = "ncu_report", "_ncu_report"

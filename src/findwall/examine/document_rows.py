@@ -22,7 +22,7 @@ from findwall.model.catalogue import (
 from findwall.model.claims import Claim, Figure
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Question, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
-from findwall.model.run import Rank, Run
+from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
 from findwall.units import GIB, ms
 from findwall.work.work_facts import BOUNDS

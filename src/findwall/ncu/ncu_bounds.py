@@ -23,7 +23,7 @@ from findwall.model.catalogue import (
 from findwall.model.causes import UNKNOWN
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
-from findwall.model.ncu import NcuKernel
+from findwall.model.ncu_kernel import NcuKernel
 from findwall.step.kernel_classes import classify, math_in_name, telling_part, uses_tensor_cores
 from findwall.work.floors import ALIGNED, TOO_SMALL_NS
 from findwall.work.hardware_counters import TENSOR_CEILING

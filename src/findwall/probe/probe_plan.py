@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.attribute.probe_units import Made, Unit, attention_units, optimizer_unit
 from findwall.facts.facts import Facts, of_class, rows_of
 from findwall.facts.memory_copies import uploaded
 from findwall.facts.number_formats import cast_ns
@@ -25,6 +24,7 @@ from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.model.probes import AS_IS, UPLOAD, Probe, Probes
+from findwall.probe.probed_ops import Made, Unit, attention_units, optimizer_unit
 from findwall.replay.change import Change, Replace
 from findwall.step.links import PAGEABLE
 from findwall.work.op_arguments import Arguments, Tensor, is_floating

@@ -11,10 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from findwall.attribute.onpaper import FORMATS, Dims, Paper, Question
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import Inputs
 from findwall.model.probes import AS_IS, ATTENTION, OPTIMIZER, Probe, Probes
+from findwall.op.op_on_paper import FORMATS, Dims, Paper, Question
 from findwall.units import NS_PER_S
 from findwall.work.floors import TOO_SMALL_NS
 

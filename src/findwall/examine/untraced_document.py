@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
-from findwall.examine.rows import (
+from findwall.examine.document_rows import (
     KERNELS_LISTED,
     counted_busy,
     is_steady,
@@ -19,6 +18,7 @@ from findwall.examine.rows import (
     throughput,
     warnings,
 )
+from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
 from findwall.facts.user_lines import lines_evidence
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, plain
@@ -37,7 +37,7 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, Counters
-from findwall.model.run import Rank, Run, StepTimes
+from findwall.model.measured_run import Rank, Run, StepTimes
 from findwall.step.cores import computing
 from findwall.step.kernel_classes import op_class
 from findwall.step.links import link_launches

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from findwall.errors import InputError
-from findwall.model.ncu import NCU, NcuReport
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
+from findwall.model.ncu_kernel import NCU, NcuReport
+from findwall.ncu.ncu_launches import IDENTITY, Launch, kernel, launches
+from findwall.ncu.ncu_metrics import is_metric
+from findwall.ncu.ncu_report_file import MAGIC, launches_of
+from findwall.ncu.ncu_table import AGAIN, find_table, foreign_locale, looks_like_a_table
 from findwall.readers.allowance import Allowance
-from findwall.readers.ncu.kernels import IDENTITY, Launch, kernel, launches
-from findwall.readers.ncu.metrics import is_metric
-from findwall.readers.ncu.report_file import MAGIC, launches_of
-from findwall.readers.ncu.table import AGAIN, find_table, foreign_locale, looks_like_a_table
 from findwall.readers.rawfile import RawFile
 from findwall.readers.reader import Progress, Reader
 
@@ -21,6 +24,14 @@ NO_TIME = (
     "again."
 )
 REFUSED_NAMED = 3  # metrics in a sentence
+
+
+def counted_with(run: Run, path: Path, max_memory: int | None = None) -> Run:
+    """The same run, with what Nsight Compute counted of its kernels."""
+    if run.kind == NCU:
+        hint = f"Give a trace of the same job and --ncu {shlex.quote(run.paths[0])}."
+        raise InputError(f"{run.paths[0]} is itself a file of Nsight Compute.", hint)
+    return replace(run, ncu=read_report(path, Allowance(max_memory)))
 
 
 def read_report(path: Path, allowance: Allowance | None = None) -> NcuReport:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from findwall.readers.ncu.numbers import FigureError, figure, scale
+from findwall.ncu.ncu_numbers import FigureError, figure, scale
 
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 # Warps that could have gone on are not stalled.

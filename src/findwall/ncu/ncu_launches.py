@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from findwall.errors import InputError
-from findwall.model.ncu import Dims, NcuKernel
-from findwall.readers.ncu.metrics import Figures
-from findwall.readers.ncu.numbers import triple
-from findwall.readers.ncu.rules import add_rule
-from findwall.readers.ncu.table import AGAIN, Table
+from findwall.model.ncu_kernel import Dims, NcuKernel
+from findwall.ncu.ncu_metrics import Figures
+from findwall.ncu.ncu_numbers import triple
+from findwall.ncu.ncu_rules import add_rule
+from findwall.ncu.ncu_table import AGAIN, Table
 from findwall.units import NS_PER_S
 
 IDENTITY = ("ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "CC")

@@ -6,8 +6,7 @@ import numpy as np
 
 from findwall.causes import all_causes
 from findwall.causes.verdict import NO_ROOF, Verdict, decide
-from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
-from findwall.examine.rows import (
+from findwall.examine.document_rows import (
     answer_questions,
     kernel_rows,
     machine,
@@ -16,6 +15,7 @@ from findwall.examine.rows import (
     throughput,
     warnings,
 )
+from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.facts.gradient_free_work import beside_gradients
 from findwall.facts.step_traits import captured_share, graph_share
@@ -47,7 +47,7 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.model.events import NSYS
-from findwall.model.run import Run
+from findwall.model.measured_run import Run
 from findwall.replay.step_reading import Scenario
 from findwall.step.step_facts import CUT_AWAY, START_UP
 from findwall.step.timed_steps import in_line_share, timed_causes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findwall.attribute.asked import Probed, not_probed, plan, read
 from findwall.errors import FindwallError, InputError
+from findwall.op.op_probes import Probed, not_probed, plan, read
 
 if TYPE_CHECKING:
-    from findwall.attribute.onpaper import Paper
     from findwall.model.probes import Probe, Probes
+    from findwall.op.op_on_paper import Paper
     from findwall.probe.measuring import Target
 
 

@@ -17,7 +17,7 @@ from findwall.model.machine import (
     Environment,
     Telemetry,
 )
-from findwall.model.ncu import NcuReport
+from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
 from findwall.model.watched import WatchedJob, WatchedRank
 

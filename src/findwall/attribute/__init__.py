@@ -1,1 +1,0 @@
-"""Moved away piece by piece."""
