@@ -12,7 +12,7 @@ import pytest
 from findwall.agent.tracing import graph_captures as module
 from findwall.agent.tracing.graph_captures import Captures, watch_captures
 from findwall.model.events import Kind, Timeline
-from findwall.readers.captures import read_capture
+from findwall.readers.capture_traces import read_capture
 from findwall.step.captured_ops import captured_launches
 
 torch = pytest.importorskip("torch")

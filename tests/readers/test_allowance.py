@@ -11,9 +11,9 @@ from trace_samples import HEADER, complete, dump
 
 from findwall.cli.read import bytes_of
 from findwall.errors import InputError
-from findwall.readers import allowance, many_names, open_run
+from findwall.readers import allowance, open_run
 from findwall.readers.allowance import GIB, MIB, ROW_BYTES, Allowance
-from findwall.readers.torch_trace import read_trace
+from findwall.readers.torch_trace import many_names, read_trace
 
 
 def kernels(count: int, name: str = "k") -> bytes:

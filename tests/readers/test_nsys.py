@@ -18,7 +18,7 @@ from findwall.model.events import Kind, Timeline
 from findwall.readers import open_run
 from findwall.readers.nsys import beside, read_export
 from findwall.readers.nsys.database import LONGEST_TEXT, Database
-from findwall.readers.nsys.names import WHOLE_GRAPH, call_name, copy_name, kernel_name
+from findwall.readers.nsys.nsys_names import WHOLE_GRAPH, call_name, copy_name, kernel_name
 from findwall.step.links import link
 from nsys_tables import SCHEMA, Export, global_id
 

@@ -16,7 +16,7 @@ from findwall import api
 from findwall.model.events import Kind
 from findwall.readers import read_trace
 from findwall.readers.nsys import read_export
-from findwall.readers.nsys.names import kernel_name
+from findwall.readers.nsys.nsys_names import kernel_name
 from nsys_tables import copied, write_export
 
 ALL = os.environ.get("FINDWALL_ZOO") == "all"

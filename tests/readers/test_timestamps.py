@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findwall.readers.timestamps import LIMIT_NS, to_nanoseconds
+from findwall.readers.torch_trace.timestamps import LIMIT_NS, to_nanoseconds
 
 plain = st.builds(
     lambda whole, fraction: f"{whole}.{fraction}" if fraction else str(whole),

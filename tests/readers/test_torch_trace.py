@@ -16,8 +16,9 @@ from timeline_checks import as_rows, check_consistent, same_timeline
 from trace_samples import Number, complete, dump, modern, rocm, save, torch_1_8
 
 from findwall.model.events import Kind, Timeline
-from findwall.readers import blocks, pool
+from findwall.readers.torch_trace import decoding_pool as pool
 from findwall.readers.torch_trace import read_trace
+from findwall.readers.torch_trace import text_blocks as blocks
 
 
 def rows_named(timeline: Timeline, name: str) -> list[int]:

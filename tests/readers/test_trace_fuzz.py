@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.model.events import Timeline
-from findwall.readers import blocks
 from findwall.readers.torch_trace import read_trace
+from findwall.readers.torch_trace import text_blocks as blocks
 from soak.chance import Drawn
 from soak.traces import (
     change_bytes,

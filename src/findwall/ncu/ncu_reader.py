@@ -15,7 +15,7 @@ from findwall.ncu.ncu_metrics import is_metric
 from findwall.ncu.ncu_report_file import MAGIC, launches_of
 from findwall.ncu.ncu_table import AGAIN, find_table, foreign_locale, looks_like_a_table
 from findwall.readers.allowance import Allowance
-from findwall.readers.rawfile import RawFile
+from findwall.readers.raw_file import RawFile
 from findwall.readers.reader import Progress, Reader
 
 SHARE_OF_MEMORY = 8  # of what may be used: the text is held once as bytes, once as lines, and cell by cell

@@ -14,7 +14,7 @@ import numpy as np
 
 from findwall.errors import InputError
 from findwall.model.events import COLUMN_TYPES, Details, Events, Header, Inputs, Kind, ReadQuality, Timeline
-from findwall.readers.rawfile import RawFile
+from findwall.readers.raw_file import RawFile
 
 _HEAD_BYTES = 256  # its first words are "schema", where a profiler's trace says "schemaVersion"
 _SCHEMA = re.compile(rb'"schema"\s*:')

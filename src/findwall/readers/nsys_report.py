@@ -16,7 +16,7 @@ from findwall.model.measured_run import Run
 from findwall.readers.allowance import Allowance
 from findwall.readers.nsys import read_export
 from findwall.readers.nsys.database import MAGIC
-from findwall.readers.rawfile import GZIP_MAGIC, ZSTD_MAGIC
+from findwall.readers.raw_file import GZIP_MAGIC, ZSTD_MAGIC
 from findwall.readers.reader import Progress, Reader
 
 # Nothing in a report's first bytes is documented: what is named so and is none of the other formats is one.

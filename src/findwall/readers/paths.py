@@ -15,7 +15,7 @@ from findwall.model.measured_run import Rank, Run
 from findwall.model.ncu_kernel import NCU
 from findwall.readers import torch_trace
 from findwall.readers.allowance import Allowance
-from findwall.readers.captures import captures_beside, of_rank
+from findwall.readers.capture_traces import captures_beside, of_rank
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
 

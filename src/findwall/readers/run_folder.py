@@ -28,13 +28,13 @@ from findwall.model.measurement import (
 )
 from findwall.model.probes import PROBES_FILE, Probes, read_probes
 from findwall.readers.allowance import Allowance
-from findwall.readers.captures import read_capture
+from findwall.readers.capture_traces import read_capture
 from findwall.readers.reader import Reader
-from findwall.readers.repair import UNDECODABLE
 from findwall.readers.small_file import inside
-from findwall.readers.sound import MOST_RANKS, made_sound
+from findwall.readers.sound_figures import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
 from findwall.readers.torch_trace import read_trace
+from findwall.readers.torch_trace.repair import UNDECODABLE
 
 _RANK_FOLDER = re.compile(
     r"rank(0|[1-9][0-9]{0,5})"

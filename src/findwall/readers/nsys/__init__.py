@@ -14,12 +14,12 @@ from findwall.errors import InputError
 from findwall.model.events import DEVICE_KINDS, NSYS, ReadQuality, Timeline
 from findwall.model.measured_run import Rank, Run
 from findwall.readers.allowance import Allowance
-from findwall.readers.assemble import Assembler
-from findwall.readers.nsys.beside import RangesBeside
-from findwall.readers.nsys.calls import operating_system_calls, overhead, runtime_calls
 from findwall.readers.nsys.database import MAGIC, Database
-from findwall.readers.nsys.device import device_tables, waits
-from findwall.readers.nsys.messages import add_messages
+from findwall.readers.nsys.device_tables import device_tables, waits
+from findwall.readers.nsys.export_notes import metrics, system_calls, what_is_missing
+from findwall.readers.nsys.export_rows import Rows, process_number
+from findwall.readers.nsys.host_calls import operating_system_calls, overhead, runtime_calls
+from findwall.readers.nsys.nccl_messages import add_messages
 from findwall.readers.nsys.opening import AGAIN
 from findwall.readers.nsys.processes import (
     begin_of_recording,
@@ -28,11 +28,11 @@ from findwall.readers.nsys.processes import (
     ranks,
     settle_processes,
 )
+from findwall.readers.nsys.range_processes import RangesBeside
 from findwall.readers.nsys.ranges import ranges
-from findwall.readers.nsys.rows import Rows, process_number
-from findwall.readers.nsys.told import metrics, system_calls, what_is_missing
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, Reader
+from findwall.readers.torch_trace.assembling import Assembler
 
 _RECORD = "Record it with: nsys profile --trace=cuda,nvtx,osrt --pytorch=autograd-shapes-nvtx python …"
 

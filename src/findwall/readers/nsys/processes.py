@@ -8,8 +8,8 @@ from findwall.errors import InputError
 from findwall.model.events import NSYS, Bool, DeviceProperties, Header
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import BEGIN, CUDA_DEVICES, GPUS, Database, text_of
+from findwall.readers.nsys.export_rows import Rows, process_number
 from findwall.readers.nsys.opening import AGAIN
-from findwall.readers.nsys.rows import Rows, process_number
 
 MOST_PROCESSES = 128  # of a machine, with work on its GPUs; each is looked at by itself. Chosen by hand.
 _WALL_CLOCK_FROM_NS = 1_000_000_000 * 10**9  # below: counted from the beginning of the recording

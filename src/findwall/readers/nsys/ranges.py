@@ -16,10 +16,10 @@ import numpy as np
 
 from findwall.model.events import I32, Kind
 from findwall.model.intervals import I64
-from findwall.readers.categories import RANGE_NAME
 from findwall.readers.nsys.database import RANGES, Database, text_of
-from findwall.readers.nsys.rows import Rows, host_rows
-from findwall.readers.nsys.rows import numbered as numbered_ids
+from findwall.readers.nsys.export_rows import Rows, host_rows
+from findwall.readers.nsys.export_rows import numbered as numbered_ids
+from findwall.readers.torch_trace.categories import RANGE_NAME
 
 # ENUM_NSYS_EVENT_TYPE: ranges that a thread opens and closes in order, and ranges that may end anywhere.
 _NESTED, _FREE = (59, 70), (60, 71)

@@ -7,8 +7,8 @@ import numpy as np
 from findwall.model.events import I32, Kind
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import CALLS, OS_CALLS, OVERHEAD, PROFILER, Database
-from findwall.readers.nsys.names import OVERHEAD_NAMES, call_name
-from findwall.readers.nsys.rows import Rows, host_rows, interned, numbered
+from findwall.readers.nsys.export_rows import Rows, host_rows, interned, numbered
+from findwall.readers.nsys.nsys_names import OVERHEAD_NAMES, call_name
 
 _SQL_LIST = 900  # threads named in one query: below what every SQLite takes
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from findwall.errors import InputError
-from findwall.readers.rawfile import RawFile
-from findwall.readers.repair import BOUNDARY, UNDECODABLE, mend
+from findwall.readers.raw_file import RawFile
+from findwall.readers.torch_trace.repair import BOUNDARY, UNDECODABLE, mend
 
 # Sizes in bytes, all chosen by hand: large enough for a worker to be worth its start, small enough to hold
 # many.

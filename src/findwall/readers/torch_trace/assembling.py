@@ -26,11 +26,11 @@ from findwall.model.events import (
     Timeline,
 )
 from findwall.readers.allowance import COPIES_OF_TEXT, ENTRY_BYTES, LONGEST_TEXT, ROW_BYTES
-from findwall.readers.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
-from findwall.readers.many_names import fold_names
-from findwall.readers.pairs import pair_edges
-from findwall.readers.row_order import canonical_order, first_seen
-from findwall.readers.tracks import check_devices, settle_tracks
+from findwall.readers.torch_trace.begin_end_pairs import pair_edges
+from findwall.readers.torch_trace.columns import CHUNK_COLUMNS, DETAIL_FIELDS, Chunk, object_of
+from findwall.readers.torch_trace.device_tracks import check_devices, settle_tracks
+from findwall.readers.torch_trace.many_names import fold_names
+from findwall.readers.torch_trace.row_order import canonical_order, first_seen
 
 _DAY_NS = 24 * 3600 * 10**9
 _TABLES = ("name", "thread", "inputs", "launch", "extra")

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from findwall.readers.blocks import Block
-from findwall.readers.decode import Decoded, decode_block
-from findwall.readers.rawfile import RawFile
+from findwall.readers.raw_file import RawFile
+from findwall.readers.torch_trace.decode import Decoded, decode_block
+from findwall.readers.torch_trace.text_blocks import Block
 
 if TYPE_CHECKING:  # a small file is read before this would be loaded
     from multiprocessing.connection import Connection

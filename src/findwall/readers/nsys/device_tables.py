@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from findwall.model.events import I32, Kind
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import COPIES, GRAPHS, KERNELS, MEMSETS, SYNCHRONIZATIONS, Database
-from findwall.readers.nsys.names import SYNC_NAMES, WHOLE_GRAPH, copy_name, kernel_name
-from findwall.readers.nsys.rows import (
+from findwall.readers.nsys.export_rows import (
     THREAD_BITS,
     TRACK_BITS,
     TRACK_MASK,
@@ -18,6 +17,7 @@ from findwall.readers.nsys.rows import (
     interned,
     numbered,
 )
+from findwall.readers.nsys.nsys_names import SYNC_NAMES, WHOLE_GRAPH, copy_name, kernel_name
 
 _SHARED = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "contextId")
 _LAUNCH = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")

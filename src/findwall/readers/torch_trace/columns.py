@@ -17,9 +17,19 @@ from numpy.typing import NDArray
 
 from findwall.model.events import COLUMN_TYPES, I32, U8, Bool, Kind
 from findwall.model.intervals import I64
-from findwall.readers.categories import KIND_OF, RANGE_NAME, SKIP
-from findwall.readers.entries import ABSENT, PHASE_OF, Args, Begin, Complete, End, Entry, Instant, Label
-from findwall.readers.timestamps import to_nanoseconds
+from findwall.readers.torch_trace.categories import KIND_OF, RANGE_NAME, SKIP
+from findwall.readers.torch_trace.entries import (
+    ABSENT,
+    PHASE_OF,
+    Args,
+    Begin,
+    Complete,
+    End,
+    Entry,
+    Instant,
+    Label,
+)
+from findwall.readers.torch_trace.timestamps import to_nanoseconds
 
 _HOST = (Kind.OP, Kind.ANNOTATION)
 _DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION, Kind.SYNC)

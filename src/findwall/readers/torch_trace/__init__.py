@@ -16,13 +16,19 @@ from findwall.model.events import ReadQuality, Timeline
 from findwall.model.measured_run import Rank, Run
 from findwall.model.tracks import EXPORT_MEMBER
 from findwall.readers.allowance import Allowance
-from findwall.readers.assemble import Assembler
-from findwall.readers.blocks import LONGEST_UNCUT_BYTES, Block, cut, decode_header, find_events
-from findwall.readers.decode import Decoded, decode_block
-from findwall.readers.header import read_header
-from findwall.readers.pool import decode_all, worker_count
-from findwall.readers.rawfile import GZIP_MAGIC, ZSTD_MAGIC, RawFile
+from findwall.readers.raw_file import GZIP_MAGIC, ZSTD_MAGIC, RawFile
 from findwall.readers.reader import Progress, Reader
+from findwall.readers.torch_trace.assembling import Assembler
+from findwall.readers.torch_trace.decode import Decoded, decode_block
+from findwall.readers.torch_trace.decoding_pool import decode_all, worker_count
+from findwall.readers.torch_trace.header import read_header
+from findwall.readers.torch_trace.text_blocks import (
+    LONGEST_UNCUT_BYTES,
+    Block,
+    cut,
+    decode_header,
+    find_events,
+)
 
 _SUFFIX_LIMIT_BYTES = 64 << 20  # what follows the events is small; more than this is not a header
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from findwall.readers.columns import Chunk, build_chunk
-from findwall.readers.entries import MANY_DECODER, SPLIT_DECODER
-from findwall.readers.repair import BARE_NUMBER, TRAILING, UNDECODABLE, Salvage, read_each, walk
+from findwall.readers.torch_trace.columns import Chunk, build_chunk
+from findwall.readers.torch_trace.entries import MANY_DECODER, SPLIT_DECODER
+from findwall.readers.torch_trace.repair import BARE_NUMBER, TRAILING, UNDECODABLE, Salvage, read_each, walk
 
 _SEPARATORS = b", \t\r\n"
 

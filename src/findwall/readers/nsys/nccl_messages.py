@@ -15,7 +15,7 @@ import numpy as np
 from findwall.model.events import I32
 from findwall.model.intervals import I64
 from findwall.readers.nsys.database import PAYLOADS, RANGES, Database, begin_of, text_of
-from findwall.readers.nsys.rows import Rows
+from findwall.readers.nsys.export_rows import Rows
 
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes in all
 _SIZE_NAME = "Message size%"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from findwall.errors import InputError
 from findwall.readers.nsys.database import RANGES, Database
 from findwall.readers.nsys.ranges import Part, read_part
-from findwall.readers.pool import worker_count
+from findwall.readers.torch_trace.decoding_pool import worker_count
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from findwall.model.events import COLUMN_TYPES, I32, Bool, Kind
 from findwall.model.intervals import I64
-from findwall.readers.columns import CHUNK_COLUMNS, Chunk
+from findwall.readers.torch_trace.columns import CHUNK_COLUMNS, Chunk
 
 # A global id holds, from its highest bits down, the machine, its virtual machine, the process and the thread.
 THREAD_BITS, PROCESS_BITS = 24, 24

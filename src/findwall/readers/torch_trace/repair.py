@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from findwall.readers.entries import (
+from findwall.readers.torch_trace.entries import (
     FIELDS_DECODER,
     ONE_DECODER,
     PHASE_OF,

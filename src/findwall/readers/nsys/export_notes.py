@@ -9,7 +9,7 @@ import numpy as np
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import union
 from findwall.readers.nsys.database import METRIC_NAMES, METRICS, RANGES, Database, text_of
-from findwall.readers.nsys.names import WHOLE_GRAPH
+from findwall.readers.nsys.nsys_names import WHOLE_GRAPH
 from findwall.units import format_ms, ms
 
 # Percentages of the device's throughput that say how busy it is with what; by the start of their names.
