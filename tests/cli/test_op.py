@@ -15,7 +15,6 @@ import pytest
 from findwall import cli
 from findwall.cli import op_run as op_probe
 from findwall.cli.op import ceilings_of, parse
-from findwall.cli.op_text import document, sentence, to_text
 from findwall.errors import InputError
 from findwall.machine import environment, environment_gpu
 from findwall.machine.ceilings import CeilingsReport, store
@@ -25,6 +24,7 @@ from findwall.model.probes import Probe, Probes
 from findwall.op.op_on_paper import FORMATS, OPS, on_paper
 from findwall.op.op_probes import Probed, Way
 from findwall.probe import measuring as runner
+from findwall.report.op_text import document, sentence, to_text
 from test_english import MOST_WORDS, SENTENCE_END, found_in
 
 H200 = ["--gpu", "NVIDIA H200"]

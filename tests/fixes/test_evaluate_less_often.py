@@ -16,7 +16,7 @@ from findwall.fixes.less_work import evaluate_less_often
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
-from findwall.report.by_hand import LONGEST_HOW
+from findwall.report.by_hand_text import LONGEST_HOW
 from findwall.report.words.documents import worded
 from fixes import drawn
 from speaking import in_words

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from findwall.cli.topology_text import to_text
 from findwall.machine.environment_gpu import GpuState
 from findwall.machine.environment_host import Host
 from findwall.machine.wiring import leaves_machine, look_at_topology, read_topology
@@ -18,6 +17,7 @@ from findwall.machine.wiring_findings import judge_topology, pcie_gbit
 from findwall.machine.wiring_sysfs import distance, redirects, sys_bus
 from findwall.model.machine import Finding
 from findwall.model.topology import NvLink, PcieLink, Topology, nvlinks_between
+from findwall.report.topology_text import to_text
 
 STATES = Path(__file__).parents[1] / "fixtures" / "topology"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.model.diagnosis import Prescription, Range
-from findwall.report.by_hand import MOST_SHOWN, to_text
+from findwall.report.by_hand_text import MOST_SHOWN, to_text
 from findwall.report.patch_text import WIDTH
 
 

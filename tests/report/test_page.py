@@ -28,8 +28,8 @@ from findwall.model.series import Series
 from findwall.report import fix_phrases, phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.page import to_page
-from findwall.report.page.assemble import PARTS
 from findwall.report.page.markup import element, embedded, prose, text
+from findwall.report.page.whole_page import PARTS
 from findwall.report.terminal import to_text
 from findwall.report.top import busy_ms, figures
 from recordings import look

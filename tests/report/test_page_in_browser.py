@@ -15,8 +15,8 @@ from findwall.examine.series import gather
 from findwall.model.diagnosis import from_json
 from findwall.report.markdown import to_markdown
 from findwall.report.page import compared_page, to_page
-from findwall.report.page.assemble import PARTS
-from findwall.report.page.compared import PARTS as COMPARED_PARTS
+from findwall.report.page.comparison_page import PARTS as COMPARED_PARTS
+from findwall.report.page.whole_page import PARTS
 
 PROGRAM = find_chromium()
 pytestmark = [

@@ -33,8 +33,8 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.machine import Telemetry
 from findwall.model.series import Lane, Samples, Series, StepSeries, StepTimeline, Stretch, Track
-from findwall.report.names import kernel_name
 from findwall.report.page import to_page
+from findwall.report.printable_names import kernel_name
 from findwall.report.public import is_public_device, is_public_kernel, is_public_op
 from findwall.report.redacted import redacted
 from recordings import look

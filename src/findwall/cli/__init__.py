@@ -148,7 +148,7 @@ def _run(arguments: list[str] | None) -> int:
 def _complain(
     error: BaseException, message: str, hint: str, code: int, invocation: Invocation, *, bug: bool = False
 ) -> int:
-    from findwall.report.names import clean
+    from findwall.report.printable_names import clean
 
     if invocation.debug:
         import traceback

@@ -17,7 +17,7 @@ import click
 
 from findwall import __version__
 from findwall.errors import InputError
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from findwall.examine.compared import Taken
@@ -133,7 +133,7 @@ def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Acce
     """The exit code: only a slow-down that is real, and that nobody has accepted, fails."""
     from findwall.cli.gate import of_slower
     from findwall.cli.read import script_of
-    from findwall.report.compared import signed_share
+    from findwall.report.comparison_text import signed_share
 
     step = compared.step
     if step.outcome == "unknown":
@@ -150,7 +150,7 @@ def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Acce
 def show(compared: Compared, is_markdown: bool) -> None:
     from rich.console import Console
 
-    from findwall.report import compared as words
+    from findwall.report import comparison_text as words
     from findwall.report import stream, terminal
 
     if is_markdown:

@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from findwall.cli.ceilings import show, write_json
-from findwall.cli.topology_text import to_text
 from findwall.model.machine import Ceilings, Finding
 from findwall.model.topology import NOT_SEEN, Topology
+from findwall.report.topology_text import to_text
 
 
 class Checkup(msgspec.Struct, frozen=True):

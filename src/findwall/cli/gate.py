@@ -14,7 +14,7 @@ import msgspec
 from findwall.model.accepted import FILE, Accepted, check_asked, load
 from findwall.model.diagnosis import Wall
 from findwall.model.measurement import DIAGNOSIS_FILE
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 FAILED_EXIT = 3
 

@@ -63,10 +63,10 @@ def command(
     json_target: str | None,
 ) -> None:
     from findwall.cli.op_run import find_gpu, run_here
-    from findwall.cli.op_text import document, to_text
     from findwall.machine.environment_gpu import gpu_here
     from findwall.op.op_on_paper import on_paper
     from findwall.op.op_probes import Probed
+    from findwall.report.op_text import document, to_text
 
     question = parse(op, shape, number_format, reads)
     target = find_gpu() if probe else None

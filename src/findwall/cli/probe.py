@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from findwall.errors import InputError
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from findwall.errors import FindwallError, InputError
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from findwall.examine import Examined

@@ -14,7 +14,7 @@ import click
 
 from findwall.errors import InputError
 from findwall.files import search_path
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from findwall.examine import Examined

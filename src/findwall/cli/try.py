@@ -14,7 +14,7 @@ from findwall.agent.options import disabled
 from findwall.errors import InputError
 from findwall.files import write_atomically
 from findwall.model.patch import Patch
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +132,7 @@ def _tell(
     price: float | None,
 ) -> None:
     """What was found: in words, as a patch, as JSON, and in the run folder."""
-    from findwall.cli.by_hand import left_by_hand
+    from findwall.cli.left_by_hand import left_by_hand
     from findwall.cli.trying import keep, stand_ins
     from findwall.fixes.stack_patch import patch_of
     from findwall.report import document

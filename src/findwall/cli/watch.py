@@ -134,13 +134,13 @@ def _teller(is_brief: bool) -> Draw:
 def _painter(update: Callable[..., None], width: int, is_brief: bool) -> Draw:
     from rich.text import Text
 
-    from findwall.report import terminal, watched
+    from findwall.report import terminal, watched_text
 
     def draw(watcher: Watcher) -> None:
         found = diagnose(watcher)
         if watcher.seconds < FIRST_VERDICT_S and found.watch is not None:
-            rows = [f"{label:<9}{text}" for label, text in watched.facts(found.watch)]
-            text = "\n".join([*rows, *watched.table(found, width), *watched.lines(found.watch)])
+            rows = [f"{label:<9}{text}" for label, text in watched_text.facts(found.watch)]
+            text = "\n".join([*rows, *watched_text.table(found, width), *watched_text.lines(found.watch)])
             text += f"\nThe verdict comes after {FIRST_VERDICT_S:.0f} s. Ctrl-C ends the watch, not the job."
             update(Text(text), refresh=True)
             return

@@ -23,7 +23,7 @@ from findwall.model.comparison import (
 )
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import CONTENDED
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 from findwall.trial.statistics import LEAST_DIFFERENCE, LEAST_SAMPLES, prove_alike, verdict
 from findwall.units import format_ms
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription, Range
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 from findwall.units import format_interval, format_ms
 
 NOTED_DIFFERENCE = 0.02  # of the step: times closer than that are given once, without an interval

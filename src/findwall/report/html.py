@@ -7,7 +7,7 @@ from html import escape
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis
 from findwall.report import fix_phrases, phrases
-from findwall.report.names import brief, clean
+from findwall.report.printable_names import brief, clean
 
 FIXES_SHOWN = 4
 NOTES_SHOWN = 5

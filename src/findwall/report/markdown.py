@@ -6,7 +6,7 @@ import re
 
 from findwall.model.diagnosis import Diagnosis
 from findwall.report import fix_phrases, phrases
-from findwall.report.names import brief, clean
+from findwall.report.printable_names import brief, clean
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
 _SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")

@@ -18,7 +18,7 @@ import msgspec
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.series import StepTimeline
 from findwall.model.tracks import EXPORT_MEMBER, EXPORT_SCHEMA, OwnTrack, OwnTracks
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 from findwall.units import NS_PER_US
 
 RECORDED, OWN = 1, 2  # the processes

@@ -16,9 +16,9 @@ from findwall.model.diagnosis import (
     Machine,
     Step,
 )
-from findwall.report import watched
+from findwall.report import watched_text
 from findwall.report.fix_phrases import NOTED_DIFFERENCE, is_wide
-from findwall.report.names import clean, fit, kernel_name
+from findwall.report.printable_names import clean, fit, kernel_name
 from findwall.units import format_interval, format_ms, format_share
 
 # What is shown is chosen by hand: one screen, and nothing that changes no decision.
@@ -229,7 +229,7 @@ def evidence(diagnosis: Diagnosis, most: int = 3) -> list[str]:
     """The lines that carry the verdict."""
     cause = diagnosis.wall.cause
     if diagnosis.watch is not None:
-        return watched.lines(diagnosis.watch)[:most] if cause else []
+        return watched_text.lines(diagnosis.watch)[:most] if cause else []
     found = [item for row in diagnosis.budget if cause and row.cause == cause for item in row.evidence]
     return [_evidence(item) for item in found[:most]]
 
@@ -243,7 +243,7 @@ def known(diagnosis: Diagnosis) -> list[str]:
     if wall.wall is not None:
         return []
     if diagnosis.watch is not None:
-        return watched.lines(diagnosis.watch)
+        return watched_text.lines(diagnosis.watch)
     between = [pair[-1] for pair in wall.between or [] if pair]
     rows = [row for row in diagnosis.budget if row.ms > 0 and (row.wall is not None or row.evidence)]
     rows.sort(key=lambda row: (row.cause not in between, -row.ms))

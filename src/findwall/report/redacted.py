@@ -27,7 +27,7 @@ from findwall.model.machine import MATH_TYPES
 from findwall.model.series import Series, StepTimeline, Track
 from findwall.report import public
 from findwall.report.words import spoken, vocabulary
-from findwall.report.words.ncu import LIMITS, STALLS
+from findwall.report.words.ncu_words import LIMITS, STALLS
 from findwall.report.words.undecided import DOES, WHAT_ONCE
 from findwall.report.words.verdicts import OPS_OPTION, SHAPES_OPTION
 

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import counted, fix_phrases, phrases, watched
-from findwall.report.names import brief, clean, fit
+from findwall.report import fix_phrases, ncu_text, phrases, watched_text
+from findwall.report.printable_names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
 
@@ -110,7 +110,9 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
     if rows:
         yield from _budget(diagnosis, rows, width, glyphs)
     if diagnosis.counted:
-        yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in counted.lines(diagnosis, width))
+        yield from (
+            Text(line, no_wrap=True, overflow="ellipsis") for line in ncu_text.lines(diagnosis, width)
+        )
     if diagnosis.questions and diagnosis.watch is None:
         yield Text()
         yield _questions(diagnosis.questions, glyphs)
@@ -124,8 +126,8 @@ def _watched(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
     """Of a job that ran already: what was counted, its ranks, and the command that would tell more."""
     watch = diagnosis.watch
     assert watch is not None
-    yield _labelled(watched.facts(watch))
-    for line in watched.table(diagnosis, width):
+    yield _labelled(watched_text.facts(watch))
+    for line in watched_text.table(diagnosis, width):
         yield Text(line, no_wrap=True, overflow="ellipsis")
     if watch.settle:
         yield Text("to measure it", style="bold")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from findwall.model.diagnosis import Diagnosis, KernelRow
-from findwall.report.names import clean, fit, kernel_name
 from findwall.report.phrases import whole
+from findwall.report.printable_names import clean, fit, kernel_name
 from findwall.report.stream import to_ascii
 from findwall.units import format_share
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from findwall.model.diagnosis import Diagnosis, Prescription, Range, Trial
 from findwall.model.patch import Patch
-from findwall.report import by_hand, fix_phrases
-from findwall.report.names import clean
+from findwall.report import by_hand_text, fix_phrases
 from findwall.report.patch_text import WIDTH, diff_text, to_keep
+from findwall.report.printable_names import clean
 from findwall.trial.equivalence import plotted
 from findwall.trial.judge import NOT_SETTLED, Attempt, bare
 from findwall.trial.stacks_tried import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
@@ -85,14 +85,14 @@ def to_text(
     `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named; `left`:
     those that only a person can make, which come first where nothing is kept."""
     said = sentence(diagnosis, found, after, stand_ins, only) + _more_by_hand(diagnosis, found, left)
-    by_hand_text = by_hand.to_text(left, bool(found.stack), after is not None)
+    edits = by_hand_text.to_text(left, bool(found.stack), after is not None)
     lines = textwrap.wrap(said, WIDTH)
     seen = clean(diagnosis.wall.sentence)
     if not found.stack and seen not in said:
         before = "The look before the trial said: " if diagnosis.trials else ""
         lines += ["", *textwrap.wrap(before + seen, WIDTH)]
     if not found.stack:
-        lines += by_hand_text.splitlines()
+        lines += edits.splitlines()
     lines += _table(diagnosis.trials, stand_ins)
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, diagnosis.machine.count or 0, price)]
     run = None
@@ -118,7 +118,7 @@ def to_text(
 def _more_by_hand(diagnosis: Diagnosis, found: Found, left: Sequence[Prescription]) -> str:
     """A word in time of an edit that is worth more than all that is kept."""
     reached = found.total.step_ms if found.stack and found.total is not None else diagnosis.step.ms
-    steps = [(one.step_ms.mid or one.step_ms.low, one) for one in left[: by_hand.MOST_SHOWN]]
+    steps = [(one.step_ms.mid or one.step_ms.low, one) for one in left[: by_hand_text.MOST_SHOWN]]
     known = [(step, one) for step, one in steps if step is not None]
     if reached is None or not known:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.report.page.assemble import framed, to_page
-from findwall.report.page.compared import compared_page
+from findwall.report.page.comparison_page import compared_page
+from findwall.report.page.whole_page import framed, to_page
 
 __all__ = ["compared_page", "framed", "to_page"]

@@ -7,9 +7,9 @@ import shlex
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.series import Series
 from findwall.report import fix_phrases, phrases
-from findwall.report.names import clean
 from findwall.report.page.markup import Markup, across, element, listed, prose, section
-from findwall.report.page.verdict import speedup
+from findwall.report.page.verdict_box import speedup
+from findwall.report.printable_names import clean
 from findwall.report.trials import row_of_trial
 from findwall.units import format_ms
 

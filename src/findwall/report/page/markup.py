@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 
 # `<` and `>` open and close tags and comments, `&` opens entities, U+2028 and U+2029 end lines of a script.
 _IN_JSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}

@@ -12,8 +12,8 @@ import msgspec
 
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import MATH_TYPES
-from findwall.report.names import clean, fit, kernel_name
 from findwall.report.page.markup import Markup, element, joined, prose, section
+from findwall.report.printable_names import clean, fit, kernel_name
 from findwall.report.top import calls
 from findwall.units import format_bytes, format_ms
 

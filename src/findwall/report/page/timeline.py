@@ -8,8 +8,8 @@ import zlib
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.series import Series, StepTimeline
-from findwall.report.names import brief, clean, fit, kernel_name
 from findwall.report.page.markup import Markup, element, embedded, joined, prose, section
+from findwall.report.printable_names import brief, clean, fit, kernel_name
 from findwall.units import NS_PER_MS, format_ms
 
 LONGEST_NAME = 160  # characters: longer ones are cut in their middle

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.cli.by_hand import left_by_hand
+from findwall.cli.left_by_hand import left_by_hand
 from findwall.cli.trying import Tried
 from findwall.model.diagnosis import Diagnosis, Prescription, Range
 from findwall.trial.stacks_tried import Found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from findwall.model.diagnosis import CountedKernel, Diagnosis
-from findwall.report.names import clean, fit, kernel_name
+from findwall.report.printable_names import clean, fit, kernel_name
 from findwall.units import format_ms, format_share
 
 SHOWN = 8  # kernels; the document holds all

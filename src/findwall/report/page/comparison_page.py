@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from findwall.model.catalogue import WALLS
 from findwall.model.comparison import Compared, to_json
-from findwall.report import compared as words
-from findwall.report.names import brief, fit
-from findwall.report.page.assemble import whole
-from findwall.report.page.budget import wall_class
+from findwall.report import comparison_text as words
+from findwall.report.page.budget_bar import wall_class
 from findwall.report.page.markup import (
     NOTHING,
     Markup,
@@ -22,6 +20,8 @@ from findwall.report.page.markup import (
     prose,
     section,
 )
+from findwall.report.page.whole_page import whole
+from findwall.report.printable_names import brief, fit
 
 PARTS = (
     ("verdict", "Verdict"),

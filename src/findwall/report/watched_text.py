@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.model.diagnosis import Diagnosis, Watch, WatchedRow
-from findwall.report.names import clean, fit
+from findwall.report.printable_names import clean, fit
 from findwall.units import format_share
 
 LINES_SHOWN = 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.report import phrases
-from findwall.report.names import brief, clean, fit, kernel_name
 from findwall.report.page.markup import Markup, element, section
 from findwall.report.page.roofline import BOUND_CLASS, count_of
+from findwall.report.printable_names import brief, clean, fit, kernel_name
 from findwall.report.top import busy_ms, figures
 from findwall.units import format_bytes
 

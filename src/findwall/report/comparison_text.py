@@ -13,7 +13,7 @@ import msgspec
 
 from findwall.model.comparison import CauseChange, Compared, KernelChange, Side, StepChange
 from findwall.report.markdown import escape
-from findwall.report.names import brief, clean, fit, kernel_name
+from findwall.report.printable_names import brief, clean, fit, kernel_name
 from findwall.units import format_ms
 
 # What is shown is chosen by hand: one screen, and nothing that changes no decision.

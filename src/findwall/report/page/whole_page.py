@@ -14,14 +14,14 @@ from findwall.model.series import Series
 from findwall.report import phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.page.advice import fixes, missing, not_worth_it, reproduce
-from findwall.report.page.budget import budget
-from findwall.report.page.kernels import kernels
+from findwall.report.page.budget_bar import budget
+from findwall.report.page.kernel_list import kernels
 from findwall.report.page.markup import Markup, embedded, embedded_json, joined, text
-from findwall.report.page.road import road
+from findwall.report.page.road_chart import road
 from findwall.report.page.roofline import roofline
-from findwall.report.page.steps import step_times
+from findwall.report.page.step_chart import step_times
 from findwall.report.page.timeline import packed, timeline
-from findwall.report.page.verdict import tone, top
+from findwall.report.page.verdict_box import tone, top
 
 FRAME_HEIGHT = 620  # pixels: verdict, first fix and figures are seen at once; chosen by hand
 PARTS = (

@@ -8,7 +8,7 @@ from typing import Any
 from findwall.model.machine import Ceilings
 from findwall.op.op_on_paper import LEAST_KERNEL_S, OPS, Paper, Question, on_paper, unit_of
 from findwall.op.op_probes import Probed, Way, better_way, gains_nothing, is_contradicted, state_of
-from findwall.report.names import clean
+from findwall.report.printable_names import clean
 from findwall.units import format_ms
 
 THOUSANDS_FROM = 10**6  # of a size: from here on nobody counts its digits

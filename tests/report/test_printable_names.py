@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from findwall.report.names import brief, clean, fit, kernel_name
+from findwall.report.printable_names import brief, clean, fit, kernel_name
 
 NAMES = {
     "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>"

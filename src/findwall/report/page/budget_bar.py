@@ -5,8 +5,8 @@ from __future__ import annotations
 from findwall.model.catalogue import WALLS
 from findwall.model.diagnosis import Diagnosis, Evidence
 from findwall.report import phrases
-from findwall.report.names import clean
 from findwall.report.page.markup import Markup, across, element, joined, section
+from findwall.report.printable_names import clean
 from findwall.units import format_ms
 
 NOTE = (
