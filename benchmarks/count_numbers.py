@@ -29,7 +29,7 @@ SOURCE = ROOT / "src" / "findwall"
 TABLE = ROOT / "benchmarks" / "numbers.json"
 LIMIT = 120  # numbers that may decide on the way from a recording to its verdict and advice
 
-WAY = ("step", "work", "replay", "facts", "causes", "fixes", "examine", "model")
+WAY = ("step", "work", "replay", "facts", "causes", "fixes", "examine", "model", "ncu", "op", "probe")
 CLASSES = {
     "decides": "moves a verdict, a cause's time, a prediction, an advice, a step's boundaries or a refusal",
     "measured": "read off hardware, or counted from what an op does",
@@ -39,8 +39,6 @@ CLASSES = {
     "limit": "bounds time, memory and size, to protect",
     "numerics": "iterations, tolerances of float sums, what arithmetic needs",
 }
-# Statements of the rooms that are to become smaller, at 68d77be.
-STATEMENTS_BEFORE = {"attribute": 7556, "structure": 2155, "causes": 1209, "examine": 2390, "fixes": 3570}
 
 Row = dict[str, Any]
 
@@ -210,8 +208,7 @@ def _print_counts(numbers: list[Number], table: Table) -> None:
 def _print_statements() -> None:
     now = statements()
     print("\nStatements: " + ", ".join(f"{room} {count}" for room, count in sorted(now.items())))
-    before, after = sum(STATEMENTS_BEFORE.values()), sum(now[room] for room in STATEMENTS_BEFORE)
-    print(f"{', '.join(STATEMENTS_BEFORE)}: {before} at 68d77be, {after} now ({after / before - 1:+.1%}).")
+    print(f"In all {sum(now.values())}.")
 
 
 def _print_deciding(numbers: list[Number], table: Table) -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import drawn
-from findwall.causes.budget import CAUSES, CLAIMS, Rows, share_out, split_off
+from findwall.causes.budget import CLAIMS, Rows, share_out, split_off
 from findwall.model.catalogue import WALLS
+from findwall.model.causes import CAUSES
 from findwall.model.intervals import union
 from findwall.work.work_facts import DeviceAtoms
 from sketch import DRAWINGS, Drawing, facts_of, sketch

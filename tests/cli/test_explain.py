@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall import cli, fixes, walls
+from findwall import causes, cli, fixes
 from findwall.causes.wall_pages import OVERVIEW
 from findwall.cli.explain import all_pages, write_docs
 from findwall.model.catalogue import WALL_OF, WALLS
@@ -111,13 +111,13 @@ def test_an_unwritable_folder_is_a_clear_error(tmp_path: Path, capsys: pytest.Ca
 
 def test_unknown_pages_are_key_errors() -> None:
     with pytest.raises(KeyError):
-        walls.page("overview")
+        causes.page("overview")
     with pytest.raises(KeyError):
         fixes.page("nothing")
 
 
 def test_every_cause_of_the_catalogue_has_its_file() -> None:
-    modules = walls.all_causes()
+    modules = causes.all_causes()
     if not modules:
         pytest.skip("no cause has been written yet")
     assert set(modules) == set(WALL_OF)

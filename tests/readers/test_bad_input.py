@@ -13,7 +13,7 @@ from trace_samples import Number, complete, dump, modern, save
 
 from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline
-from findwall.readers import rawfile
+from findwall.readers import raw_file
 from findwall.readers.torch_trace import read_trace
 from soak.hang import hang_guard
 
@@ -85,7 +85,7 @@ def test_no_permission_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(rawfile.os, "open", refuse)
+    monkeypatch.setattr(raw_file.os, "open", refuse)
     assert "no permission" in refusal(tmp_path / "t.json").message
 
 
@@ -111,7 +111,7 @@ def test_a_pipe_works(tmp_path: Path, packed: bool) -> None:
 
 
 def test_a_silent_pipe_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rawfile, "_FIRST_BYTE_S", 0.05)
+    monkeypatch.setattr(raw_file, "_FIRST_BYTE_S", 0.05)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     keep_open = os.open(pipe, os.O_RDWR)

@@ -16,7 +16,7 @@ from findwall import api
 from findwall.errors import InputError
 from findwall.model.events import Kind, Timeline
 from findwall.readers import open_run
-from findwall.readers.nsys import beside, read_export
+from findwall.readers.nsys import range_processes, read_export
 from findwall.readers.nsys.database import LONGEST_TEXT, Database
 from findwall.readers.nsys.nsys_names import WHOLE_GRAPH, call_name, copy_name, kernel_name
 from findwall.step.links import link
@@ -411,8 +411,8 @@ def test_a_process_with_other_work_is_no_rank(tmp_path: Path) -> None:
 def test_ranges_read_beside_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small(tmp_path / "a.sqlite", processes=(10, 11))
     alone = read_export(path, workers=1)
-    monkeypatch.setattr(beside, "WORTH_A_PROCESS_ROWS", 2)
-    monkeypatch.setattr(beside, "worker_count", lambda asked: 3)
+    monkeypatch.setattr(range_processes, "WORTH_A_PROCESS_ROWS", 2)
+    monkeypatch.setattr(range_processes, "worker_count", lambda asked: 3)
     for one, other in zip(alone.timelines, read_export(path).timelines, strict=True):
         assert one.names == other.names and one.details.inputs == other.details.inputs
         for column in one.events.__struct_fields__:

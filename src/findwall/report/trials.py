@@ -111,7 +111,7 @@ def to_text(
         "\n".join(f"    {line}" if line is run else _wrapped(line) for line in lines)
         + "\n"
         + diff_text(patch)
-        + (by_hand_text if found.stack else "")
+        + (edits if found.stack else "")
     )
 
 
