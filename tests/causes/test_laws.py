@@ -16,7 +16,7 @@ from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
-from findwall.work.floors import TOO_SMALL_NS
+from findwall.work.work_facts import TOO_SMALL_NS
 from sketch import DRAWN_KERNELS, H200, KERNELS, Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
+from findwall.facts.beside_the_model import averages, beside_the_model
 from findwall.facts.facts import Facts
-from findwall.facts.step_traits import averages, beside_the_model
 from trained_steps import Trained, recorded
 
 

@@ -8,9 +8,10 @@ import pytest
 from findwall.model.events import Kind
 from findwall.model.machine import NO_TELEMETRY, Sampled, Telemetry
 from findwall.model.measured_run import Rank, StepTimes
+from findwall.step.call_names import collective_name, is_point_to_point
 from findwall.step.links import link
 from findwall.step.timed_steps import KindsTraced, collections_ns, rare_ns, throttled_share
-from findwall.work.op_families.movement import collective_name, is_point_to_point, message_bytes
+from findwall.work.op_families.movement import message_bytes
 from sketch import KERNELS, Drawn, sketch
 
 KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"

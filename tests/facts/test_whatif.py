@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 
 from examples import drawn
-from findwall.facts.best_changes import cause_after, ideal, roofline_ns
+from findwall.facts.best_changes import ideal, roofline_ns
+from findwall.facts.cause_behind import cause_after
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import ROOFS

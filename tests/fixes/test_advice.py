@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.causes.verdict import decide
+from findwall.facts.beside_the_model import behind_the_products
 from findwall.facts.best_changes import in_lists
 from findwall.facts.facts import Facts, of_class
-from findwall.facts.step_traits import behind_the_products
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from examples import drawn
 from findwall.errors import InputError
 from findwall.facts.facts import Facts
-from findwall.facts.figures import step_ms
+from findwall.facts.gains import step_ms
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.what_if import parse, what_if
 from findwall.machine.hardware import table_ceilings

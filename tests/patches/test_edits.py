@@ -22,8 +22,7 @@ from findwall.patches import NoPatch
 from findwall.patches.diff import to_diff
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
-from findwall.patches.job_source import Source
-from findwall.patches.step_loops import unused
+from findwall.patches.job_source import Source, unused
 
 TAKES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
 

@@ -16,16 +16,9 @@ from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.readers import open_run
-from findwall.step.captured_ops import (
-    align,
-    captured_launches,
-    evenly,
-    is_replayed,
-    noted_replays,
-    with_captured_ops,
-)
+from findwall.step.captured_ops import align, captured_launches, evenly, noted_replays, with_captured_ops
 from findwall.step.kernel_classes import classify, op_class
-from findwall.step.links import link
+from findwall.step.links import is_replayed, link
 from findwall.work.kernel_table import kernel_table
 
 # An op, its inputs, and the kernels it launches.

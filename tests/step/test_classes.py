@@ -6,13 +6,8 @@ import pytest
 
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Extra, Kind
-from findwall.step.kernel_classes import (
-    classify,
-    math_in_name,
-    math_of_dtype,
-    on_tensor_cores_in_tf32,
-    uses_tensor_cores,
-)
+from findwall.model.machine import math_of_dtype
+from findwall.step.kernel_classes import classify, math_in_name, on_tensor_cores_in_tf32, uses_tensor_cores
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::{}, std::array<char*, 3ul> >(int)"

@@ -12,15 +12,9 @@ import pytest
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind
 from findwall.model.machine import MATH_TYPES
-from findwall.step.kernel_classes import (
-    class_part,
-    classify,
-    math_in_name,
-    op_class,
-    telling_part,
-    uses_tensor_cores,
-)
+from findwall.step.kernel_classes import class_part, classify, math_in_name, op_class, uses_tensor_cores
 from findwall.step.kernel_names import FORMATS, KERNELS, OPS, TENSOR_CORES
+from findwall.step.kernel_names.name_parts import telling_part
 from findwall.step.kernel_names.name_table import NameRow, NameTable
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from findwall.model.events import Kind
 from findwall.readers.torch_trace import read_trace
-from findwall.work.op_owners import op_work
+from findwall.work.op_work import op_work
 
 torch = pytest.importorskip("torch")
 COUNTED = ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution", "aten::convolution_backward")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from findwall.step.kernel_names.name_parts import TYPES, item_size_in_name
 from findwall.step.kernel_names.name_table import NameRow
 from findwall.work.floors import ALIGNED
-from findwall.work.work_by_name import TYPES, item_size_in_name
 
 
 @pytest.mark.parametrize("row", TYPES.rows, ids=[row.pattern for row in TYPES.rows])

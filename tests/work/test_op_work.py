@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from examples import drawn
 from findwall.model.events import Inputs
 from findwall.work.op_arguments import Work
-from findwall.work.op_owners import _MODELS, op_work
+from findwall.work.op_families import models
+from findwall.work.op_work import op_work
 
 BF16, FP32 = "c10::BFloat16", "float"
 
@@ -237,7 +238,7 @@ TEXTS = st.sampled_from(["", "1", "-1", "[1, 1]", "[0]", "True", "[True, False]"
 
 @drawn(100)
 @given(
-    st.sampled_from(sorted(_MODELS)),
+    st.sampled_from(sorted(models())),
     st.lists(SHAPES, max_size=6),
     st.lists(TYPES, max_size=6),
     st.lists(TEXTS, max_size=16),

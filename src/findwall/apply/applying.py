@@ -119,3 +119,10 @@ class Effects:
             {name: effect.told() for name, effect in self._effects.items()},
             places={name: list(effect.places) for name, effect in self._effects.items() if effect.places},
         )
+
+
+def is_compiling_of(torch: Any) -> Callable[[], bool]:
+    """What the compiler takes for true while it traces: code of the job's that it reads there stays as it
+    is."""
+    found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+    return found

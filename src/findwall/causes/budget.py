@@ -23,14 +23,22 @@ from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, F64, I64, union
 from findwall.model.machine import Ceilings
+from findwall.step.call_names import is_point_to_point
 from findwall.step.links import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.step.step_facts import Links, Queue
 from findwall.units import NS_PER_S
-from findwall.work.floors import START_NS, TOO_SMALL_NS
 from findwall.work.fusion import fetches, fuse, kept_share, touches_scores
-from findwall.work.op_families.movement import is_point_to_point, message_bytes
+from findwall.work.op_families.movement import message_bytes
 from findwall.work.op_families.serving import SERVERS
-from findwall.work.work_facts import BOUNDS, DeviceAtoms, Fused, KernelTable, ops_named
+from findwall.work.work_facts import (
+    BOUNDS,
+    START_NS,
+    TOO_SMALL_NS,
+    DeviceAtoms,
+    Fused,
+    KernelTable,
+    ops_named,
+)
 
 # A kernel over a few numbers: 1.3 to 3 us on an H200.
 LEAST_KERNEL_NS = 2_500.0

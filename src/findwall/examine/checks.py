@@ -26,7 +26,7 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.units import NS_PER_MS, format_ms, format_share
-from findwall.work.floors import TOO_SMALL_NS
+from findwall.work.work_facts import TOO_SMALL_NS
 
 HOST_WORK, LOADER = "host-work", "loader-starved"
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from findwall.examine.remarks import about_kinds
 from findwall.facts.facts import Facts, of_class
-from findwall.facts.figures import listed
 from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import (
     FAIR_PART,
@@ -19,7 +18,7 @@ from findwall.model.catalogue import (
     NEARLY_ALL,
     WALL_OF,
 )
-from findwall.model.claims import Claim, Figure
+from findwall.model.claims import Claim, Figure, listed
 from findwall.model.diagnosis import KernelRow, Machine, Memory, Question, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run

@@ -11,16 +11,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.causes.budget import split_off
-from findwall.facts.facts import Facts
-from findwall.facts.rank_findings import RankFindings
+from findwall.facts.facts import Facts, RankFindings
 from findwall.model.causes import cause_index
 from findwall.model.events import NSYS, Kind
 from findwall.model.intervals import I64
 from findwall.replay.step_reading import Scenario, StepReading
+from findwall.step.call_names import collective_name
 from findwall.step.comms import HOST_COLLECTIVE
-from findwall.step.host_activity import rows_matching
+from findwall.step.step_facts import rows_matching
 from findwall.units import NS_PER_S, ms
-from findwall.work.op_families.movement import collective_name, message_bytes
+from findwall.work.op_families.movement import message_bytes
 from findwall.work.work_facts import DeviceAtoms
 
 # Chosen by hand, not calibrated.

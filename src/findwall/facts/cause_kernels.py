@@ -12,16 +12,16 @@ import msgspec
 import numpy as np
 
 from findwall.facts.facts import Facts
-from findwall.facts.figures import listed
 from findwall.facts.op_shapes import shapes_text, tensors_of
 from findwall.facts.step_traits import on_cores
 from findwall.facts.user_lines import line_of
-from findwall.model.claims import Claim, Figure, known, lines
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figure, known, lines, listed
 from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
 from findwall.model.intervals import I64
 from findwall.model.short_kernel_names import short_kernel, shorten
+from findwall.step.call_names import collective_name
 from findwall.units import ms
-from findwall.work.op_families.movement import collective_name
 
 # Chosen by hand, not calibrated.
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
@@ -207,3 +207,14 @@ def reads_wide_rows(facts: Facts) -> bool:
     if table is None or not table.dims:
         return False
     return (table.dims[-1] if len(table.dims) > 1 else 1) * table.size >= SECTOR_BYTES
+
+
+# Ops and device rows that put values elsewhere in the order they have: no layout is changed.
+_MOVES_ON = re.compile(r"^aten::(?:cat|stack|roll)$|^memcpy dtod", re.IGNORECASE)
+
+
+def moves_on(facts: Facts) -> bool:
+    """Whether most copies put values elsewhere in the order they have, as a history that moves on does."""
+    found = carriers(facts, "layout-copies", CARRIERS_SEARCHED)
+    moves = sum(one.ms for one in found if any(_MOVES_ON.match(name) for name in (one.op or "", one.kernel)))
+    return moves > MAJORITY_SHARE * sum(one.ms for one in found)

@@ -8,17 +8,18 @@ import msgspec
 import numpy as np
 
 from findwall.facts.facts import Facts
+from findwall.facts.step_traits import on_cores
+from findwall.machine.hardware import vendor
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
+from findwall.step.call_names import OPTIMIZER_STEP, collective_name
 from findwall.step.comms import HOST_COLLECTIVE
-from findwall.step.host_activity import rows_matching
 from findwall.step.links import DOWNLOAD, UPLOAD
-from findwall.step.step_bounds import OPTIMIZER_STEP
+from findwall.step.step_facts import rows_matching
 from findwall.units import ms
 from findwall.work.op_arguments import Arguments
-from findwall.work.op_families.movement import collective_name
 
 EXPOSED_COLLECTIVE = "exposed-collective"
 
@@ -171,3 +172,16 @@ def _collectives(facts: Facts, pattern: re.Pattern[str], backward: bool = False)
 def _ranges(facts: Facts, pattern: re.Pattern[str]) -> I64:
     rows = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION), pattern)
     return rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
+
+
+def maker(facts: Facts) -> str | None:
+    """Who made the device; None where that is not known, or where it is the cores."""
+    return None if on_cores(facts) else vendor(facts.ceilings.device or facts.run.device_name or "") or None
+
+
+def topology_tool(facts: Facts) -> str | None:
+    """The command that shows how this maker's devices are linked; None where the maker is not known."""
+    return TOPOLOGY_TOOLS.get(maker(facts) or "")
+
+
+TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}

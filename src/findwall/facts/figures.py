@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from findwall.facts.facts import Facts, time_of
-from findwall.facts.step_traits import device_word, on_cores
+from findwall.facts.gains import blind_ms, lacking, step_ms
+from findwall.facts.step_traits import on_cores
 from findwall.facts.user_lines import sampled
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
-from findwall.model.claims import Claim, Figure, known
+from findwall.model.claims import Claim, Figure
 from findwall.model.kinds import USUAL, StepKind
 from findwall.step.timed_steps import beyond_usual_ns, traced_kinds
 from findwall.units import NS_PER_S, ms
@@ -24,7 +25,6 @@ NOTICED_RATIO = 1.01
 SECOND_NAMED_SHARE = 0.1
 # Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
 ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
-NO_MODEL = "these kernels have no model"
 
 
 def amounts(facts: Facts, cause: str) -> dict[str, Figure]:
@@ -83,55 +83,11 @@ def gain(facts: Facts, cause: str) -> Claim:
     return Claim("gain/saves", {"saves_ms": most, **figures}, parts=doubt)
 
 
-def lacking(facts: Facts) -> Claim | None:
-    """What keeps floors from being known, if anything does."""
-    if not facts.ceilings.known:
-        return Claim("lacking/ceilings", {"on_cores": on_cores(facts)}, known(device=facts.ceilings.device))
-    header = facts.timeline.header
-    if not header.shapes and not facts.timeline.details.inputs:
-        return Claim("lacking/shapes", {"recorder": header.recorder})
-    return None
-
-
-def missing(facts: Facts) -> str | None:
-    """The same as the end of a sentence."""
-    if not facts.ceilings.known:
-        name = facts.ceilings.device or "the trace does not name it"
-        return f"this {device_word(facts)}'s ceilings are unknown: {name}"
-    if not facts.timeline.header.shapes and not facts.timeline.details.inputs:
-        return f"the trace has no shapes: {facts.timeline.header.shapes_option}"
-    return None
-
-
 def calls_text(calls: float) -> str:
     least, most = ABOUT_ONCE
     if calls < least:
         return f"{calls:.2g} calls per step"
     return "1 call" if calls < most else f"{calls:,.0f} calls"
-
-
-def gain_ms(facts: Facts, *causes: str) -> float:
-    """What these causes take above their floors, whatever waits behind them; what is unknown adds nothing."""
-    return ms(facts.local().of(causes))
-
-
-def blind_ms(facts: Facts, *causes: str) -> float:
-    """Device time of these causes in kernels without a floor: what of it could come back nobody knows."""
-    atoms = np.concatenate([facts.atoms.of(cause) for cause in causes]) if causes else np.zeros(0, np.int64)
-    return ms(float(facts.own[atoms[np.isnan(facts.atoms.floor[atoms])]].sum()))
-
-
-def is_blind(facts: Facts, *causes: str) -> bool:
-    """Whether that is so much that a figure of what these causes give back would be wrong."""
-    return blind_ms(facts, *causes) > WORTH_IT * step_ms(facts)
-
-
-def step_ms(facts: Facts) -> float:
-    return ms(facts.step)
-
-
-def listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 # -- kinds of steps ------------------------------------------------------------------------------------

@@ -26,11 +26,10 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64, union
-from findwall.step.host_activity import rows_matching
+from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.links import nearest
 from findwall.step.parameter_updates import updates_begin
-from findwall.step.step_bounds import OPTIMIZER_STEP
-from findwall.step.step_facts import found_once
+from findwall.step.step_facts import found_once, rows_matching
 from findwall.units import NOT_ZERO_NS, ms
 
 # Ops without a tensor to work on, which have no number in any case.

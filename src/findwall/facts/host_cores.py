@@ -10,7 +10,7 @@ import numpy as np
 
 from findwall.facts.best_changes import at_most, best_step, ideal, to_floor
 from findwall.facts.facts import Facts, of_class, time_of
-from findwall.facts.figures import step_ms
+from findwall.facts.gains import step_ms
 from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Kind

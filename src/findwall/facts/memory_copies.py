@@ -7,7 +7,6 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.facts.cause_kernels import CARRIERS_SEARCHED, carriers
 from findwall.facts.facts import Facts, matching, rows_of
 from findwall.machine.hardware import lookup
 from findwall.model.catalogue import MAJORITY_SHARE
@@ -119,17 +118,8 @@ def link_rate(facts: Facts) -> float | None:
 
 # -- on the device -------------------------------------------------------------------------------------
 
-# Ops and device rows that put values elsewhere in the order they have: no layout is changed.
-_MOVES_ON = re.compile(r"^aten::(?:cat|stack|roll)$|^memcpy dtod", re.IGNORECASE)
 # Kernels by which a convolution library turns images to the layout that it wants, and back.
 _CONVERSIONS = re.compile("nchwtonhwc|nhwctonchw|nchw2nhwc|nhwc2nchw|tonhwc|batched_transpose", re.IGNORECASE)
-
-
-def moves_on(facts: Facts) -> bool:
-    """Whether most copies put values elsewhere in the order they have, as a history that moves on does."""
-    found = carriers(facts, "layout-copies", CARRIERS_SEARCHED)
-    moves = sum(one.ms for one in found if any(_MOVES_ON.match(name) for name in (one.op or "", one.kernel)))
-    return moves > MAJORITY_SHARE * sum(one.ms for one in found)
 
 
 def turned_by_library(facts: Facts) -> I64:

@@ -18,10 +18,10 @@ from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.curves import curves
+from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
-from findwall.work.op_owners import op_work
-from findwall.work.work_by_name import item_size_in_name
+from findwall.work.op_work import op_work
 from findwall.work.work_facts import BOUNDS
 
 SIXTEEN_BITS = ("fp16", "bf16")

@@ -14,7 +14,7 @@ from findwall.replay.curves import curves
 from findwall.step.links import nearest
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
-from findwall.work.op_owners import op_work
+from findwall.work.op_work import op_work
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
 ALIGNED_MULTIPLE = 8

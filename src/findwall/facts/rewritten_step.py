@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from findwall.facts.beside_the_model import beside_the_model, rows_beside_the_model
 from findwall.facts.best_changes import (
     as_chains,
     at_math,
@@ -39,7 +40,7 @@ from findwall.facts.number_formats import (
     under_autocast,
 )
 from findwall.facts.op_shapes import channels_last, convolves, on_images, padding_ns, under_convolution
-from findwall.facts.step_traits import beside_the_model, on_cores, rows_beside_the_model
+from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.claims import Claim
 from findwall.model.events import Bool
@@ -47,7 +48,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Drop, Issue, Replace
 from findwall.replay.curves import curves
-from findwall.step.kernel_classes import of_library
+from findwall.step.kernel_names.name_parts import of_library
 from findwall.units import NS_PER_S
 from findwall.work.fusion import BATCH_NORM, chains, fetches, is_fusable
 from findwall.work.work_facts import ops_named

@@ -14,10 +14,9 @@ from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.model.machine import MATH_TYPES
 from findwall.step.comms import HOST_COLLECTIVE, is_communication
-from findwall.step.host_activity import rows_matching
 from findwall.step.links import DOWNLOAD, UPLOAD, nearest
 from findwall.step.parameter_updates import updates_begin
-from findwall.step.step_facts import Links
+from findwall.step.step_facts import Links, rows_matching
 from findwall.units import NOT_ZERO_NS, NS_PER_S, format_share
 
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")

@@ -20,10 +20,10 @@ from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
-from findwall.replay.blame import CHECKPOINTING
-from findwall.replay.graph import LAUNCHING
-from findwall.step.host_activity import ALLOCATOR, COMPILE, OWNERS, rows_matching
+from findwall.replay.graph import CHECKPOINTING, LAUNCHING
+from findwall.step.call_names import ALLOCATOR, COMPILE
 from findwall.step.library_set_up import shapes
+from findwall.step.step_facts import OWNERS, rows_matching
 from findwall.units import ms
 
 # The op a person wrote, not the ones it calls.

@@ -14,11 +14,9 @@ import msgspec
 
 from findwall.apply.applying import Apply
 from findwall.facts.best_changes import at_most, free_launches, gone, ideal, to_floor
-from findwall.facts.cause_kernels import carriers
 from findwall.facts.facts import Facts, matching, of_class, rows_of, small_kernels, time_of
-from findwall.facts.figures import NO_MODEL, gain_ms, missing, step_ms
+from findwall.facts.gains import NO_MODEL, gain_ms, missing, step_ms
 from findwall.facts.step_traits import device_word, is_compiled, is_training, on_cores, pieces, range_names
-from findwall.facts.waits import launch_idle
 from findwall.model.claims import Claim, Figure, Figures, lines, plain
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
@@ -38,7 +36,6 @@ __all__ = [
     "Use",
     "at_most",
     "cannot_tell",
-    "carriers",
     "device_word",
     "free_launches",
     "gain_ms",
@@ -46,7 +43,6 @@ __all__ = [
     "ideal",
     "is_compiled",
     "is_training",
-    "launch_idle",
     "lines",
     "matching",
     "no_use",

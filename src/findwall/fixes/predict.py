@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.facts.facts import Facts
-from findwall.facts.figures import is_blind
+from findwall.facts.gains import is_blind
 from findwall.facts.likely_times import slowed
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import MAJORITY_SHARE

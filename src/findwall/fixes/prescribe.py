@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from findwall.facts.best_changes import best_step, ideal
 from findwall.facts.facts import Facts
-from findwall.facts.figures import blind_ms, is_blind, step_ms, step_without_rare
+from findwall.facts.figures import step_without_rare
+from findwall.facts.gains import blind_ms, is_blind, step_ms
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, moved_by, predict
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, ROOFS, SMALL_PART, WORTH_IT

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from findwall.facts.best_changes import cause_after, roofline_ns
+from findwall.facts.best_changes import roofline_ns
+from findwall.facts.cause_behind import cause_after
 from findwall.facts.facts import Facts
-from findwall.facts.figures import step_ms
+from findwall.facts.gains import step_ms
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed, mended_by
 from findwall.fixes.prescribe import is_another_way

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from findwall.errors import InputError
 from findwall.facts.facts import Facts
-from findwall.facts.figures import is_blind, step_ms
+from findwall.facts.gains import is_blind, step_ms
 from findwall.fixes import NoUse, Outcome, Use, all_fixes, without_floors
 from findwall.fixes.predict import mended_by, predict
 from findwall.fixes.prescribe import in_ms, speedup, together_at_best

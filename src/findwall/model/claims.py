@@ -67,3 +67,7 @@ def promised_ms(claim: Claim) -> float | None:
     """What its words say can be saved at the most; None where they promise nothing."""
     found = [one.figures["saves_ms"] for one in claim.all() if "saves_ms" in one.figures]
     return float(found[0]) if found and found[0] is not None else None
+
+
+def listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

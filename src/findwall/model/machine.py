@@ -128,3 +128,27 @@ class Environment(msgspec.Struct, frozen=True):
 
 NO_TELEMETRY = Telemetry()
 UNKNOWN_ENVIRONMENT = Environment()
+
+
+_DTYPE_MATH = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::half": "fp16",
+    "half": "fp16",
+    "c10::bfloat16": "bf16",
+    "bfloat16": "bf16",
+    "signed char": "int8",
+    "unsigned char": "int8",
+    "c10::complex<float>": "fp32",
+    "c10::complex<double>": "fp64",
+}
+
+
+def math_of_dtype(dtype: str) -> str | None:
+    """The format a tensor's type is computed in; fp32 here means the data, not the pipe."""
+    dtype = dtype.lower()
+    if "float8" in dtype:
+        return "fp8"
+    if "float4" in dtype:
+        return "fp4"
+    return _DTYPE_MATH.get(dtype)

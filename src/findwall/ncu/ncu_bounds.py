@@ -24,9 +24,11 @@ from findwall.model.causes import UNKNOWN
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings
 from findwall.model.ncu_kernel import NcuKernel
-from findwall.step.kernel_classes import classify, math_in_name, telling_part, uses_tensor_cores
-from findwall.work.floors import ALIGNED, TOO_SMALL_NS
+from findwall.step.kernel_classes import classify, math_in_name, uses_tensor_cores
+from findwall.step.kernel_names.name_parts import telling_part
+from findwall.work.floors import ALIGNED
 from findwall.work.hardware_counters import TENSOR_CEILING
+from findwall.work.work_facts import TOO_SMALL_NS
 
 ONE_WAVE = 1.0
 # Products of a generation before, by their names: on the GPU at hand they take more cycles of the pipe.

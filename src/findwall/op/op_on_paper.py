@@ -19,10 +19,10 @@ from findwall.model.catalogue import WALL_OF
 from findwall.model.events import Inputs
 from findwall.model.machine import Ceilings
 from findwall.units import NS_PER_S
-from findwall.work.floors import fast_format
 from findwall.work.op_arguments import Work, item_size
 from findwall.work.op_families.pointwise import OPERATIONS
-from findwall.work.op_owners import op_work
+from findwall.work.op_work import op_work
+from findwall.work.work_facts import fast_format
 
 # Formats as people write them, and the type of a tensor that holds them.
 FORMATS = {

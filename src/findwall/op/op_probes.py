@@ -16,7 +16,7 @@ from findwall.model.events import Inputs
 from findwall.model.probes import AS_IS, ATTENTION, OPTIMIZER, Probe, Probes
 from findwall.op.op_on_paper import FORMATS, Dims, Paper, Question
 from findwall.units import NS_PER_S
-from findwall.work.floors import TOO_SMALL_NS
+from findwall.work.work_facts import TOO_SMALL_NS
 
 Way = Literal["asked", "padded", "fast", "channels-last"]
 State = Literal["near", "below", "short", "slow"]

@@ -9,7 +9,6 @@ import msgspec
 
 from findwall.patches import NoPatch
 from findwall.patches.job_source import Source
-from findwall.patches.text_change import Change
 
 _TIGHT = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Dict)  # what `**` or a dot can be put beside
 
@@ -20,6 +19,16 @@ class Setting(msgspec.Struct, frozen=True):
     value: str
     position: int | None = None  # where it may stand without its name
     passed: bool = False  # the job passed it, in one way or another
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The characters from `start` to `end` become `text`."""
+
+    start: int
+    end: int
+    text: str
+    order: int = 0  # among changes that begin at the same character
+    lines: bool = False  # whole lines are put in
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.keyword | None:

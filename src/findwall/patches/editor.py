@@ -11,9 +11,15 @@ from findwall.patches import NoPatch
 from findwall.patches.call_arguments import Setting, keyword_of
 from findwall.patches.edits import FileEdits
 from findwall.patches.job_source import Source
-from findwall.patches.trainers import TRAINERS, settings_text
 
 Files = dict[str, FileEdits]
+# Libraries that run the loop of a job, and what they take their settings in.
+TRAINERS = {
+    "transformers": ("TrainingArguments",),  # Seq2SeqTrainingArguments as well
+    "lightning": (".Trainer",),
+    "pytorch_lightning": (".Trainer",),
+    "accelerate": (".Accelerator",),
+}
 Trainers = Mapping[str, Mapping[str, str]]  # what a library's trainer takes for it
 
 
@@ -108,3 +114,8 @@ class Editor:
         if not isinstance(statement, ast.Expr) or statement.value is not call:
             raise NoPatch(f"line {statement.lineno} does more than this call")
         edits.remove(statement)
+
+
+def settings_text(library: str, values: Mapping[str, str]) -> str:
+    listed = ", ".join(f"{name}={value}" for name, value in values.items())
+    return f"`{TRAINERS[library][0].lstrip('.')}({listed})`"

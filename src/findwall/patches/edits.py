@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from findwall.patches import NoPatch
-from findwall.patches.call_arguments import Setting, call_changes
+from findwall.patches.call_arguments import Change, Setting, call_changes
 from findwall.patches.job_source import Source
-from findwall.patches.text_change import Change
 
 
 class Wrap(msgspec.Struct, frozen=True):

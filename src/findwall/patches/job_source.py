@@ -10,6 +10,7 @@ import tokenize
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain, count
 
 from findwall.model.applied import Spot
 from findwall.patches import NoPatch
@@ -210,3 +211,35 @@ def _imports_torch(node: ast.stmt) -> bool:
 def _first_line(statement: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(one.lineno for one in decorators)])
+
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+_AT_ONCE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def loops_around(source: Source, step: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
+    """The innermost and the outermost one in the same function."""
+    loops = [one for one in source.above(step) if isinstance(one, _LOOPS)]
+    if not loops:
+        raise NoPatch("the step is in no loop of its function")
+    return loops[0], loops[-1]
+
+
+def is_repeated(source: Source, call: ast.Call) -> bool:
+    """Whether it is called in a loop of its function."""
+    node: ast.AST = call
+    while not isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        inside, node = node, source.parents[node]
+        if isinstance(node, (*_LOOPS, *_AT_ONCE)) and inside is not getattr(node, "iter", None):
+            return True
+    return False
+
+
+def unused(source: Source, *names: str) -> str:
+    """The first of these names that stands for nothing in this file; the last one with a number if all do."""
+    used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    used |= {node.arg for node in ast.walk(source.tree) if isinstance(node, ast.arg)}
+    numbered = (f"{names[-1]}_{number}" for number in count(2))
+    return next(one for one in chain(names, numbered) if one not in used)

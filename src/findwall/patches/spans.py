@@ -8,8 +8,7 @@ from typing import NamedTuple
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
-from findwall.patches.job_source import Source
-from findwall.patches.step_loops import unused
+from findwall.patches.job_source import Source, unused
 
 
 class Lines(NamedTuple):

@@ -21,7 +21,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import I64
 from findwall.model.probes import ATTENTION, OPTIMIZER
-from findwall.step.step_bounds import optimizers
+from findwall.step.call_names import optimizers
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.op_families.optimizer import parameter_count
 

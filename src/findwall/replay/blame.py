@@ -18,8 +18,7 @@ from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64
 from findwall.replay.calibrate import Calibration, host_parts, play_with
 from findwall.replay.change import Change, without
-from findwall.replay.device_side import LONGEST_TURNAROUND_NS
-from findwall.replay.graph import LAUNCHING, Graph, Node
+from findwall.replay.graph import CHECKPOINTING, LAUNCHING, LONGEST_TURNAROUND_NS, Graph, Node
 from findwall.replay.simulate import Replay, waits
 from findwall.replay.step_reading import Blame
 
@@ -33,7 +32,6 @@ DOING = (
     "exposed-collective",
 )
 WAITING = ("copy-exposed", "host-sync")
-CHECKPOINTING = "recompute"  # takes the waits for launches that are only made because of it
 
 
 def blame(graph: Graph, calibration: Calibration) -> Blame:

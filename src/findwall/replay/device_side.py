@@ -7,15 +7,12 @@ import numpy as np
 
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
-from findwall.replay.graph import NOTHING
+from findwall.replay.graph import LONGEST_TURNAROUND_NS, NOTHING
 from findwall.step.device_queue import device_rows
 from findwall.step.step_facts import Queue
 
 LATENCY_NS = 6_000.0  # from a launch to its kernel on an idle H200, where the trace has too few to measure it
 TURNAROUND_NS = 1_000.0  # between two queued kernels, likewise
-# A queued row that starts later waits for something that is not turn-around; one that starts this soon after
-# a row of another stream ended waited for that one.
-LONGEST_TURNAROUND_NS = 20_000.0
 # It may also start in the last part of that row, where its blocks leave room.
 TAIL_SHARE = 0.35  # of the row's time: seen in up to a third
 

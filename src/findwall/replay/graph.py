@@ -106,3 +106,11 @@ class Graph(msgspec.Struct, frozen=True):
     def rows(self) -> I64:
         """Positions of the device rows."""
         return np.flatnonzero(self.kind == Node.ROW)
+
+
+CHECKPOINTING = "recompute"  # takes the waits for launches that are only made because of it
+
+
+# A queued row that starts later waits for something that is not turn-around; one that starts this soon after
+# a row of another stream ended waited for that one.
+LONGEST_TURNAROUND_NS = 20_000.0

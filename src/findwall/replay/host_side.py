@@ -12,11 +12,10 @@ from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
-from findwall.replay.device_side import LONGEST_TURNAROUND_NS
-from findwall.replay.graph import HostTime, Node
+from findwall.replay.graph import LONGEST_TURNAROUND_NS, HostTime, Node
 from findwall.step.device_queue import device_rows
-from findwall.step.host_activity import LOADER, OWNERS, rows_matching
-from findwall.step.step_facts import Host, Links, Queue
+from findwall.step.host_activity import LOADER
+from findwall.step.step_facts import OWNERS, Host, Links, Queue, rows_matching
 
 # A launch blocks when its queue is full (1,024 entries on NVIDIA's): behind so many rows a long one is a wait
 # and not work of the host.

@@ -10,9 +10,8 @@ import numpy as np
 
 from findwall.model.catalogue import WALLS
 from findwall.model.intervals import F64, I64
-from findwall.replay.blame import CHECKPOINTING
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
-from findwall.replay.graph import Graph
+from findwall.replay.graph import CHECKPOINTING, Graph
 from findwall.replay.step_reading import Scenario
 from findwall.units import NOT_ZERO_NS
 from findwall.work.work_facts import DeviceAtoms, KernelTable

@@ -22,24 +22,17 @@ from findwall.model.events import COLUMN_TYPES, DEVICE_KINDS, Bool, Events, Kind
 from findwall.model.intervals import I64
 from findwall.step.cores import WEIGHTLESS
 from findwall.step.kernel_classes import op_class
-from findwall.step.links import ENQUEUES, link, link_launches
+from findwall.step.links import ENQUEUES, GRAPH_LAUNCH, is_replayed, link, link_launches
 from findwall.step.replay_alignment import affinity, align, evenly
 from findwall.step.step_facts import Links
 
 _BEGIN, _END = (re.compile(f"{one}capture", re.IGNORECASE) for one in ("begin", "end"))
-GRAPH_LAUNCH = re.compile("graphlaunch", re.IGNORECASE)
 # Kernels times launches: beyond it, laying them side by side takes hundreds of megabytes. Chosen by hand.
 MOST_PAIRS = 20_000_000
 # Captures laid beside a replay, the likeliest first. Chosen by hand: a server captures dozens of batch sizes.
 CAPTURES_TRIED = 8
 # Ops that launch more than one kernel of their class: a product and the sum of its slices, say.
 _SEVERAL = ("matmul", "conv", "attention", "norm", "reduce", "softmax", "optimizer")
-
-
-def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
-    """Device rows that a graph launch issued."""
-    launch = links.launch[rows]
-    return (launch >= 0) & timeline.bears(GRAPH_LAUNCH, np.maximum(launch, 0))
 
 
 def with_captured_ops(

@@ -13,8 +13,8 @@ import numpy as np
 
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.kernel_classes import telling_part
 from findwall.step.kernel_names import COLLECTIVE_KERNELS
+from findwall.step.kernel_names.name_parts import telling_part
 from findwall.step.links import DOWNLOAD, UPLOAD
 from findwall.step.step_facts import Links
 

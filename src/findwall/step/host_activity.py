@@ -11,10 +11,11 @@ import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, union
+from findwall.step.call_names import ALLOCATOR, COMPILE, FREE, SYNCHRONIZE
 from findwall.step.comms import HOST_COLLECTIVE, inside_collective
 from findwall.step.library_set_up import find_plans, find_trials
 from findwall.step.links import PAGEABLE, UPLOAD
-from findwall.step.step_facts import Blocking, Host, Links
+from findwall.step.step_facts import OWNERS, Blocking, Host, Links, rows_matching
 
 # Every generation's name of "the loop waits for the next batch".
 LOADER = re.compile(
@@ -22,28 +23,13 @@ LOADER = re.compile(
     r"|dataloaderiter|data_?loading|prefetch.*next_batch",
     re.IGNORECASE,
 )
-SYNCHRONIZE = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx)Synchronize", re.IGNORECASE)
 BLOCKING_COPY = re.compile(r"^(cuda|hip)Memcpy(2D|DtoH|HtoD|WithStream|ToSymbol|FromSymbol)?$", re.IGNORECASE)
-ALLOCATOR = re.compile(
-    r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost|MallocManaged|MallocAsync|FreeAsync)"
-    r"|^cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)",
-    re.IGNORECASE,
-)
-FREE = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|Unmap|Release)", re.IGNORECASE)
-COMPILE = re.compile(
-    r"compile_inner|entire_frame_compile|backend_compile|compile_fx|_compile\.compile|inductor_compile"
-    r"|create_aot_dispatcher|aot_(module|function|dispatch).*compile|async_compile|GraphLowering|Scheduler\.(codegen|__init__)"
-    r"|PyCodeCache\.load|^(cu|hip)(ModuleLoad|LinkComplete|LibraryLoad)|triton.*compile"
-    r"|dynamo_timed|Lazy Function Loading",
-    re.IGNORECASE,
-)
 # Rows that are open around other work, or while it is waited for: not work themselves.
 WRAPPER = re.compile(r"^autograd::engine|Backward\d*$|AccumulateGrad$|^c10d::|record_param_comms")
 GARBAGE = re.compile(r"^findwall\.gc|built-in function collect|gc\.collect", re.IGNORECASE)
 REGION = re.compile(r"^Torch-Compiled Region")
 COMPILED_GRAPH = re.compile(r"Call CompiledFxGraph|^CompiledFunction|^CompiledAutograd")
 
-OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belongs to
 
 # What recording one event costs the profiler, in thousandths of what an op costs. A Python frame takes
 # about a quarter of that; chosen by hand, not calibrated.
@@ -103,11 +89,6 @@ def _disjoint(activities: dict[str, Intervals]) -> dict[str, Intervals]:
         found[cause] = when - taken
         taken = taken | when
     return found
-
-
-def rows_matching(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> I64:
-    """Of these rows those in whose name the pattern is found."""
-    return rows[timeline.bears(pattern, rows)]
 
 
 def _rows(timeline: Timeline, mine: Bool, pattern: re.Pattern[str], *kinds: Kind) -> I64:

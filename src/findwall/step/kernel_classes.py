@@ -8,26 +8,13 @@ the tables of `names/`.
 from __future__ import annotations
 
 import functools
-import re
 
 from findwall.model.events import Extra, Kind
 from findwall.model.machine import MATH_TYPES
 from findwall.step.kernel_names import FORMATS, KERNELS, OPS, TENSOR_CORES
+from findwall.step.kernel_names.name_parts import NAMES_KEPT, telling_part
 
 MATH_INDEX = {name: index for index, name in enumerate(MATH_TYPES)}
-# Distinct names remembered: more than any trace we have holds (868 in all of them together).
-_NAMES_KEPT = 65536
-# The name repeats its template in the parameters after this many characters. Chosen by hand, not calibrated.
-_TELLING_CHARACTERS = 320
-
-
-def telling_part(kernel_name: str) -> str:
-    """The lower-case name without its parameter list."""
-    if kernel_name.startswith("_Z"):  # mangled: the word that tells may come last
-        return kernel_name.lower()
-    # A return type such as enable_if<(8 > (0))> has brackets of its own.
-    end = -1 if kernel_name.startswith("std::") else kernel_name.find(">(", 0, _TELLING_CHARACTERS)
-    return kernel_name[: end + 1 if end > 0 else _TELLING_CHARACTERS].lower()
 
 
 def class_part(kernel_name: str) -> str:
@@ -48,7 +35,7 @@ def classify(kernel_name: str, op_name: str | None, kind: Kind, extra: Extra | N
     return _classify_kernel(kernel_name, op_name)
 
 
-@functools.lru_cache(maxsize=_NAMES_KEPT)
+@functools.lru_cache(maxsize=NAMES_KEPT)
 def _classify_kernel(kernel_name: str, op_name: str | None) -> str:
     name = class_part(kernel_name)
     if name.startswith("triton_"):
@@ -58,7 +45,7 @@ def _classify_kernel(kernel_name: str, op_name: str | None) -> str:
     return KERNELS.read(name) or op_class(op_name) or "other"
 
 
-@functools.lru_cache(maxsize=_NAMES_KEPT)
+@functools.lru_cache(maxsize=NAMES_KEPT)
 def op_class(op_name: str | None) -> str | None:
     """The class an op's name suggests, for kernels whose own name says nothing."""
     return OPS.read(op_name.lower()) if op_name else None
@@ -118,49 +105,13 @@ def _compiled_class(name: str) -> str:
     return "pointwise"
 
 
-_LIBRARY = re.compile(
-    r"^(?:void )?(?:kepler|maxwell|pascal|volta|turing|ampere|hopper|sm\d+)_|cutlass|cudnn|cublas|xmma|nvjet"
-    r"|convolve_sgemm|^(?:cijk|igemm)_|^triton_\w+_fused"
-)
-
-
-@functools.lru_cache(maxsize=_NAMES_KEPT)
-def of_library(kernel_name: str) -> bool:
-    """Whether the name is of a library that torch calls, or of its compiler: not of a job's own kernel."""
-    return _LIBRARY.search(telling_part(kernel_name)) is not None
-
-
-@functools.lru_cache(maxsize=_NAMES_KEPT)
+@functools.lru_cache(maxsize=NAMES_KEPT)
 def uses_tensor_cores(kernel_name: str) -> bool | None:
     """None where the name does not tell."""
     return TENSOR_CORES.read(telling_part(kernel_name))
 
 
-_DTYPE_MATH = {
-    "double": "fp64",
-    "float": "fp32",
-    "c10::half": "fp16",
-    "half": "fp16",
-    "c10::bfloat16": "bf16",
-    "bfloat16": "bf16",
-    "signed char": "int8",
-    "unsigned char": "int8",
-    "c10::complex<float>": "fp32",
-    "c10::complex<double>": "fp64",
-}
-
-
-def math_of_dtype(dtype: str) -> str | None:
-    """The format a tensor's type is computed in; fp32 here means the data, not the pipe."""
-    dtype = dtype.lower()
-    if "float8" in dtype:
-        return "fp8"
-    if "float4" in dtype:
-        return "fp4"
-    return _DTYPE_MATH.get(dtype)
-
-
-@functools.lru_cache(maxsize=_NAMES_KEPT)
+@functools.lru_cache(maxsize=NAMES_KEPT)
 def math_in_name(kernel_name: str) -> str | None:
     """The format a kernel's own name gives away."""
     return FORMATS.read(telling_part(kernel_name))

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from findwall.model.catalogue import MENTION_SHARE, WAITED_FOR_SHARE, WORTH_IT
 from findwall.model.events import DEVICE_KINDS, TORCH, Kind, Timeline
 from findwall.model.intervals import EMPTY, I64, Intervals, intersection, union
-from findwall.step.host_activity import ALLOCATOR, COMPILE, FREE
+from findwall.step.call_names import ALLOCATOR, COMPILE, FREE
 from findwall.step.library_set_up import first_set_ups, firsts
 from findwall.step.links import LAUNCH, PAGEABLE, launches_before
 from findwall.step.recurring import FEWEST_REPEATS

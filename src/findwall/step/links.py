@@ -252,3 +252,12 @@ def _unlaunched(timeline: Timeline, launch: I64) -> int:
     if not launched.any():
         return len(device)
     return int((start[~launched] >= start[launched].min()).sum())
+
+
+GRAPH_LAUNCH = re.compile("graphlaunch", re.IGNORECASE)
+
+
+def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Device rows that a graph launch issued."""
+    launch = links.launch[rows]
+    return (launch >= 0) & timeline.bears(GRAPH_LAUNCH, np.maximum(launch, 0))

@@ -18,7 +18,7 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.step_bounds import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
+from findwall.step.call_names import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
 from findwall.step.step_facts import Links
 
 Shape = tuple[int, ...]

@@ -8,7 +8,6 @@ step.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -16,14 +15,11 @@ import numpy as np
 
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import I64, union
+from findwall.step.call_names import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
 from findwall.step.links import BACKWARD, launches_before, unanswered
 from findwall.step.recurring import find_period, recurring_ranges
 from findwall.step.step_facts import Links, Steps
 
-PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
-OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
-# The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
-GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 # Optimizers of one class in a step: how long an alternation is looked for. A GAN has two; chosen by hand.
 MOST_ALTERNATING_OPTIMIZERS = 8
 WHOLE_STEPS_NEEDED = 2  # first kernels: a step that follows a whole one closes it
@@ -309,9 +305,3 @@ def _first_kernels(
     np.minimum.at(firsts, of_row[mine], events.start[mine])
     has_any = np.isin(np.arange(count), of_row[rows])
     return np.sort(firsts[firsts < np.iinfo(np.int64).max]), np.flatnonzero(~has_any).tolist()
-
-
-def optimizers(timeline: Timeline) -> list[str]:
-    """Class names of the optimizers that step in this trace, in order."""
-    found = (OPTIMIZER_STEP.match(name) for name in timeline.names)
-    return sorted({match[1] for match in found if match and match[1]})

@@ -3,6 +3,7 @@ meanwhile, in which order the device ran. Only the columns are here; the other f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
@@ -227,3 +228,11 @@ def found_once(find: Callable[[F], T]) -> Callable[[F], T]:
         return kept[name]
 
     return found
+
+
+def rows_matching(timeline: Timeline, rows: I64, pattern: re.Pattern[str]) -> I64:
+    """Of these rows those in whose name the pattern is found."""
+    return rows[timeline.bears(pattern, rows)]
+
+
+OWNERS = ("copy-exposed", "host-sync", "allocator")  # who a blocking call belongs to

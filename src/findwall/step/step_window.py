@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.events import DEVICE_KINDS, Kind, Timeline
 from findwall.model.intervals import I64
+from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.left_out import NOTHING_LEFT_OUT, find_left_out, without_left_out
 from findwall.step.links import link_launches
-from findwall.step.step_bounds import OPTIMIZER_STEP, begun, find_steps, step_numbers
+from findwall.step.step_bounds import begun, find_steps, step_numbers
 from findwall.step.step_facts import Steps, Whole, start_up_by_step
 from findwall.units import NS_PER_MS
 

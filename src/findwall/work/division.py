@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
+from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.work.op_arguments import Work
 from findwall.work.op_owners import Owners
-from findwall.work.work_by_name import elementwise_work, item_size_in_name
+from findwall.work.work_by_name import elementwise_work
 
 # Roles beside the numbers 0.. of a work's parts.
 _MAIN, _ASIDE, _LAYOUT, _SLICES, _OWN, _NONE = -1, -2, -3, -4, -5, -6

@@ -15,13 +15,10 @@ from findwall.step.kernel_names import RECURRENT_KERNELS
 from findwall.step.kernel_names.name_table import H200, V100_RESNET, NameRow, NameTable
 from findwall.work.division import Rows, Shares
 from findwall.work.op_arguments import Work
+from findwall.work.work_facts import START_NS, TOO_SMALL_NS, fast_format
 
 COMPUTE, BANDWIDTH, LATENCY, UNKNOWN = range(4)
 MATRIX_INDEX = np.array([CLASS_INDEX[name] for name in MATRIX_CLASSES])
-# Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
-START_NS = 5000.0
-# A kernel this short is of the order of the device's own minimum: no better kernel helps, but fewer of them.
-TOO_SMALL_NS = 2 * START_NS
 # Whether a kernel was picked for operands that lie on 16 bytes. Those of a generation that predates the
 # rule were not.
 ALIGNED: NameTable[bool] = NameTable(
@@ -146,15 +143,6 @@ def _fast_path_by_name(
     most_flops = duration * ceilings.flops.get("fp32", np.nan) / 1e9
     found, reach = _fast_path(blind, most_flops, np.zeros(len(duration)), duration, ceilings)
     return fast_off | found, np.where(found, reach, better)
-
-
-def fast_format(ceilings: Ceilings) -> str | None:
-    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where
-    none is. TF32 is no faster than fp32 on many cards that have it."""
-    worth = (1 + MAJORITY_SHARE) * ceilings.flops.get("fp32", np.inf)
-    # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
-    formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
-    return next((name for name in formats if ceilings.flops.get(name, 0.0) >= worth), None)
 
 
 def _fast_path(

@@ -26,10 +26,10 @@ import numpy as np
 
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
-from findwall.step.step_bounds import optimizers
+from findwall.step.call_names import optimizers
 from findwall.step.step_facts import found_once
 from findwall.work.op_arguments import Arguments
-from findwall.work.op_owners import op_work
+from findwall.work.op_work import op_work
 from findwall.work.work_facts import Fused, KernelTable, WorkFacts, ops_named
 
 # Classes whose kernels a compiler writes anew, and whose products it tries other kernels for. What sorts,

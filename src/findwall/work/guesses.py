@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from findwall.model.catalogue import CLASS_INDEX, FAIR_PART
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
+from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.work.division import Rows, Shares
-from findwall.work.floors import TOO_SMALL_NS
-from findwall.work.work_by_name import item_size_in_name
+from findwall.work.work_facts import TOO_SMALL_NS
 
 _ROW_A_BLOCK = re.compile(
     r"layer_norm_kernel|rms_norm|rmsnorm|rowwisemoments|layernormforward", re.IGNORECASE

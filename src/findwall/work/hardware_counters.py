@@ -30,8 +30,8 @@ from findwall.model.machine import MATH_TYPES, Ceilings, Telemetry
 from findwall.model.measured_run import Rank
 from findwall.model.ncu_kernel import Dims, NcuKernel, NcuReport
 from findwall.units import NS_PER_S
-from findwall.work.floors import MATRIX_INDEX, TOO_SMALL_NS
-from findwall.work.work_facts import BOUNDS, Counted, DeviceAtoms, KernelTable, Matched
+from findwall.work.floors import MATRIX_INDEX
+from findwall.work.work_facts import BOUNDS, TOO_SMALL_NS, Counted, DeviceAtoms, KernelTable, Matched
 
 FEWEST_SAMPLES = 4  # of the counters, half a second each; the first is of no use
 # Of its time: what the best products keep each unit busy, by NVML's GPM on an H200. bf16 matmuls: 87 % SM,

@@ -20,10 +20,10 @@ from findwall.step.kernel_classes import (
     MATH_INDEX,
     classify,
     math_in_name,
-    of_library,
     on_tensor_cores_in_tf32,
     uses_tensor_cores,
 )
+from findwall.step.kernel_names.name_parts import of_library
 from findwall.step.parameter_updates import own_updates, updates_begin
 from findwall.step.step_facts import Links
 from findwall.units import NS_PER_S

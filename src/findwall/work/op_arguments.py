@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from findwall.model.events import Inputs
-from findwall.step.kernel_classes import math_of_dtype
+from findwall.model.machine import math_of_dtype
 
 _SIZES = {
     "double": 8,

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import msgspec
 import numpy as np
 
-from findwall.model.events import I32, Bool, Inputs, Kind, Timeline
+from findwall.model.events import I32, Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.captured_ops import is_replayed
+from findwall.step.links import is_replayed
 from findwall.step.step_facts import Links
-from findwall.work.op_arguments import Arguments, Work
-from findwall.work.op_families import attention, convolution, indexing, matmul, movement, pointwise, reduction
+from findwall.work.op_arguments import Work
 from findwall.work.op_families.convolution import HALVES, Results, without_namespace
-from findwall.work.op_families.optimizer import is_list_op, optimizer_work
-from findwall.work.op_families.pointwise import compiled_work, is_compiled
-from findwall.work.op_families.serving import is_serving, serving_work
+from findwall.work.op_work import op_work
 
 
 class Owners(msgspec.Struct):
@@ -101,66 +95,3 @@ def _shared_with_inner_ops(links: Links, op: I64, work: I64, climbed: np.ndarray
     while len(above := np.unique(_op_above(links, above[above >= 0]))):
         covered.update(above.tolist())
     return np.isin(op, np.fromiter(covered, np.int64, len(covered)))
-
-
-# -- one op, its recorded inputs, its work ----------------------------------------------------------------
-
-
-Model = Callable[[str, Arguments], "Work | None"]
-
-_MODELS: dict[str, Model] = {
-    **dict.fromkeys(matmul.RECURRENT_OPS, matmul.recurrent_work),
-    **dict.fromkeys(movement.CREATION_OPS, movement.creation_work),
-    **indexing.MODELS,
-    **reduction.MODELS,
-    **dict.fromkeys(reduction.NORM_OPS, reduction.norm_work),
-    **dict.fromkeys(movement.OPS, movement.movement_work),
-    **dict.fromkeys(pointwise.OPS, pointwise.pointwise_work),
-    **dict.fromkeys(attention.FORMS, attention.attention_work),
-    **dict.fromkeys(convolution.OPS, convolution.convolution_work),
-    **dict.fromkeys(matmul.FORMS, matmul.matmul_work),
-}
-# Whose short names mean what torch's mean.
-_NAMESPACES = (
-    "aten",
-    "prims",
-    "flash_attn",
-    "flash_attn_2_cuda",
-    "flash_attn_3",
-    "xformers",
-    "torch_attn",
-    "aiter",
-)
-
-
-def op_work(op_name: str, inputs: Inputs | None) -> Work | None:
-    """The work of an op, or None where there is no model or its inputs were not recorded."""
-    if inputs is None:
-        return None
-    try:
-        return _sane(_work(op_name, inputs))
-    except (ArithmeticError, IndexError, TypeError, ValueError):
-        # A file can record any shapes under an op's name; what does not fit the op has no model.
-        return None
-
-
-def _work(op_name: str, inputs: Inputs) -> Work | None:
-    namespace, _, name = op_name.rpartition("::")
-    arguments = Arguments(inputs)
-    if not namespace:
-        return compiled_work(name, arguments) if is_compiled(name) else None
-    if is_serving(namespace, name):
-        return serving_work(namespace, name, arguments)
-    if namespace not in _NAMESPACES:
-        return None
-    if is_list_op(name):
-        return optimizer_work(name, arguments)
-    model = _MODELS.get(name)
-    return model(name, arguments) if model is not None else None
-
-
-def _sane(work: Work | None) -> Work | None:
-    """Figures that a real op can have, or nothing."""
-    if work is None or not math.isfinite(work.flops + work.nbytes) or work.flops < 0 or work.nbytes < 0:
-        return None
-    return work

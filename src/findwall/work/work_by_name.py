@@ -11,28 +11,13 @@ import numpy as np
 from findwall.model.events import Details, Events, Inputs, Kind, Launch, Timeline
 from findwall.model.intervals import I64
 from findwall.step.kernel_classes import classify, math_in_name
-from findwall.step.kernel_names.name_table import B200_VLLM, H200, RECSYS, NameRow, NameTable
+from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.step.step_facts import Links
 from findwall.work.op_arguments import Work
 from findwall.work.op_families import matmul, pointwise, reduction
 from findwall.work.op_families.convolution import without_namespace
 
 _OPERANDS = re.compile(r"array<char\*, (\d+)")
-_OPAQUE = re.compile(r"opaquetype<(\d+)u?l?>")
-# Bytes of the element types that template arguments name. Rank plays no part: the one named first counts.
-TYPES: NameTable[int] = NameTable(
-    NameRow(r"bfloat16|__nv_bfloat16|\bbf16\b", 2, "FillFunctor<c10::BFloat16>", f"torch, CUDA: {H200}"),
-    NameRow(r"c10::half|__half|\bhalf\b|float16", 2, "FillFunctor<c10::Half>", f"torch, CUDA: {RECSYS}"),
-    NameRow(
-        r"float8|e4m3|e5m2", 1, "scaled_fp8_quant_kernel_strided<c10::Float8_e4m3fn>", f"torch: {B200_VLLM}"
-    ),
-    NameRow(r"\bdouble\b", 8, "FillFunctor<double>", f"C++: {RECSYS}"),
-    NameRow(r"\bfloat\b", 4, "FillFunctor<float>", f"C++: {H200}"),
-    NameRow(r"\blong\b", 8, "FillFunctor<long>", f"C++: {H200}"),
-    NameRow(r"\bint\b", 4, "FillFunctor<int>", f"C++: {H200}"),
-    NameRow(r"\bbool\b|\bchar\b", 1, "FillFunctor<bool>", f"C++: {H200}"),
-)
-_TYPE_SEARCHES = [(re.compile(row.pattern), row.tells) for row in TYPES.rows]
 _UNROLLED = re.compile(
     r"(?:elementwise_kernel|elementwise_kernel_manual_unroll|index_elementwise_kernel)<(\d+), (\d+)"
 )
@@ -40,24 +25,6 @@ _UNROLLED = re.compile(
 # 2.11).
 _NARROW_ELEMENTS, _WIDE_ELEMENTS = 4, 8
 _USUAL_OPERANDS = 2  # one read, one written: where the name does not say
-_NAMES_KEPT = 65536  # distinct names remembered, as in `step/kernel_classes.py`
-
-
-@functools.lru_cache(maxsize=_NAMES_KEPT)
-def item_size_in_name(kernel_name: str) -> int | None:
-    """Bytes of the first element type that the template arguments name."""
-    name = kernel_name.lower()
-    opaque = _OPAQUE.search(name)
-    if opaque:
-        return int(opaque.group(1))
-    # The functor's own arguments come first; the parameter list after the closing bracket names counters.
-    template = name.split("(int, ", 1)[0]
-    best: tuple[int, int] | None = None
-    for pattern, size in _TYPE_SEARCHES:
-        found = pattern.search(template)
-        if found and (best is None or found.start() < best[0]):
-            best = (found.start(), size)
-    return best[1] if best else None
 
 
 def elementwise_work(kernel_name: str, launch: Launch | None, wide: bool = False) -> Work | None:

@@ -8,7 +8,11 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.model.catalogue import CLASS_INDEX, KERNEL_CLASSES
+from findwall.model.catalogue import (
+    CLASS_INDEX,
+    KERNEL_CLASSES,
+    MAJORITY_SHARE,
+)
 from findwall.model.causes import cause_index
 from findwall.model.claims import Claim
 from findwall.model.events import Bool, Timeline
@@ -140,3 +144,20 @@ class WorkFacts(StepFacts, frozen=True, dict=True):
 def ops_named(timeline: Timeline, ops: I64, pattern: re.Pattern[str]) -> Bool:
     """In the names of which ops the pattern is found; no op (-1) has none."""
     return (ops >= 0) & timeline.named(pattern)[timeline.events.name[np.maximum(ops, 0)]]
+
+
+# Start-up and tail of a kernel: one that this explains is too small to reach either ceiling.
+START_NS = 5000.0
+
+
+# A kernel this short is of the order of the device's own minimum: no better kernel helps, but fewer of them.
+TOO_SMALL_NS = 2 * START_NS
+
+
+def fast_format(ceilings: Ceilings) -> str | None:
+    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where
+    none is. TF32 is no faster than fp32 on many cards that have it."""
+    worth = (1 + MAJORITY_SHARE) * ceilings.flops.get("fp32", np.inf)
+    # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
+    formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
+    return next((name for name in formats if ceilings.flops.get(name, 0.0) >= worth), None)

@@ -25,8 +25,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.causes import Cause, Claim, Facts, Told, carriers, carrying
-from findwall.facts.cause_kernels import CARRIERS_SEARCHED
-from findwall.facts.memory_copies import moves_on, turned_by_library
+from findwall.facts.cause_kernels import CARRIERS_SEARCHED, moves_on
+from findwall.facts.memory_copies import turned_by_library
 
 NAME = "layout-copies"
 

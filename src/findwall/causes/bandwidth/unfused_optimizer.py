@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Facts, Figures, Told, known
 from findwall.facts.step_traits import HAVE_FUSED, updates_itself
-from findwall.step.step_bounds import optimizers
+from findwall.step.call_names import optimizers
 
 NAME = "unfused-optimizer"
 

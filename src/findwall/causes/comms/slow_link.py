@@ -22,7 +22,7 @@ node. overlap-comms hides it, accumulate-gradients, no-sync-accumulation and bf1
 from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Facts, Told
-from findwall.facts.step_traits import maker
+from findwall.facts.collectives import maker
 
 
 def says(facts: Facts) -> Told | Claim:

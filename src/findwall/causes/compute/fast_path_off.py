@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Evidence, Facts, Figure, Told, carriers
 from findwall.facts.cause_kernels import as_evidence
-from findwall.work.floors import fast_format
+from findwall.work.work_facts import fast_format
 
 NAME = "fast-path-off"
 

@@ -26,7 +26,7 @@ from findwall.facts.waits import cache_switched_off, driver_calls, given_back, r
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.events import Kind
-from findwall.step.host_activity import ALLOCATOR
+from findwall.step.call_names import ALLOCATOR
 
 
 def shows(facts: Facts) -> list[Evidence]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from findwall.facts.collectives import reduced_too_early
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, spent_ms, unless
-from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
+from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("exposed-collective", "small-collectives", "slow-link")
 

@@ -27,7 +27,7 @@ from findwall.apply.applying import Effect
 from findwall.apply.new_objects import after_made
 from findwall.facts.collectives import buffers_sent
 from findwall.fixes import Claim, Facts, Fix, Outcome, no_use, surely
-from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL
+from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL
 from findwall.model.causes import cause_index
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Drop

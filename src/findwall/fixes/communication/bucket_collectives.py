@@ -26,7 +26,7 @@ from findwall.apply.job_lines import passed
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.collectives import collectives_a_step
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
-from findwall.fixes.refusals import NO_COLLECTIVES
+from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 

@@ -15,10 +15,9 @@ Compressed gradients are rounded. Other placements need the scheduler's help.
 
 from __future__ import annotations
 
-from findwall.facts.collectives import host_collectives
-from findwall.facts.step_traits import topology_tool
+from findwall.facts.collectives import host_collectives, topology_tool
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms
-from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
+from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("slow-link", "exposed-collective")
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.facts.collectives import host_collectives, staged_bytes
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, on_cores, spent_ms, unless
-from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
+from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, communication_hidden
 
 MOVES = ("exposed-collective", "slow-link", "small-collectives")
 

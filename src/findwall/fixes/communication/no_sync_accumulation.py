@@ -27,7 +27,11 @@ import numpy as np
 
 from findwall.facts.collectives import reduced_too_early
 from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
-from findwall.fixes.refusals import NO_COLLECTIVES, NOT_DATA_PARALLEL, communication_hidden
+from findwall.fixes.communication.communication_refusals import (
+    NO_COLLECTIVES,
+    NOT_DATA_PARALLEL,
+    communication_hidden,
+)
 from findwall.replay.change import Change, Drop
 from findwall.units import ms
 

@@ -17,7 +17,7 @@ Prefetching holds more parameters at once: more memory. The results are the same
 from __future__ import annotations
 
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, range_names, spent_ms
-from findwall.fixes.refusals import NO_COLLECTIVES, communication_hidden
+from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, communication_hidden
 from findwall.replay.change import Change, Elsewhere, Launch, OtherStream
 
 MOVES = ("exposed-collective", "slow-link")

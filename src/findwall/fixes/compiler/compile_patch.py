@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from findwall.model.applied import Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
-from findwall.patches.model_names import Named, named
-from findwall.patches.model_uses import needs_itself
-from findwall.patches.step_loops import unused
+from findwall.patches.job_source import unused
+from findwall.patches.model_names import Named, named, needs_itself
 
 
 def compile_named(editor: Editor, how: str, trainers: Mapping[str, Mapping[str, str]]) -> None:

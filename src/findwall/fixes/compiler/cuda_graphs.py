@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.facts.waits import common_sync
+from findwall.facts.waits import common_sync, launch_idle
 from findwall.fixes import (
     Claim,
     Facts,
@@ -31,7 +31,6 @@ from findwall.fixes import (
     free_launches,
     is_compiled,
     is_training,
-    launch_idle,
     small_kernels,
     step_ms,
     unless,
@@ -39,7 +38,7 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.replay.change import Change, HostWork, Ready, without
-from findwall.work.floors import TOO_SMALL_NS
+from findwall.work.work_facts import TOO_SMALL_NS
 
 # Python between two launches is not run at all when a graph of the whole step is replayed; a longer silence
 # is work of its own that no graph holds, such as saving. Chosen by hand, not calibrated.

@@ -25,13 +25,14 @@ from functools import partial
 
 import numpy as np
 
-from findwall.facts.cause_kernels import ops_named
+from findwall.facts.beside_the_model import behind_the_products
+from findwall.facts.cause_kernels import moves_on, ops_named
 from findwall.facts.facts import too_small_share
-from findwall.facts.figures import blind_ms
+from findwall.facts.gains import blind_ms
 from findwall.facts.likely_times import calls_a_step, host_ns, issuing_ns
-from findwall.facts.memory_copies import moves_on
 from findwall.facts.rewritten_step import COMPILED_AWAY, FUSES, compiled_at_best, compiled_kernels, model_rows
-from findwall.facts.step_traits import behind_the_products, compiled_share, graph_share
+from findwall.facts.step_traits import compiled_share, graph_share
+from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     CannotTell,
     Claim,
@@ -43,7 +44,6 @@ from findwall.fixes import (
     gain_ms,
     is_compiled,
     is_training,
-    launch_idle,
     no_use,
     of_class,
     on_cores,

@@ -31,7 +31,7 @@ from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.edits import FileEdits
-from findwall.patches.step_loops import is_repeated, loops_around, unused
+from findwall.patches.job_source import is_repeated, loops_around, unused
 
 # In a job that is not edited; all chosen by hand. By the third step optimizer and loader have their objects;
 # then it collects every so many steps, and of the job's own collections, or Python's, one in so many is made.

@@ -18,10 +18,9 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from findwall.apply.applying import STAND_IN, Effect
+from findwall.apply.applying import STAND_IN, Effect, is_compiling_of
 from findwall.apply.job_lines import is_job
 from findwall.apply.registry import APPLIED, REGISTRY, STEP_POST_HOOK, Call, called_from, undo_all
-from findwall.apply.tracing_now import is_compiling_of
 from findwall.fixes.host.read_uses import use_of
 from findwall.fixes.host.skipped_waits import SkippedWaits
 

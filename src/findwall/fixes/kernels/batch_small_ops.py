@@ -26,6 +26,7 @@ import numpy as np
 from findwall.facts.host_loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
 from findwall.facts.likely_times import calls_a_step
 from findwall.facts.op_shapes import shapes_text
+from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     Claim,
     Facts,
@@ -36,7 +37,6 @@ from findwall.fixes import (
     free_launches,
     gain_ms,
     is_compiled,
-    launch_idle,
     lines,
     no_use,
     pieces,

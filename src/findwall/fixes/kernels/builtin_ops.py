@@ -20,9 +20,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.facts.figures import blind_ms
+from findwall.facts.gains import blind_ms
 from findwall.facts.likely_times import compiles
 from findwall.facts.step_traits import calls_around
+from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     Claim,
     Facts,
@@ -34,7 +35,6 @@ from findwall.fixes import (
     free_launches,
     gain_ms,
     is_compiled,
-    launch_idle,
     no_use,
     of_class,
     pieces,

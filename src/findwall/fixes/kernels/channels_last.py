@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from findwall.apply.applying import Effect
+from findwall.apply.applying import Effect, is_compiling_of
 from findwall.apply.model_calls import Call, Model, each_model
 from findwall.apply.registry import APPLIED, REGISTRY
-from findwall.apply.tracing_now import is_compiling_of
 from findwall.facts.best_changes import at_least_bytes, bare_convolutions
 from findwall.facts.likely_times import compiles, in_layout, narrows, turned
 from findwall.facts.memory_copies import turned_by_library

@@ -14,7 +14,7 @@ Code to maintain, with a backward pass and tests of its own.
 
 from __future__ import annotations
 
-from findwall.facts.cause_kernels import Carrier, atoms_of_carrier, name_carrier
+from findwall.facts.cause_kernels import Carrier, atoms_of_carrier, carriers, name_carrier
 from findwall.facts.host_cores import cores_in_use
 from findwall.fixes import (
     CannotTell,
@@ -23,7 +23,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    carriers,
     no_use,
     on_cores,
     step_ms,

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.facts.cause_kernels import CARRIERS_SEARCHED
-from findwall.facts.memory_copies import moves_on, turned_by_library
+from findwall.facts.cause_kernels import CARRIERS_SEARCHED, carriers, moves_on
+from findwall.facts.memory_copies import turned_by_library
 from findwall.facts.op_shapes import shapes_text
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, carriers, gone, lines, no_use, surely, time_of
+from findwall.fixes import Claim, Facts, Fix, Outcome, gone, lines, no_use, surely, time_of
 from findwall.model.intervals import I64
 
 

@@ -11,9 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from findwall.apply.applying import STAND_IN, Effect
+from findwall.apply.applying import STAND_IN, Effect, is_compiling_of
 from findwall.apply.registry import APPLIED, REGISTRY, Call
-from findwall.apply.tracing_now import is_compiling_of
 
 LEAST_WEIGHTS = 1 << 16  # of a layer: a smaller one is over before it matters. Chosen by hand.
 MOST_LAYERS = 4096  # that are told apart

@@ -27,6 +27,7 @@ import numpy as np
 from findwall.apply.applying import Effect
 from findwall.apply.model_calls import Model, each_model
 from findwall.apply.seenops import seen_ops
+from findwall.facts.cause_kernels import carriers
 from findwall.facts.figures import calls_text
 from findwall.facts.number_formats import SIXTEEN_BITS
 from findwall.facts.step_traits import calls_around, has_shapes
@@ -38,7 +39,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     cannot_tell,
-    carriers,
     free_launches,
     gone,
     lines,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from findwall.facts.facts import busy_share
 from findwall.facts.host_loops import mostly_over_parts
+from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     Claim,
     Facts,
@@ -27,7 +28,6 @@ from findwall.fixes import (
     Use,
     device_word,
     is_training,
-    launch_idle,
     no_use,
     pieces,
     small_kernels,

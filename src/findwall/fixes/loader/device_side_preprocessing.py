@@ -39,7 +39,7 @@ from findwall.fixes import (
     step_ms,
     unless,
 )
-from findwall.fixes.refusals import LOADER_UNSEEN
+from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WAITED_FOR_SHARE
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from findwall.facts.host_cores import only_waits
 from findwall.facts.user_lines import sampled
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, step_ms
-from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
+from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
 
 SAMPLES = "samples"
 SMALL_US = 50.0  # of a sample: less is mostly Python's own. Chosen by hand, not calibrated.

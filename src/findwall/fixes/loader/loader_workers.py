@@ -45,7 +45,7 @@ from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_u
 from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling
 from findwall.fixes.loader.loader_patch import set_in_loader
-from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
+from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without

@@ -33,7 +33,7 @@ from findwall.fixes import Claim, Facts, Fix, Likely, Outcome, Use, ideal, no_us
 from findwall.fixes.loader.live_loaders import loaders, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling
 from findwall.fixes.loader.loader_patch import set_in_loader
-from findwall.fixes.refusals import LOADER_UNSEEN, loader_waits_little
+from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change

@@ -29,8 +29,8 @@ from findwall.fixes import Claim, Facts, Fix, Outcome, surely, unless
 from findwall.fixes.loader.live_loaders import loaders, show_first_batch
 from findwall.fixes.loader.loader_notes import note_others
 from findwall.fixes.loader.loader_patch import set_in_loader
+from findwall.fixes.loader.loader_refusals import COPIES_HIDDEN, COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.fixes.loader.pinned_copies import pinned_copies
-from findwall.fixes.refusals import COPIES_HIDDEN, COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.model.applied import Place
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from findwall.facts.memory_copies import at_link_rate, uploaded, uploads
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use
-from findwall.fixes.refusals import COPIES_HIDDEN
+from findwall.fixes.loader.loader_refusals import COPIES_HIDDEN
 from findwall.replay.change import Change, Drop, OtherStream, without
 
 

@@ -21,8 +21,8 @@ keep them out of the lists.
 
 from __future__ import annotations
 
+from findwall.facts.beside_the_model import averages
 from findwall.facts.best_changes import in_lists, lists_at_best
-from findwall.facts.step_traits import averages
 from findwall.facts.waits import idle_in_front
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use, of_class, step_ms
 from findwall.fixes.refusals import ON_CORES, REPLAYED

@@ -53,7 +53,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
-from findwall.step.step_bounds import optimizers
+from findwall.step.call_names import optimizers
 from findwall.units import ms
 
 # Of torch 2.11, those that take foreach=True and no fused=True.

@@ -53,7 +53,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Launch, Ready
 from findwall.replay.curves import curves
-from findwall.step.step_bounds import optimizers
+from findwall.step.call_names import optimizers
 
 MOVES = ("unfused-optimizer", "launch-bound")
 _LISTS = re.compile("foreach")

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from findwall.apply.applying import is_compiling_of
 from findwall.apply.registry import APPLIED, REGISTRY, STEP_PRE_HOOK
-from findwall.apply.tracing_now import is_compiling_of
 
 
 class LaidStates:

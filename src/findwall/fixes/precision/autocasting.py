@@ -22,12 +22,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from findwall.apply.applying import Effect
+from findwall.apply.applying import Effect, is_compiling_of
 from findwall.apply.job_lines import place_now
 from findwall.apply.model_calls import Call, Model, each_model, is_layer
 from findwall.apply.registry import APPLIED, REGISTRY, STEP_PRE_HOOK
 from findwall.apply.roots import roots
-from findwall.apply.tracing_now import is_compiling_of
 from findwall.fixes.precision.autocast_seen import OWN, kept_seen, products_seen
 from findwall.model.catalogue import MAJORITY_SHARE
 

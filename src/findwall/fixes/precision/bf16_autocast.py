@@ -51,7 +51,7 @@ from findwall.fixes import (
 )
 from findwall.fixes.precision.autocast_patch import autocast_lines
 from findwall.fixes.precision.autocasting import autocast_models
-from findwall.fixes.refusals import not_narrowed
+from findwall.fixes.precision.precision_refusals import not_narrowed
 
 MOVES = (
     "fast-path-off",

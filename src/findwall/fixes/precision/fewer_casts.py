@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.cause_kernels import carriers
 from findwall.facts.number_formats import SIXTEEN_BIT_BYTES_SHARE, on_wide_data
 from findwall.facts.op_shapes import shapes_text
 from findwall.facts.user_lines import line_of
@@ -28,7 +29,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     at_most,
-    carriers,
     gone,
     lines,
     of_class,

@@ -33,7 +33,7 @@ from findwall.facts.rewritten_step import (
     wide_matmuls,
 )
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, unless
-from findwall.fixes.refusals import not_narrowed
+from findwall.fixes.precision.precision_refusals import not_narrowed
 
 
 def use(facts: Facts) -> Outcome:

@@ -51,7 +51,7 @@ from findwall.model.machine import MATH_TYPES
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
-from findwall.work.floors import fast_format
+from findwall.work.work_facts import fast_format
 
 
 def use(facts: Facts) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from findwall.work.op_arguments import Arguments, Part, Tensor, Work
+from findwall.work.op_families import Family
 
 
 class _Layout(msgspec.Struct, frozen=True):
@@ -112,3 +113,6 @@ def _backward(q: Tensor, k: Tensor, v: Tensor, products: float) -> Work:
             Part(("",), 10.0 * products, read + written),
         ),
     )
+
+
+FAMILY = Family(dict.fromkeys(FORMS, attention_work))

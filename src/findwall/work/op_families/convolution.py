@@ -12,6 +12,7 @@ import numpy as np
 
 from findwall.model.events import Inputs, Kind, Timeline
 from findwall.work.op_arguments import HALF_BYTES, VECTOR_ELEMENTS, Arguments, Part, Tensor, Work
+from findwall.work.op_families import Family
 
 _INPUT_WORDS = ("dgrad", "bwd_data", "backward_data", "igemm_bwd", "_bwd_gtc")
 _WEIGHT_WORDS = ("wgrad", "bwd_weight", "backward_filter", "igemm_wrw", "_wrw_")
@@ -236,3 +237,6 @@ class Results:
         if result is None:
             return None
         return Inputs(dims=[*inputs.dims[:2], list(result)], types=[*inputs.types[:2], inputs.types[0]])
+
+
+FAMILY = Family(dict.fromkeys(OPS, convolution_work))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from findwall.work.op_arguments import SECTOR, Arguments, Part, Table, Tensor, Work
+from findwall.work.op_families import Family
 
 _SORT_WORDS = (
     "sort",
@@ -151,14 +151,16 @@ def _scan(op: str, arguments: Arguments) -> Work | None:
     return Work(4.0 * x.elements, x.nbytes, 0.0, "fp32")
 
 
-MODELS: dict[str, Callable[[str, Arguments], Work | None]] = {
-    **dict.fromkeys(("embedding", "_embedding_bag"), _embedding),
-    **dict.fromkeys(("embedding_dense_backward", "embedding_backward"), _embedding_backward),
-    "index_select": _select,
-    **dict.fromkeys(("gather", "take_along_dim"), _gather),
-    **dict.fromkeys(_SCATTER, _scatter),
-    **dict.fromkeys(_ROWS, _add_rows),
-    **dict.fromkeys(_PUT, _put),
-    **dict.fromkeys(_SORT, _sort),
-    **dict.fromkeys((*_PASSES, *_COUNTS), _scan),
-}
+FAMILY = Family(
+    {
+        **dict.fromkeys(("embedding", "_embedding_bag"), _embedding),
+        **dict.fromkeys(("embedding_dense_backward", "embedding_backward"), _embedding_backward),
+        "index_select": _select,
+        **dict.fromkeys(("gather", "take_along_dim"), _gather),
+        **dict.fromkeys(_SCATTER, _scatter),
+        **dict.fromkeys(_ROWS, _add_rows),
+        **dict.fromkeys(_PUT, _put),
+        **dict.fromkeys(_SORT, _sort),
+        **dict.fromkeys((*_PASSES, *_COUNTS), _scan),
+    }
+)

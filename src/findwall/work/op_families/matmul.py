@@ -16,6 +16,7 @@ from findwall.work.op_arguments import (
     Work,
     broadcast,
 )
+from findwall.work.op_families import Family
 
 # op -> positions of (A, B, added matrix or None, whether B is given transposed as in linear)
 FORMS: dict[str, tuple[int, int, int | None, bool]] = {
@@ -184,3 +185,6 @@ def _tokens_by(tokens: int, matrices: tuple[Tensor, ...], given: Tensor) -> Part
         flops=2.0 * tokens * sum(matrix.elements for matrix in matrices),
         nbytes=tokens * (columns + _rows(matrices)) * given.size + sum(matrix.nbytes for matrix in matrices),
     )
+
+
+FAMILY = Family({**dict.fromkeys(RECURRENT_OPS, recurrent_work), **dict.fromkeys(FORMS, matmul_work)})

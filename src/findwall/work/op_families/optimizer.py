@@ -14,6 +14,7 @@ import numpy as np
 
 from findwall.model.events import Kind, Timeline
 from findwall.work.op_arguments import Arguments, Work
+from findwall.work.op_families import TORCH_LIKE, Family
 
 _FP32_BYTES = 4.0  # assumed of every element; the kernel's own name corrects it
 # op -> (lists read, lists written) an element, and vector operations
@@ -25,8 +26,8 @@ _FUSED: dict[str, tuple[int, int, float]] = {
 _OVERWRITES = ("_foreach_zero_", "_foreach_fill_")
 
 
-def is_list_op(op: str) -> bool:
-    return (
+def is_list_op(namespace: str, op: str) -> bool:
+    return namespace in TORCH_LIKE and (
         op.startswith("_foreach_")
         or op in _FUSED
         or op == "_fused_sgd_"
@@ -86,3 +87,6 @@ def parameter_count(timeline: Timeline, steps: int | None = None) -> float | Non
             seen[inputs.shape(0)] += int(count)
     total = sum(math.prod(shape) * count for shape, count in seen.items())
     return total / max(min(seen.values()), steps or 0) if total else None
+
+
+FAMILY = Family(others=is_list_op, work=lambda _, name, arguments: optimizer_work(name, arguments))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from findwall.work.op_arguments import Arguments, Tensor, Work, broadcast, item_size, promoted
+from findwall.work.op_families import Family
 
 # Vector-pipe operations an element: counted by hand from the reasoning above, not calibrated. So are the bare
 # numbers in the table.
@@ -143,8 +144,8 @@ def _glu(arguments: Arguments) -> Work | None:
 _PREFIXES = ("triton_poi", "triton_red", "triton_per", "triton_for", "triton_mix", "triton_spl")
 
 
-def is_compiled(name: str) -> bool:
-    return name.startswith(_PREFIXES)
+def is_compiled(namespace: str, name: str) -> bool:
+    return not namespace and name.startswith(_PREFIXES)
 
 
 def compiled_work(name: str, arguments: Arguments) -> Work | None:
@@ -171,3 +172,8 @@ def _operations(name: str) -> float:
     # A backward op recomputes what its forward op beside it needs anyway.
     found -= {name.removesuffix("_backward") for name in found if name.endswith("_backward")}
     return sum(OPERATIONS[name] for name in found) or 2.0
+
+
+FAMILY = Family(
+    dict.fromkeys(OPS, pointwise_work), is_compiled, lambda _, name, arguments: compiled_work(name, arguments)
+)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from findwall.work.op_arguments import SECTOR, Arguments, Part, Tensor, Work, item_size
+from findwall.work.op_families import Family
 
 # op -> position of the reduced axes, None where it always reduces everything
 _REDUCE: dict[str, int | None] = {
@@ -262,3 +263,6 @@ def _norm_backward(gradient: Tensor, x: Tensor) -> Work:
             Part(("",), 10.0 * x.elements, read + written),
         ),
     )
+
+
+FAMILY = Family({**MODELS, **dict.fromkeys(NORM_OPS, norm_work)})

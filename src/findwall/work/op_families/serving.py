@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from findwall.work.op_arguments import Arguments, Tensor, Work
+from findwall.work.op_families import Family
 
 # op -> positions read, positions written (each once, whole). Names that several servers give the same
 # arguments stand alone; those of one library stand with it.
@@ -109,3 +110,6 @@ def _cache(arguments: Arguments) -> Work | None:
     return Work(
         read_bytes=k.nbytes + v.nbytes, write_bytes=float((k.elements + v.elements) * cache.size), math="fp32"
     )
+
+
+FAMILY = Family(others=is_serving, work=serving_work)

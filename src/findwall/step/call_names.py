@@ -1,0 +1,85 @@
+"""Names of ranges and calls that say what is done: steps, optimizers, waits, allocation, compilation."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.model.events import Bool, Kind, Timeline
+from findwall.model.intervals import I64
+from findwall.step.step_facts import Links
+
+PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
+
+
+OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
+
+
+# The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
+GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
+
+
+def optimizers(timeline: Timeline) -> list[str]:
+    """Class names of the optimizers that step in this trace, in order."""
+    found = (OPTIMIZER_STEP.match(name) for name in timeline.names)
+    return sorted({match[1] for match in found if match and match[1]})
+
+
+ALLOCATOR = re.compile(
+    r"^(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost|MallocManaged|MallocAsync|FreeAsync)"
+    r"|^cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)",
+    re.IGNORECASE,
+)
+
+
+FREE = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|Unmap|Release)", re.IGNORECASE)
+
+
+COMPILE = re.compile(
+    r"compile_inner|entire_frame_compile|backend_compile|compile_fx|_compile\.compile|inductor_compile"
+    r"|create_aot_dispatcher|aot_(module|function|dispatch).*compile|async_compile|GraphLowering|Scheduler\.(codegen|__init__)"
+    r"|PyCodeCache\.load|^(cu|hip)(ModuleLoad|LinkComplete|LibraryLoad)|triton.*compile"
+    r"|dynamo_timed|Lazy Function Loading",
+    re.IGNORECASE,
+)
+
+
+SYNCHRONIZE = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx)Synchronize", re.IGNORECASE)
+
+
+_COLLECTIVE = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|send|recv", re.IGNORECASE
+)
+
+
+# A kernel called SendRecv proves nothing: an all-to-all uses the same one.
+_POINT_TO_POINT = re.compile(
+    r"^(?:c10d|nccl|rccl|gloo|dist)[:.]+i?(?:send|recv)|^i?(?:send|recv)_?$", re.IGNORECASE
+)
+
+
+def collective_name(timeline: Timeline, links: Links, row: int) -> str:
+    """What a collective is, said the same on every rank: the kernel's name may differ in algorithm."""
+    extra = timeline.extra_of(row)
+    if extra is not None and extra.collective:
+        return extra.collective
+    launch = int(links.launch[row])
+    around = (timeline.name_of(one) for one in (links.ancestors(launch) if launch >= 0 else ()))
+    telling = next((name for name in around if _COLLECTIVE.search(name)), None)
+    return telling or timeline.name_of(row).split("(")[0]
+
+
+def is_point_to_point(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Whether each device row is a send or a receive, by its metadata or what stands around its launch."""
+    return np.array([_point_to_point(timeline, links, row) for row in rows.tolist()], bool)
+
+
+def _point_to_point(timeline: Timeline, links: Links, row: int) -> bool:
+    extra = timeline.extra_of(row)
+    if extra is not None and extra.collective:
+        return bool(_POINT_TO_POINT.match(extra.collective))
+    launch = int(links.launch[row])
+    around = links.ancestors(launch) if launch >= 0 else []
+    named = [one for one in around if timeline.events.kind[one] in (Kind.OP, Kind.ANNOTATION)]
+    return any(_POINT_TO_POINT.match(timeline.name_of(one)) for one in named)
